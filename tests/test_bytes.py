@@ -1,79 +1,306 @@
-"""The bytes that converting, sampling, packing and preparing write, on three graphs, are those of before.
+"""The bytes that converting, preparing and applying a model write: the same with the least memory, one thread and the
+smallest units as with plenty of all, and the same as before.
 
-Whoever changes a format on purpose replaces the digests: a failure prints those found. Last replaced when checksums of
-features became those of 4 KiB each; all other files stayed the same.
+Whoever changes a format on purpose replaces the digests: a failure prints those found, one in a line.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from hashlib import blake2b
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import torch
 
 import diskgnn
+from diskgnn.specs.targets import LinkTarget, NodeTarget
+from diskgnn.storage import faults
 from diskgnn.storage.manifest import open_artifact
+from diskgnn.system.resources import SmallBudgetError
+from diskgnn.training.models import make_model
 
-GOLDEN = {
+# By case, what is made, in order: the graph, then for each way of sampling the samples and the packed directory.
+DIGESTS: dict[str, dict[str, str]] = {
     "float32": {
         "graph": "949bc9f95433364182e4eda7b8b5623a",
-        "samples": "e3f6332c090a0ab98c17ba4b882393e8",
-        "coordinated": "cadd8f66500df6725a51919482cf8458",
-        "packed": "bf2db04800b6395134fbfde8e01e8e32",
-        "prepared": "e156125519d58e0e4a48c764c42a7147",
+        "samples, plain": "e3f6332c090a0ab98c17ba4b882393e8",
+        "packed, plain": "bf2db04800b6395134fbfde8e01e8e32",
+        "samples, coordinated": "cadd8f66500df6725a51919482cf8458",
+        "packed, coordinated": "30186cf0ad33e80f5dc0c75813da8761",
     },
     "int8": {
         "graph": "bfc4e82afc0ef909a94bc2db4ffe82ae",
-        "samples": "f527ef56c0e99b67d5701009cdddf62e",
-        "coordinated": "8802bd1771ae9009d057466c9795f0fb",
-        "packed": "abe06babf858da6a4f87dff14ba9505d",
-        "prepared": "ef22be4349c8cf12fe06618c052f2fac",
+        "samples, plain": "f527ef56c0e99b67d5701009cdddf62e",
+        "packed, plain": "abe06babf858da6a4f87dff14ba9505d",
+        "samples, coordinated": "8802bd1771ae9009d057466c9795f0fb",
+        "packed, coordinated": "3ab42f29abf937034ec0f77bf6271aec",
     },
     "width 7": {
         "graph": "a0d28e39ac7e5ea1ba7c76ff2e56431f",
-        "samples": "5f547c344e4530be23723902252a450b",
-        "coordinated": "5506cab69fb5c04078021f2c4a2e7e4d",
-        "packed": "bf6553fef918024fb388a46f6dc5e52c",
-        "prepared": "0f2529834de150c35d8fada654fe3716",
+        "samples, plain": "5f547c344e4530be23723902252a450b",
+        "packed, plain": "bf6553fef918024fb388a46f6dc5e52c",
+        "samples, coordinated": "5506cab69fb5c04078021f2c4a2e7e4d",
+        "packed, coordinated": "0b1c8129aa87690aa94593d25144089c",
+    },
+    "quantised to int8": {
+        "graph": "0ee264ebf9f9b7cc3e457aff8afe0763",
+    },
+    "quantised to int4": {
+        "graph": "ca9cec3eaad63657bd8693ffbb6b97d7",
+        "samples, grouped": "7bcd2f56d5ae3328cff03f3b7d27bfed",
+        "packed, grouped": "0df41832e2e21677936b8db9d7c26fba",
+    },
+    "several types": {
+        "graph": "b4341f03db5084f02f8daada0fe1a7f9",
+        "samples, edge ids": "b943c8c96ab39be6d512991a5a78ebc3",
+        "packed, edge ids": "da0725ac3fc8497b1420828eb11df95d",
+        "samples, in time": "e6b2db933ad8ff931b1d44cdd2408087",
+        "packed, in time": "9c78ec56f9c57a582ba9a2d3e15962f1",
+        "samples, weighted links": "bbd26c45e503c67b1890741bd7510fbd",
+        "packed, weighted links": "bac9ea8c89d40a7f75d88d62e66b9fa1",
+    },
+    "listed ids": {
+        "graph": "f6fd64b44d8501de80e5064d7ee79601",
+        "samples, last": "5097eb65f0c964180a9ef97ec352a10f",
+        "packed, last": "0882ac66327d9b34cca3e5d30222bf60",
+    },
+    "mentioned ids": {
+        "graph": "3864c0d9ebf66157b13da6af539acd4f",
+    },
+    "whole numbers": {
+        "graph": "49b1171596019a684be3ce15c8f60642",
+        "samples, expanded once": "8e40b7c6f36a59a2a45767a743f6e52c",
+        "packed, expanded once": "41cd6ba1c6dbf5c9c73d4ee72757b492",
+    },
+    "what a model says": {
+        "infer": "bbfc6b43171b7a56a3db1fd670e867da",
+        "infer, some": "de6b5baa3dee3cbfa79535ab2dd452c3",
+        "infer, classes": "49fc4763f6e50c70a8403bdfb07e4673",
+        "predict": "5900988eefcf1aaf487d46c841fd5f69",
+        "predict, pairs": "d0abfb8450e2a9bfa6a8426ca8e21c58",
     },
 }
 
+SAMPLING = {"fanouts": [5, 3], "batch_size": 64, "epochs": 2}
+COORDINATED = SAMPLING | {"draws": "coordinated", "draw_period": 4}
 
-def convert(folder: Path, dtype: str, num_features: int, seed: int) -> Path:
+
+@dataclass(frozen=True)
+class Case:
+    """What is converted, and how that is sampled and packed."""
+
+    given: Callable[[Path], dict[str, Any]]  # arguments of `convert`; files go to the folder
+    sampled: dict[str, dict[str, Any]] = field(default_factory=dict)  # arguments of `prepare`, by a name
+    packed: dict[str, Any] = field(default_factory=lambda: {"cpu_cache": "10%", "static_cache": "2%"})
+
+
+def one_type(folder: Path, *, dtype: str, width: int, seed: int, **options: Any) -> dict[str, Any]:
     """A graph of 3000 nodes, a few of which have most of the edges."""
     random = np.random.default_rng(seed)
     num_nodes, num_edges = 3000, 24000
     src = (num_nodes * random.random(num_edges) ** 3).astype(np.int64)
     dst = random.integers(0, num_nodes, num_edges)
     if dtype == "int8":
-        x = random.integers(-128, 128, (num_nodes, num_features)).astype(np.int8)
+        x = random.integers(-128, 128, (num_nodes, width)).astype(np.int8)
     else:
-        x = random.standard_normal((num_nodes, num_features)).astype(dtype)
+        x = random.standard_normal((num_nodes, width)).astype(dtype)
     y = random.integers(0, 5, num_nodes)
     nodes = random.permutation(num_nodes)
     for name, array in {"edges": np.stack([src, dst]), "x": x, "y": y}.items():
         np.save(folder / f"{name}.npy", array)
-    diskgnn.convert(
-        folder / "graph", edges=folder / "edges.npy", features=folder / "x.npy", labels=folder / "y.npy",
-        train=nodes[:900], valid=nodes[900:1200], test=nodes[1200:1500], reverse=True,
-    )  # fmt: skip
-    return folder / "graph"
+    return {
+        "edges": folder / "edges.npy", "features": folder / "x.npy", "labels": folder / "y.npy",
+        "train": nodes[:900], "valid": nodes[900:1200], "test": nodes[1200:1500], "reverse": True, **options,
+    }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("name", "dtype", "num_features", "seed", "cpu_cache", "static_cache"),
-    [
-        ("float32", "float32", 32, 1, "10%", 0),
-        ("int8", "int8", 24, 2, "5%", "3%"),
-        ("width 7", "float32", 7, 3, "20%", "1%"),
-    ],
-)
-def test_bytes_are_those_of_before(tmp_path, name, dtype, num_features, seed, cpu_cache, static_cache):
-    graph = convert(tmp_path, dtype, num_features, seed)
-    sampling = {"fanouts": [5, 3], "batch_size": 64, "epochs": 2, "seed": seed}
-    caches = {"cpu_cache": cpu_cache, "static_cache": static_cache}
-    diskgnn.sample(graph, tmp_path / "samples", eval_fanouts=[4, -1], **sampling)
-    diskgnn.sample(graph, tmp_path / "coordinated", draws="coordinated", draw_period=4, **sampling)
-    keep_input_nodes = name != "float32"
-    diskgnn.pack(graph, tmp_path / "samples", tmp_path / "packed", keep_input_nodes=keep_input_nodes, **caches)
-    diskgnn.prepare(graph, tmp_path / "prepared", memory="64KiB", **sampling, **caches)
-    digests = {made: open_artifact(tmp_path / made).digest for made in GOLDEN[name]}
-    assert digests == GOLDEN[name]
+def several_types(folder: Path) -> dict[str, Any]:
+    """Edges of two types that carry all they can: one with a reverse type, the other symmetric, many of its edges given
+    in both directions; a type without features, and one without edges."""
+    random = np.random.default_rng(4)
+    papers, authors, venues = 1000, 500, 12
+    writes = np.stack([random.integers(0, authors, 6000), random.integers(0, papers, 6000)])
+    cites = random.integers(0, 200, (2, 9000))
+    shuffled = random.permutation(papers)
+    paper = {
+        "features": random.standard_normal((papers, 9)).astype(np.float16), "labels": random.integers(0, 4, papers),
+        "times": random.integers(0, 50, papers), "train": shuffled[:200], "valid": shuffled[200:250],
+    }  # fmt: skip
+    return {"schema": {
+        "nodes": {
+            "paper": paper,
+            "author": {"features": random.standard_normal((authors, 6)).astype(np.float32), "quantise": "int8"},
+            "venue": {"num_nodes": venues},
+        },
+        "edges": {
+            "author:writes:paper": {
+                "edges": writes, "reverse": True, "keep_ids": True, "weights": random.random(6000) + 0.1,
+                "features": random.standard_normal((6000, 3)).astype(np.float32),
+                "train": writes[:, :130].T, "valid": writes[:, 130:190].T,
+            },
+            "paper:cites:paper": {
+                "edges": cites, "symmetric": True, "keep_ids": True, "times": random.integers(0, 50, 9000),
+                "features": random.integers(-9, 9, (9000, 2)).astype(np.int8),
+            },
+            "paper:at:venue": {"edges": np.stack([np.arange(papers), random.integers(0, venues, papers)])},
+            "venue:of:paper": {"edges": np.empty((2, 0), np.int64), "features": np.empty((0, 2), np.float32)},
+        },
+    }}  # fmt: skip
+
+
+def own_ids(folder: Path, *, listed: bool) -> dict[str, Any]:
+    """Users are words, in a table or nowhere but in edges; items are large numbers, only mentioned."""
+    random = np.random.default_rng(5)
+    users = np.array([f"user/{number:x}" for number in random.permutation(50_000)[:2000]])
+    items = random.integers(-(2**62), 2**62, 900)
+    buys = {
+        "src": users[random.integers(0, 2000, 3000)], "dst": items[random.integers(0, 900, 3000)],
+        "weight": random.random(3000) + 0.1, "when": random.integers(0, 99, 3000),
+    }  # fmt: skip
+    likes = {"src": users[random.integers(0, 99, 2000)], "dst": users[random.integers(0, 99, 2000)]}
+    table = {"id": users, "a": random.random(2000), "b": random.random(2000), "label": random.integers(0, 3, 2000)}
+    for name, columns in {"buys": buys, "likes": likes, "users": table}.items():
+        pq.write_table(pa.table(columns), folder / f"{name}.parquet", row_group_size=700)
+    user = {"table": folder / "users.parquet", "train": users[:500], "times": np.full(2000, 60)}
+    return {"schema": {
+        "nodes": {
+            "user": user if listed else {},
+            "item": {},
+        },
+        "edges": {
+            "user:buys:item": {
+                "edges": folder / "buys.parquet", "columns": {"weight": "weight", "time": "when"}, "reverse": True,
+                "keep_ids": True,
+            },
+            "user:likes:user": {"edges": folder / "likes.parquet", "symmetric": True, "keep_ids": True},
+        },
+    }}  # fmt: skip
+
+
+def whole_numbers(folder: Path) -> dict[str, Any]:
+    """Features that add up exactly in whatever order; many equal edges, of which one is kept, and all self-loops."""
+    random = np.random.default_rng(6)
+    num_nodes = 9000  # three windows of inference
+    return {
+        "edges": np.stack([random.integers(0, 40, 20000) ** 2, random.integers(0, num_nodes, 20000)]),
+        "features": random.integers(-1, 2, (num_nodes, 6)).astype(np.float32),
+        "labels": random.integers(0, 5, num_nodes), "train": np.arange(500),
+        "reverse": True, "self_loops": True, "drop_duplicates": True,
+    }  # fmt: skip
+
+
+CASES = {
+    "float32": Case(
+        partial(one_type, dtype="float32", width=32, seed=1),
+        {"plain": SAMPLING | {"eval_fanouts": [4, -1], "seed": 1}, "coordinated": COORDINATED | {"seed": 1}},
+        {"cpu_cache": "10%", "static_cache": 0},
+    ),
+    "int8": Case(
+        partial(one_type, dtype="int8", width=24, seed=2),
+        {"plain": SAMPLING | {"eval_fanouts": [4, -1], "seed": 2}, "coordinated": COORDINATED | {"seed": 2}},
+        {"cpu_cache": "5%", "static_cache": "3%", "keep_input_nodes": True},
+    ),
+    "width 7": Case(
+        partial(one_type, dtype="float32", width=7, seed=3),
+        {"plain": SAMPLING | {"eval_fanouts": [4, -1], "seed": 3}, "coordinated": COORDINATED | {"seed": 3}},
+        {"cpu_cache": "20%", "static_cache": "1%", "keep_input_nodes": True},
+    ),
+    "quantised to int8": Case(partial(one_type, dtype="float32", width=10, seed=7, quantise="int8")),
+    "quantised to int4": Case(
+        partial(one_type, dtype="float32", width=11, seed=8, quantise="int4"),
+        {"grouped": SAMPLING | {"group_seeds": 8}},
+    ),
+    "several types": Case(
+        several_types,
+        {
+            "edge ids": SAMPLING | {"temporal": "ignore", "edge_ids": True, "target": NodeTarget("paper")},
+            "in time": SAMPLING | {"temporal": "uniform", "target": NodeTarget("paper")},
+            "weighted links": SAMPLING
+            | {"temporal": "ignore", "weighted": True, "target": LinkTarget("author:writes:paper", 2, 5)},
+        },
+    ),
+    "listed ids": Case(partial(own_ids, listed=True), {"last": SAMPLING | {"temporal": "last"}}),
+    "mentioned ids": Case(partial(own_ids, listed=False)),
+    "whole numbers": Case(whole_numbers, {"expanded once": SAMPLING | {"expand_once": True, "shuffle": False}}),
+}
+
+
+def with_least(stage: Callable[..., object]) -> None:
+    """Runs a stage with the least memory that it accepts, one thread, and as many units as there may be."""
+    memory = 64 << 10
+    with faults.pretending("unit.bytes", 1), faults.pretending("memory.anonymous", 0):
+        while True:
+            try:
+                stage(memory=memory, threads=1)
+                return
+            except SmallBudgetError as error:
+                memory = error.least_bytes
+
+
+def with_plenty(stage: Callable[..., object]) -> None:
+    stage(memory="2GiB", threads=2)
+
+
+BUDGETS = {"least": with_least, "plenty": with_plenty}
+
+
+def digest_of(path: Path) -> str:
+    """Of an artifact, without files of Parquet, whose bytes follow the version of pyarrow."""
+    files = open_artifact(path).files
+    if not any(name.endswith(".parquet") for name in files):
+        return open_artifact(path).digest
+    found = [(name, entry.bytes, entry.crc32c) for name, entry in files.items() if not name.endswith(".parquet")]
+    return blake2b(repr(found).encode(), digest_size=16).hexdigest()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_artifacts_have_the_bytes_of_before(tmp_path: Path, name: str) -> None:
+    case, found, exact = CASES[name], dict[str, dict[str, str]](), dict[str, dict[str, str]]()
+    given = case.given(tmp_path)
+    for budget, within in BUDGETS.items():
+        folder = tmp_path / budget
+        within(lambda memory, threads: diskgnn.convert(folder / "graph", memory=memory, **given))  # noqa: B023
+        made = {"graph": folder / "graph"}
+        for way, sampling in case.sampled.items():
+            made |= {f"samples, {way}": folder / f"samples-{way}", f"packed, {way}": folder / f"packed-{way}"}
+            within(partial(
+                diskgnn.prepare, folder / "graph", folder / f"packed-{way}", samples=folder / f"samples-{way}",
+                **case.packed, **sampling,
+            ))  # fmt: skip
+        found[budget] = {what: digest_of(path) for what, path in made.items()}
+        exact[budget] = {what: open_artifact(path).digest for what, path in made.items()}
+    assert exact["least"] == exact["plenty"]
+    assert found["plenty"] == DIGESTS[name]
+
+
+@pytest.mark.filterwarnings("ignore:.*what was sampled is kept")
+def test_what_a_model_says_has_the_bytes_of_before(tmp_path: Path) -> None:
+    """Weights and features are whole numbers and sums are exact: results do not follow the processor."""
+    diskgnn.convert(tmp_path / "graph", **whole_numbers(tmp_path))
+    net, random = make_model("sage", 6, 4, 5, 2, aggregation="sum").eval(), np.random.default_rng(0)
+    for weight in net.parameters():
+        weight.data = torch.from_numpy(random.integers(-1, 2, weight.shape).astype(np.float32))
+    some = random.permutation(9000)[:5000]
+    calls = {
+        "infer": partial(diskgnn.infer, nodes=None),
+        "infer, some": partial(diskgnn.infer, nodes=some),
+        "infer, classes": partial(diskgnn.infer, what="classes"),
+        "predict": partial(diskgnn.predict, nodes=some[:300]),
+        "predict, pairs": partial(diskgnn.predict, pairs=some[:300].reshape(-1, 2), edge_type="node:to:node"),
+    }
+    found = {}
+    for name, call in calls.items():
+        for suffix in ("npy", "parquet"):
+            files = {budget: tmp_path / f"{name} {budget}.{suffix}" for budget in BUDGETS}
+            for budget, within in BUDGETS.items():
+                within(partial(call, tmp_path / "graph", files[budget], net))
+            assert files["least"].read_bytes() == files["plenty"].read_bytes(), (name, suffix)
+        found[name] = blake2b(files["plenty"].with_suffix(".npy").read_bytes(), digest_size=16).hexdigest()
+    assert found == DIGESTS["what a model says"]

@@ -197,7 +197,10 @@ def _label_columns(rows: Mapping[str, pa.Table]) -> list[str]:
     if all(first == each for each in others):
         return first
     if lacking := [split for split, names in found.items() if not names]:
-        raise InputError(f"seeds: expected a label of each seed or of none, found none in split {lacking[0]!r}")
+        raise InputError(
+            f"seeds: expected a label of each seed or of none, found none in split {lacking[0]!r}; prepare seeds "
+            f"without labels by themselves, for `predict`"
+        )
     counts = ", ".join(f"{len(names)} in {split}" for split, names in found.items())
     raise InputError(f"seeds: expected as many labels of each seed in all splits, found {counts}")
 

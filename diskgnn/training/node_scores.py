@@ -11,10 +11,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from diskgnn.batches.minibatch import AnyMiniBatch, labels_of
-from diskgnn.errors import DataWarning
+from diskgnn.errors import ConfigError, DataWarning
 from diskgnn.units import format_size
 
 MOST_LOGIT_BYTES = 4 << 30  # that a tally keeps whose scores need their order
+NO_CLASS = -1  # the label of seeds without one
 
 
 class ClassTally:
@@ -24,21 +25,30 @@ class ClassTally:
         self.num_seeds = 0
         self._loss = torch.zeros((), dtype=torch.float64, device=device)
         self._correct = torch.zeros((), dtype=torch.int64, device=device)
+        self._unlabelled = torch.zeros((), dtype=torch.int64, device=device)
 
     def add(self, outputs: Tensor, batch: AnyMiniBatch) -> None:
         """Count logits [B, classes]."""
-        self._loss += F.cross_entropy(outputs, labels_of(batch), reduction="sum")
+        self._loss += F.cross_entropy(outputs, labels_of(batch), reduction="sum", ignore_index=NO_CLASS)
         self._correct += (outputs.argmax(1) == labels_of(batch)).sum()
+        self._unlabelled += (labels_of(batch) == NO_CLASS).sum()
         self.num_seeds += len(labels_of(batch))
 
     def merge(self, other: ClassTally) -> None:
         """Count what another one has counted."""
         self._loss += other._loss
         self._correct += other._correct
+        self._unlabelled += other._unlabelled
         self.num_seeds += other.num_seeds
 
     def loss(self) -> float:
-        """Mean over all seeds."""
+        """Mean over all seeds.
+
+        Raises:
+            ConfigError: some have no label.
+        """
+        if unlabelled := int(self._unlabelled):
+            raise _no_labels(unlabelled, self.num_seeds)
         return self._loss.item() / self.num_seeds
 
     def scores(self) -> dict[str, float]:
@@ -227,7 +237,13 @@ class RegressionTally:
         self._sums[3:] += sums[3:]
 
     def loss(self) -> float:
-        """Mean over all numbers that are known."""
+        """Mean over all numbers that are known.
+
+        Raises:
+            ConfigError: none is.
+        """
+        if self.num_seeds and not self._sums[0].any():
+            raise _no_labels(self.num_seeds, self.num_seeds)
         errors = self._sums[4 if self._loss_name == "mse" else 3]
         return (errors.sum() / self._sums[0].sum().clamp(min=1)).item()
 
@@ -243,6 +259,13 @@ class RegressionTally:
             "rmse": (squared.sum() / total).sqrt().item(),
             "r2": r2.mean().item(),
         }
+
+
+def _no_labels(unlabelled: int, num_seeds: int) -> ConfigError:
+    return ConfigError(
+        f"source: expected a label of every seed, found none of {unlabelled} of {num_seeds}: there is nothing to score "
+        f"the model on. `predict` takes seeds without labels"
+    )
 
 
 def regression_errors(outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:

@@ -185,12 +185,13 @@ def test_wrong_files_are_called_what_they_are(tmp_path: Path, data: dict[str, An
     (tmp_path / "a.txt").write_text("# Nodes: 2\n0\t1\n")
     (tmp_path / "a.h5").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(100))
     (tmp_path / "a.pkl").write_bytes(pickle.dumps([1, 2]))
+    (tmp_path / "a.db").write_bytes(b"m\x86\xf9)\xc1'4xDUCK\xe7\x03\0\0")  # as DuckDB 2.0 writes
     (tmp_path / "empty").touch()
     np.save(tmp_path / "objects.npy", np.array([{}]), allow_pickle=True)
     for name, expected in (
         ("a.parquet", "a Parquet file"), ("a.csv", "a CSV file"), ("a.csv.gz", "a compressed CSV file"),
         ("a.txt", "a text file"), ("a.h5", "an HDF5 file"), ("a.pkl", "a Python pickle"), ("empty", "an empty file"),
-        ("objects.npy", "holds pickled Python objects"),
+        ("a.db", "a DuckDB database; run EXPORT DATABASE"), ("objects.npy", "holds pickled Python objects"),
     ):  # fmt: skip
         with pytest.raises(InputError, match=f"features: .*{expected}"):
             convert(tmp_path / "out", **{**data, "features": tmp_path / name})

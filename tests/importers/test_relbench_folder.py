@@ -169,6 +169,34 @@ def test_a_test_table_without_labels(tmp_path: Path) -> None:
     assert {*task.splits} == {"train", "valid"}
 
 
+@pytest.mark.parametrize("kind", ["binary_classification", "regression"])
+def test_seeds_without_labels_are_predicted_and_not_evaluated(tmp_path: Path, kind: str) -> None:
+    path = folder(tmp_path, masked=True)
+    manifest = path / "tasks" / "driver-dnf" / "manifest.yaml"
+    manifest.write_text(yaml.safe_dump({**DNF, "task_type": kind}))
+    run("convert", tmp_path / "graph", "--from", "relational", path)
+    (tmp_path / "rows.csv").write_text("id\n5\n6\n")  # of the test table, behind three rows of train and two of valid
+    drawn = [
+        "--target",
+        "driver-dnf",
+        "--temporal",
+        "last",
+        "--fanouts",
+        "1,2",
+        "--batch-size",
+        "4",
+        "--cpu-cache",
+        "1MiB",
+    ]
+    run("prepare", tmp_path / "graph", tmp_path / "packed", *drawn)
+    run("prepare", tmp_path / "graph", tmp_path / "masked", *drawn, "--target-seeds", f"test={tmp_path / 'rows.csv'}")
+    run("train", tmp_path / "packed", "--checkpoint", tmp_path / "run", "--epochs", "1", "--model", "rgcn")
+    refused = run("evaluate", tmp_path / "masked", "--checkpoint", tmp_path / "run", exit_code=2)
+    assert "expected a label of every seed, found none of 2 of 2" in " ".join(refused.stderr.split())
+    run("predict", tmp_path / "masked", "--checkpoint", tmp_path / "run", "--out", tmp_path / "p.parquet")
+    assert pq.read_table(tmp_path / "p.parquet")["node"].to_pylist() == [5, 6]
+
+
 def test_refusals(tmp_path: Path) -> None:
     path = folder(tmp_path)
     (path / "db" / "drivers.parquet").unlink()

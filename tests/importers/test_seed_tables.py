@@ -225,7 +225,10 @@ def test_tables_that_do_not_fit_each_other_are_refused(shop, tmp_path):
     tables = {"train": shop / "train.parquet", "valid": tmp_path / "valid.parquet"}
     columns = TableColumns(id="user", time="day")
     pq.write_table(table("train").rename_columns(["user", "day", "label"]), tmp_path / "train.parquet")
-    with pytest.raises(InputError, match="expected a label of each seed or of none, found none in split 'valid'"):
+    with pytest.raises(
+        InputError,
+        match=r"expected a label of each seed or of none, found none in split 'valid'; prepare .* by themselves",
+    ):
         read_target(shop / "graph", tables | {"train": tmp_path / "train.parquet"}, node_type="users", columns=columns)
     pq.write_table(pa.table({"id": ["zoe"], "split": pa.array([None], pa.string())}), tmp_path / "seeds.parquet")
     with pytest.raises(InputError, match="expected rows of a split in"):

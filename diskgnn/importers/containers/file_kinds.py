@@ -31,6 +31,8 @@ _NAMES = {
     "csv": "a CSV file; give tables as `nodes` or `edges`, or save the numbers with np.save",
     "csv.gz": "a compressed CSV file; give tables as `nodes` or `edges`, and a folder of OGB with format='ogb'",
     "dgl": "a graph saved by dgl.save_graphs; pass it with format='dgl'",
+    "duckdb": "a DuckDB database; run EXPORT DATABASE 'FOLDER' (FORMAT parquet) in it, write relational.yaml beside "
+    "the tables, and pass the folder with format='relational'",
     "empty": "an empty file",
     "gzip": "a compressed file (gzip); unpack it first",
     "hdf5": "an HDF5 file; save the dataset that is meant as .npy",
@@ -70,6 +72,8 @@ def kind_of(path: AnyPath) -> str | None:
     for magic, kind in _MAGIC.items():
         if head.startswith(magic):
             return kind
+    if head[8:12] == b"DUCK":  # behind a checksum
+        return "duckdb"
     if head.startswith(b"PK\x03\x04"):
         return _zip_kind(path) if isinstance(path, Path) else "zip"
     if head.startswith(b"\x1f\x8b"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -108,6 +109,21 @@ def test_a_table_of_many_batches(tmp_path: Path) -> None:
     assert pairs(graph, "a", "f2p_b", "b") == sorted((number, number % 7) for number in range(40_000))
 
 
+def test_long_texts_are_read_few_at_a_time(tmp_path: Path) -> None:
+    path = database(tmp_path, """
+        CREATE TABLE a (id INTEGER PRIMARY KEY, body TEXT, earlier INTEGER REFERENCES a);
+        WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 999)
+        INSERT INTO a SELECT i, printf('%0100000d', i), i / 2 FROM n;
+        """)  # fmt: skip
+    tracemalloc.start()
+    with pytest.warns(DataWarning, match="body of a .more than 32 values"):
+        diskgnn.convert(tmp_path / "graph", source=path)
+    most_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most_bytes < 40 << 20  # of 95 MiB of text
+    assert pairs(Graph.open(tmp_path / "graph"), "a", "f2p_earlier", "a")[:3] == [(0, 0), (1, 0), (2, 1)]
+
+
 @pytest.mark.parametrize(
     ("statement", "message"),
     [
@@ -142,7 +158,7 @@ def test_what_is_left_out_is_named_with_the_reason(tmp_path: Path) -> None:
         ("paying", "table"): "it is a view",
         ("bare", "table"): "it has no rows",
         ("lines", "primary key (n, line)"): "it has several columns, so rows are numbered",
-        ("lines", "mixed"): "its declared type '' says nothing, and it has values of several types (integer, text)",
+        ("lines", "mixed"): "declared as nothing, it has values of several types (integer, text)",
         ("notes", "foreign key (n, line)"): "it has several columns",
         ("notes", "foreign key (code)"): "it names users by plan, which is not its primary key",
         ("notes", "foreign key (gone)"): "there is no table nowhere",

@@ -18,7 +18,8 @@ import pyarrow as pa
 
 from diskgnn.errors import InputError
 
-_BATCH_ROWS = 1 << 14  # as Python objects, which take some 100 bytes each
+_MOST_ROWS, _FIRST_ROWS = 1 << 14, 1 << 6  # at a time, as Python objects, which take some 100 bytes each
+_TEXT_BYTES = 4 << 20  # of text in them: beyond it, fewer rows are read at a time
 _TIMESTAMP = pa.timestamp("us")
 _TAKES: dict[pa.DataType, tuple[type, ...]] = {
     pa.int64(): (int,), pa.float64(): (float, int), pa.string(): (str,), pa.binary(): (bytes,), pa.bool_(): (int,),
@@ -55,12 +56,16 @@ class SqliteFile:
         with self._errors_named():
             return self._connection.execute(query).fetchall()
 
-    def pieces(self, query: str, piece_rows: int) -> Iterator[list[tuple[Any, ...]]]:
-        """The rows of a query, so many at a time."""
+    def pieces(self, query: str, most_rows: int) -> Iterator[list[tuple[Any, ...]]]:
+        """The rows of a query, at most so many at a time, and fewer of long ones."""
         with self._errors_named():
-            cursor = self._connection.execute(query)
-            while found := cursor.fetchmany(piece_rows):
+            cursor, piece_rows = self._connection.execute(query), _FIRST_ROWS
+            while found := cursor.fetchmany(min(piece_rows, most_rows, _MOST_ROWS)):
                 yield found
+                text_bytes = sum(len(value) for row in found for value in row if isinstance(value, (str, bytes)))
+                piece_rows = (
+                    min(2 * piece_rows, _MOST_ROWS) if 2 * text_bytes < _TEXT_BYTES else max(1, piece_rows // 2)
+                )
 
     @contextmanager
     def _errors_named(self) -> Iterator[None]:
@@ -120,7 +125,7 @@ class SqliteTable:
         """
         names, position = ", ".join(map(quoted, columns)), first
         query = f"SELECT {names} FROM {quoted(self._table)} ORDER BY {self._order} LIMIT -1 OFFSET {first}"
-        for rows in self._file.pieces(query, min(batch_rows, _BATCH_ROWS)):
+        for rows in self._file.pieces(query, batch_rows):
             values = zip(*rows, strict=True)
             arrays = [self._array(name, found, position) for name, found in zip(columns, values, strict=True)]
             yield pa.record_batch(arrays, names=list(columns))
@@ -138,7 +143,7 @@ class SqliteTable:
             return _TIMESTAMP
         if stored not in _STORED:
             values = f"values of several types ({', '.join(sorted(stored))})" if stored else "no values"
-            self.left_out[column] = f"its declared type {declared!r} says nothing, and it has {values}"
+            self.left_out[column] = f"declared as {declared or 'nothing'}, it has {values}"
         return _STORED.get(stored)
 
     def _array(self, column: str, values: Sequence[Any], position: int) -> pa.Array:

@@ -15,7 +15,9 @@ from diskgnn.errors import ArtifactError
 from diskgnn.storage.own_files import open_to_append
 from diskgnn.storage.write_errors import raise_write_error
 
-_HEADER = struct.Struct("<QI")  # of a record: how many rows, and the checksum of what follows
+# Of a record: how many rows, and the checksum of what follows; then the checksum of these two. Without it, a count that
+# has a bit flipped upwards would make all that follows look like one record that was cut short.
+_HEADER, _HEADER_CHECKSUM = struct.Struct("<QI"), struct.Struct("<I")
 
 KEPT = "the last checkpoint is whole: go on from it with resume=True"
 
@@ -63,7 +65,8 @@ class UndoJournal:
         content = ids.tobytes() + rows.tobytes()
         try:
             with open_to_append(self._file) as file:
-                file.write(_HEADER.pack(len(ids), zlib.crc32(content)) + content)
+                header = _HEADER.pack(len(ids), zlib.crc32(content))
+                file.write(header + _HEADER_CHECKSUM.pack(zlib.crc32(header)) + content)
                 file.flush()
                 os.fdatasync(file.fileno())
         except OSError as error:
@@ -71,22 +74,29 @@ class UndoJournal:
             raise
 
     def records(self) -> Iterator[tuple[Ids, Rows]]:
-        """What was kept. A record that is cut short was being written: its rows are as they were.
+        """Yields what was kept. A last record that is not whole was being written: its rows are as they were.
 
         Raises:
-            ArtifactError: another one is damaged.
+            ArtifactError: another one is damaged, or a header.
         """
         if not self._file.exists():
             return
         parts, width = self._row_shape
         with self._file.open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            while len(header := file.read(_HEADER.size)) == _HEADER.size:
-                count, checksum = _HEADER.unpack(header)
-                content = file.read(min(count * (8 + parts * width * 4), size))
+            header_bytes = _HEADER.size + _HEADER_CHECKSUM.size
+            while len(header := file.read(header_bytes)) == header_bytes:
+                if _HEADER_CHECKSUM.pack(zlib.crc32(header[: _HEADER.size])) != header[_HEADER.size :]:
+                    if any(header):  # zeros are a file that grew before a power cut, and was not written
+                        raise self._damaged()
+                    return
+                count, checksum = _HEADER.unpack(header[: _HEADER.size])
+                content = file.read(count * (8 + parts * width * 4))
                 if zlib.crc32(content) != checksum:
                     if file.read(1):
-                        raise ArtifactError(f"{self._file} is damaged; train again")
+                        raise self._damaged()
                     return
                 ids = np.frombuffer(content, np.int64, count)
                 yield ids, np.frombuffer(content, np.float32, offset=8 * count).reshape(count, parts, width)
+
+    def _damaged(self) -> ArtifactError:
+        return ArtifactError(f"{self._file} is damaged; train again")

@@ -184,11 +184,14 @@ def test_a_journal_that_is_cut_short_undoes_what_was_written(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["table"]
 
 
-def test_a_damaged_journal_is_an_error(tmp_path):
+@pytest.mark.parametrize("bit", [0, 7])
+@pytest.mark.parametrize("byte", [*range(16), 30])
+def test_a_damaged_journal_is_an_error(tmp_path, byte, bit):
+    """Also a count that makes all that follows look like one record that was cut short."""
     table_with_a_journal(tmp_path / "table")
     (journal,) = tmp_path.glob("table.undo-*")
     content = bytearray(journal.read_bytes())
-    content[30] ^= 1
+    content[byte] ^= 1 << bit
     journal.write_bytes(content)
     with pytest.raises(ArtifactError, match="undo-1 is damaged"):
         EmbeddingTable(tmp_path / "table", 50, 8, 1).undo(1)

@@ -6,15 +6,18 @@ nothing of them, and evaluation does not find its own answers in the neighbourho
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from diskgnn._native import ExcludedEdges
+from diskgnn.errors import DataWarning, callers_level
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.known_edges import CHUNK_EDGES, known_edges
+from diskgnn.graph.type_data import EdgeSet
 from diskgnn.progress import Reporter
 from diskgnn.schema import EdgeType, edge_type_name, reverse_edge_type
 from diskgnn.storage.samples_config import EvalEdges
@@ -81,18 +84,8 @@ def find_held_out(
     with reporter.stage("look for valid's and test's edges", num_edges, "edges") as advance:
         for edge_type in dict(directions):
             wanted = _together([_turned(pairs, turned) for each, turned in directions if each == edge_type])
-            hits, num_hits, counts[edge_type] = [(_NO_NODES, _NO_NODES)], 0, 0
-            for sources, destinations in known_edges(graph.edges[edge_type]):
-                is_wanted = wanted.contains(sources, destinations).view(np.bool_)
-                hits.append((sources[is_wanted], destinations[is_wanted]))
-                num_hits += len(hits[-1][0])
-                counts[edge_type] += len(hits[-1][0])
-                if num_hits > len(wanted):  # of parallel edges, one is enough
-                    hits = [_together(hits).edges()]
-                    num_hits = len(hits[0][0])
-                advance(len(sources))
+            found[edge_type], counts[edge_type] = _found_in(graph.edges[edge_type], wanted, advance)
             del wanted
-            found[edge_type] = _together(hits)
     seed_edges = {}
     for split, of_split in asked.items():
         is_edge = np.zeros(len(of_split), np.bool_)
@@ -101,6 +94,53 @@ def find_held_out(
         seed_edges[split] = (len(of_split), int(is_edge.sum()))
     edges = tuple(found[each] if each in found and len(found[each]) else None for each in graph.edges)
     return HeldOut(() if keeps or not any(edges) else edges, EvalEdges(seed_edges, counts))
+
+
+def warn_of_other_reverses(
+    graph: Graph,
+    edge_type: EdgeType,
+    splits: Mapping[str, npt.NDArray[np.int64]],
+    directions: Sequence[Direction],
+    reporter: Reporter,
+    *,
+    left_out: Callable[[EdgeType], bool] = lambda edge_type: False,
+) -> None:
+    """Warn of edge types that run the other way and have most of valid's and test's seed edges.
+
+    Such a type has the reverse edges under a name that does not say so, and neighbourhoods keep them.
+
+    Args:
+        graph: whose edges are read.
+        edge_type: of the seed edges.
+        splits: [n, 2] seed edges of each split.
+        directions: the types where they are found already.
+        reporter: told of the edges that are read.
+        left_out: types not to look in.
+
+    Raises:
+        ArtifactError: the topology is damaged.
+    """
+    asked = [splits[split] for split in HELD_OUT_SPLITS if len(splits.get(split, ()))]
+    ends, known = (edge_type[2], edge_type[0]), {edge_type, *dict(directions)}
+    others = [each for each in graph.edges if (each[0], each[2]) == ends and each not in known and not left_out(each)]
+    if not asked or not directions or not others:
+        return
+    turned = _turned(np.concatenate(asked), True)
+    wanted = _together([turned])
+    num_edges = sum(graph.edges[each].num_edges for each in others)
+    with reporter.stage("look for valid's and test's edges in other types", num_edges, "edges") as advance:
+        for other in others:
+            found, _ = _found_in(graph.edges[other], wanted, advance)
+            num_found = int(found.contains(*turned).view(np.bool_).sum())
+            if 2 * num_found > len(turned[0]):
+                name = edge_type_name(other)
+                warnings.warn(
+                    f"{num_found:,} of {len(turned[0]):,} seed edges of valid and test are edges of {name}, from "
+                    "destination to source, which neighbourhoods keep: if these are the reverse edges, the model sees "
+                    f"what evaluation asks; prepare with reverse_edge_type='{name}' to leave them out",
+                    DataWarning,
+                    stacklevel=callers_level(),
+                )
 
 
 def told_of_graph(graph: Graph, memory_bytes: int, reporter: Reporter) -> Iterator[str]:
@@ -138,6 +178,21 @@ def told(held_out: HeldOut, done: str | None = None) -> str:
         else f"neighbourhoods have them and their reverses ({types}), so the model sees what evaluation asks"
     )
     return f"{are} seed edges are edges of the graph: {done}"
+
+
+def _found_in(edges: EdgeSet, wanted: ExcludedEdges, advance: Callable[[int], None]) -> tuple[ExcludedEdges, int]:
+    """Which of the `wanted` are edges of a type, and how many edges these are, parallel ones counted."""
+    hits, num_hits, count = [(_NO_NODES, _NO_NODES)], 0, 0
+    for sources, destinations in known_edges(edges):
+        is_wanted = wanted.contains(sources, destinations).view(np.bool_)
+        hits.append((sources[is_wanted], destinations[is_wanted]))
+        num_hits += len(hits[-1][0])
+        count += len(hits[-1][0])
+        if num_hits > len(wanted):  # of parallel edges, one is enough
+            hits = [_together(hits).edges()]
+            num_hits = len(hits[0][0])
+        advance(len(sources))
+    return _together(hits), count
 
 
 def _turned(pairs: npt.NDArray[np.int64], turned: bool) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +15,7 @@ from diskgnn.errors import DataWarning, callers_level
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.held_out import HELD_OUT_SPLITS
 from diskgnn.sampling.plan import SamplingPlan
-from diskgnn.schema import EdgeType
+from diskgnn.schema import EdgeType, edge_type_name, parse_edge_type
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.targets import LinkTarget
 
@@ -22,10 +24,11 @@ AS_GIVEN = "train"  # the split that pairs are prepared as, not shuffled; as tes
 
 @dataclass(frozen=True)
 class MessageEdges:
-    """What `predict` was asked for; its arguments `message_edges` and `hold_out_pairs`."""
+    """What `predict` was asked for, its arguments `message_edges` and `hold_out_pairs`, and what training knew."""
 
     message_edges: str
     hold_out_pairs: bool
+    reverse_edge_type: EdgeType | None = None  # of the pairs; None: as `LinkTarget` finds it
 
     def target(self, graph: Graph, edge_type: EdgeType, pairs: npt.NDArray[np.int64]) -> LinkTarget:
         """Seeds that are the `pairs` [n, 2], with what must not be drawn as the seed edges of valid.
@@ -33,28 +36,45 @@ class MessageEdges:
         Raises:
             ConfigError: `message_edges` is none.
         """
-        asked = LinkTarget(edge_type, 0, 0, "none", seeds={AS_GIVEN: pairs}, message_edges=self.message_edges)
+        of_type = LinkTarget(edge_type, 0, 0, "none", self.reverse_edge_type)
+        asked = replace(of_type, seeds={AS_GIVEN: pairs}, message_edges=self.message_edges)
         splits = graph.edges[edge_type].splits if self.message_edges == "train" and edge_type in graph.edges else {}
         held_out = [splits[split] for split in HELD_OUT_SPLITS if split in splits]
         if self.hold_out_pairs:
             held_out.append(pairs)
         else:
-            _warn_of_known(graph, edge_type, pairs, np.concatenate([pairs[:0], *held_out]))
+            _warn_of_known(graph, of_type, pairs, np.concatenate([pairs[:0], *held_out]))
         if not held_out:
             return asked
         seeds = {AS_GIVEN: pairs, "valid": np.concatenate(held_out)}
-        return LinkTarget(edge_type, 0, 0, "none", seeds=seeds, message_edges="train")
+        return replace(of_type, seeds=seeds)
+
+
+def trained_reverse_type(sampling: Mapping[str, Any] | None, graph: Graph, edge_type: EdgeType) -> EdgeType | None:
+    """The type of the reverse edges that a training on links of this type was told of, if the graph has it.
+
+    Args:
+        sampling: how its minibatches were drawn, see `trained_sampling`; None: nobody knows.
+        graph: whose edges neighbourhoods are drawn from.
+        edge_type: of the pairs that the model is asked about.
+    """
+    target = {} if sampling is None else sampling["target"]
+    reverse = target.get("reverse_edge_type")
+    if reverse is None or target["edge_type"] != edge_type_name(edge_type):
+        return None
+    found = parse_edge_type(reverse)
+    return found if found in graph.edges else None
 
 
 def _warn_of_known(
-    graph: Graph, edge_type: EdgeType, pairs: npt.NDArray[np.int64], held_out: npt.NDArray[np.int64]
+    graph: Graph, of_type: LinkTarget, pairs: npt.NDArray[np.int64], held_out: npt.NDArray[np.int64]
 ) -> None:
     """Warn of pairs that are edges of the graph and are drawn."""
     is_held = ExcludedEdges(*np.ascontiguousarray(held_out.T)).contains(*np.ascontiguousarray(pairs.T)).view(np.bool_)
     if is_held.all():
         return
     seeds = {AS_GIVEN: pairs[:1], "test": pairs[~is_held]}
-    target = LinkTarget(edge_type, 0, 0, "none", seeds=seeds, message_edges="all")
+    target = replace(of_type, seeds=seeds, message_edges="all")
     counts = SamplingPlan(graph, SamplingSpec([-1], target=target, temporal="ignore")).held_out.eval_edges
     assert counts is not None
     if num_known := counts.seed_edges["test"][1]:

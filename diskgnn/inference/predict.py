@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
 from diskgnn.inference.asked_times import AskedTimes, Moment, is_temporal, trained_sampling
 from diskgnn.inference.asking import Asked, asked_of, chosen_nodes, classes_of, fanouts_of, kinds_of, pair_model
-from diskgnn.inference.message_edges import AS_GIVEN, MessageEdges
+from diskgnn.inference.message_edges import AS_GIVEN, MessageEdges, trained_reverse_type
 from diskgnn.inference.neighbourhoods import SPLIT, Neighbourhoods
 from diskgnn.inference.node_files import chosen_pairs, read_nodes, read_times
 from diskgnn.inference.outputs import check_suffix, check_what
@@ -212,7 +213,9 @@ def _predict_pairs(
     what = what or "logits"
     check_what(what, kind, of_pairs=True)
     chosen = chosen_pairs(pairs, graph.nodes.get(found[0]), graph.nodes.get(found[2]))
-    sampling, target = trained_sampling(model), messages.target(graph, found, chosen)
+    sampling = trained_sampling(model)
+    messages = replace(messages, reverse_edge_type=trained_reverse_type(sampling, graph, found))
+    target = messages.target(graph, found, chosen)
     of_table = read_times("pairs", pairs) if is_temporal(sampling) else None
     fanouts = fanouts_of(net, drawn.fanouts)
     draws = times.draws(graph, sampling, fanouts, target, len(chosen), of_table, drawn.reporter)

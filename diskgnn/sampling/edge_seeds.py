@@ -19,6 +19,7 @@ from diskgnn.graph.held_out import (
     find_held_out,
     held_out_bytes,
     reverse_type_in,
+    warn_of_other_reverses,
 )
 from diskgnn.graph.known_edges import known_edges
 from diskgnn.progress import Reporter
@@ -94,9 +95,12 @@ class EdgeSeeds:
 
     def held_out(self, reporter: Reporter) -> HeldOut:
         """Valid's and test's seed edges and their reverses that are edges of the graph, which is read for it."""
-        return find_held_out(
-            self._graph, self._edges, self._held_out_directions, reporter, keeps=self.target.message_edges == "all"
-        )
+        directions = self._held_out_directions
+        if self.target.message_edges == "train" and self.target.exclude != "self":
+            warn_of_other_reverses(
+                self._graph, self.target.edge_type, self._edges, directions, reporter, left_out=self._decided_by_time
+            )
+        return find_held_out(self._graph, self._edges, directions, reporter, keeps=self.target.message_edges == "all")
 
     @property
     def _held_out_directions(self) -> list[Direction]:
@@ -104,12 +108,15 @@ class EdgeSeeds:
 
     def _directions(self, *, with_reverse: bool) -> list[Direction]:
         """The edge types that have the seed edges, where their times do not decide what is drawn anyway."""
-        target, spec = self.target, self._spec
+        target = self.target
         found: list[Direction] = [(target.edge_type, False)]
         if with_reverse and target.reverse_edge_type is not None:
             found.append((target.reverse_edge_type, True))
-        by_time = spec.is_temporal and spec.strict_time and target.times is not None
-        return [each for each in found if not (by_time and self._graph.edges[each[0]].config.has_times)]
+        return [each for each in found if not self._decided_by_time(each[0])]
+
+    def _decided_by_time(self, edge_type: EdgeType) -> bool:
+        by_time = self._spec.is_temporal and bool(self._spec.strict_time) and self.target.times is not None
+        return by_time and self._graph.edges[edge_type].config.has_times
 
     @property
     def _num_negatives(self) -> int:

@@ -271,6 +271,28 @@ def test_pairs_of_test_get_the_scores_that_evaluation_counts(tmp_path: Path):
     np.testing.assert_allclose(found, counted, rtol=1e-4, atol=1e-5)
 
 
+def test_pairs_are_asked_without_the_reverse_edges_that_training_was_told_of(tmp_path: Path):
+    """As from a graph without them and without the seed edges of valid and test: checkpoints say which type it is."""
+    random = np.random.default_rng(0)
+    pairs = random.permutation(np.unique(random.integers(0, 30, (250, 2)), axis=0))
+    splits = dict(zip(("train", "valid", "test"), np.split(pairs, [120, 160]), strict=True))
+    features = {name: random.standard_normal((30, 4)).astype(np.float32) for name in ("user", "film")}
+    links, turned = ("user", "rates", "film"), ("film", "rated_by", "user")
+    for name, edges in (("graph", pairs), ("without", splits["train"])):
+        diskgnn.convert(
+            tmp_path / name,
+            schema=GraphInput({each: NodeInput(features=x) for each, x in features.items()},
+                              {links: EdgeInput(edges.T, **splits), turned: EdgeInput(edges.T[::-1].copy())}),
+        )  # fmt: skip
+    target = diskgnn.LinkTarget(links, eval_negatives=3, reverse_edge_type=turned)
+    diskgnn.prepare(tmp_path / "graph", tmp_path / "packed", fanouts=[-1, -1], cpu_cache=0, target=target)
+    diskgnn.train(tmp_path / "packed", hidden=4, epochs=1, checkpoint=tmp_path / "run")
+    for name in ("graph", "without"):
+        diskgnn.predict(tmp_path / name, tmp_path / f"{name}.npy", tmp_path / "run", pairs=splits["test"])
+    found, expected = (np.load(tmp_path / f"{name}.npy") for name in ("graph", "without"))
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
 def test_pairs_that_are_edges_are_told(tmp_path: Path):
     graph = citations(tmp_path / "graph")
     edges = graph.edges[WRITES]

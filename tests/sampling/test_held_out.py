@@ -4,6 +4,7 @@ import json
 import pickle
 import subprocess
 import sys
+import warnings
 from collections import Counter
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 import scipy.stats
 
 import diskgnn
-from diskgnn.errors import ConfigError
+from diskgnn.errors import ConfigError, DataWarning
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
 from diskgnn.preparing.prepare import prepare
@@ -211,6 +212,35 @@ def test_self_leaves_the_reverse_edges(symmetric, tmp_path):
     held = seed_edges(symmetric, LINKS, "valid", "test")
     assert not drawn.keys() & held
     assert drawn.keys() & turned(held)
+
+
+@pytest.mark.parametrize("ends", ["two types", "one type"])
+def test_reverses_under_another_name_are_a_warning(tmp_path, ends):
+    """Nothing in the name says so: they are found by what they hold."""
+    random = np.random.default_rng(4)
+    user, film = ("user", "film") if ends == "two types" else ("user", "user")
+    pairs = random.integers(0, 40, (300, 2))
+    links, turned_links, others = (user, "rates", film), (film, "rated_by", user), (film, "shown_to", user)
+    graph = convert(
+        tmp_path / "graph", {name: NodeInput(40) for name in (user, film)},
+        {links: EdgeInput(pairs.T, **split_of(pairs, random)), turned_links: EdgeInput(pairs.T[::-1].copy()),
+         others: EdgeInput(random.integers(0, 40, (2, 300)))},
+    )  # fmt: skip
+    held = seed_edges(graph, links, "valid", "test")
+    name = ":".join(turned_links)
+    told = f"{len(held)} of {len(held)} seed edges of valid and test are edges of {name}.*reverse_edge_type='{name}'"
+    with pytest.warns(DataWarning, match=told) as warned:
+        sample(graph, tmp_path / "kept", fanouts=[-1], batch_size=16, target=LinkTarget(links, eval_negatives=3))
+    assert len(warned) == 1
+    assert edges_in(Samples.open(tmp_path / "kept"), "test", graph)[turned_links].keys() & turned(held)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DataWarning)
+        for number, options in enumerate(
+            ({"reverse_edge_type": turned_links}, {"message_edges": "all"}, {"exclude": "self"})
+        ):
+            target = LinkTarget(links, eval_negatives=3, **options)
+            sample(graph, tmp_path / str(number), fanouts=[-1], batch_size=16, target=target)
+    assert not edges_in(Samples.open(tmp_path / "0"), "test", graph)[turned_links].keys() & turned(held)
 
 
 class Told:

@@ -44,13 +44,20 @@ def npy(descr: str, shape: str, *, fortran: bool = False) -> bytes:
 
 
 @pytest.mark.parametrize("argument", ["edges", "features", "labels", "train"])
-@pytest.mark.parametrize("shape", ["(10, -6)", "(-10, 6)", "(True, 6)", "(2, True)"])
+@pytest.mark.parametrize("shape", ["(10, -6)", "(-10, 6)", "(True, 6)", "(2, True)", f"(10, {2**64})"])
 @pytest.mark.parametrize("fortran", [False, True])
 def test_shapes_that_no_array_has(
     tmp_path: Path, given: dict[str, Path], argument: str, shape: str, fortran: bool
 ) -> None:
     given[argument].write_bytes(npy("<i8", shape, fortran=fortran))
     with pytest.raises(InputError, match=rf"{argument}.npy is not a complete .npy file.*the shape is \(.*save it with"):
+        convert(tmp_path / "graph", **given)
+
+
+@pytest.mark.parametrize("shape", ["(10, 6", "(10, 2**70)", "10 6)", "(10, \\"])
+def test_headers_that_are_not_python(tmp_path: Path, given: dict[str, Path], shape: str) -> None:
+    given["features"].write_bytes(npy("<f4", shape))
+    with pytest.raises(InputError, match=r"features.npy is not a complete .npy file.*save it with np.save"):
         convert(tmp_path / "graph", **given)
 
 

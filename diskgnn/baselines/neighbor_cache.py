@@ -27,7 +27,7 @@ def sampler_with_neighbor_cache(graph: Graph, neighbor_cache: int | str) -> Neig
     Raises:
         ConfigError: no such size.
     """
-    capacity = cache_rows(neighbor_cache, graph.indices.itemsize, graph.num_edges)
+    capacity = cache_rows(neighbor_cache, graph.indices.itemsize, graph.num_edges, "neighbor_cache")
     if capacity == graph.num_edges:
         return NeighborSampler(*graph.topology())
     starts, neighbors = cached_neighbors(graph, capacity)

@@ -93,7 +93,7 @@ def prepare_segmented_packed(
     resources = Resources.beside(memory, threads, reporter)
     graph = graph if isinstance(graph, Graph) else Graph.open(graph)
     plan = SamplingPlan(graph, spec)
-    num_static = cache_rows(static_cache, graph.feature_file.row_bytes, graph.num_nodes)
+    num_static = cache_rows(static_cache, graph.feature_file.row_bytes, graph.num_nodes, "static_cache")
     limit_bytes = parse_size(disk_limit)
     with ArtifactWriter(out, artifacts.SEGMENTED, config={}, source=graph.manifest, overwrite=overwrite) as writer:
         sampled = sample_plan(plan, writer.path("samples"), resources)

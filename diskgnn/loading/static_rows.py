@@ -125,7 +125,7 @@ def _rows_on_device(packed: Packed, device: torch.device, device_cache: int | st
 
 def _wanted(row_sets: Sequence[RowSetConfig], device_cache: int | str) -> list[int]:
     """[K] rows that `device_cache` stands for: a share of all rows, or bytes for all row sets together."""
-    rows = [cache_rows(device_cache, each.rows.row_bytes, each.num_rows) for each in row_sets]
+    rows = [cache_rows(device_cache, each.rows.row_bytes, each.num_rows, "device_cache") for each in row_sets]
     is_share = isinstance(device_cache, str) and device_cache.strip().endswith("%")
     return rows if is_share or len(row_sets) < 2 else _divided(row_sets, parse_size(device_cache))
 

@@ -54,11 +54,12 @@ class TierBudgets:
             free_bytes = faults.reading("gpu.free", _free_gpu_bytes())
             static_bytes = max(0, min(free_bytes // 2, memory_bytes // 4, MAX_AUTO_STATIC_BYTES))
         else:
-            static_bytes = _budget_bytes(cache.static, features)
-        train_bytes = _budget_bytes(cache.cpu, features)
+            static_bytes = _budget_bytes("static_cache", cache.static, features)
+        train_bytes = _budget_bytes("cpu_cache", cache.cpu, features)
         evaluation_bytes = (
-            train_bytes // EVALUATION_SHARE if cache.evaluation is None else _budget_bytes(cache.evaluation, features)
-        )
+            train_bytes // EVALUATION_SHARE if cache.evaluation is None
+            else _budget_bytes("eval_cpu_cache", cache.evaluation, features)
+        )  # fmt: skip
         return TierBudgets(static_bytes, train_bytes, evaluation_bytes, cache.static == "auto")
 
     def cpu(self, split: str) -> int:
@@ -75,9 +76,9 @@ class TierBudgets:
 Tiers = TierBudgets | Sequence[TierRows]
 
 
-def _budget_bytes(cache: int | str, features: Sequence[FeatureFile]) -> int:
+def _budget_bytes(name: str, cache: int | str, features: Sequence[FeatureFile]) -> int:
     """Bytes that `cache` stands for: a size, or a share of all rows."""
-    rows = [cache_rows(cache, file.row_bytes, file.num_rows) for file in features]
+    rows = [cache_rows(cache, file.row_bytes, file.num_rows, name) for file in features]
     if len(features) > 1 and not (isinstance(cache, str) and cache.strip().endswith("%")):
         return min(parse_size(cache), sum(file.num_bytes for file in features))
     return sum(num_rows * file.row_bytes for num_rows, file in zip(rows, features, strict=True))

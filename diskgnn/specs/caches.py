@@ -19,8 +19,10 @@ class CacheSpec:
     evaluation: int | str | None = None  # the cpu tier of each other split; a quarter of `cpu` by default
 
 
-def cache_rows(cache: int | str, row_bytes: int, num_nodes: int) -> int:
-    """Rows that a cache holds: given in bytes, as '2GiB', or as a share of all rows, '10%'.
+def cache_rows(cache: int | str, row_bytes: int, num_nodes: int, name: str = "cpu_cache") -> int:
+    """Returns the rows that a cache holds: given in bytes, as '2GiB', or as a share of all rows, '10%'.
+
+    Errors begin with `name`, that of the argument.
 
     Raises:
         ConfigError: neither a size nor a share, or a size above 0 with no room for a row: "10" is not "10%".
@@ -29,14 +31,17 @@ def cache_rows(cache: int | str, row_bytes: int, num_nodes: int) -> int:
         try:
             share = float(cache.strip()[:-1]) / 100
         except ValueError as error:
-            raise ConfigError(f"expected a cache size such as 2GiB or 10%, found {cache!r}") from error
+            raise ConfigError(f"{name}: expected a cache size such as 2GiB or 10%, found {cache!r}") from error
         if not 0 <= share <= 1:
-            raise ConfigError(f"expected a share between 0% and 100%, found {cache!r}")
+            raise ConfigError(f"{name}: expected a share between 0% and 100%, found {cache!r}")
         return int(num_nodes * share)
-    num_bytes = parse_size(cache)
+    try:
+        num_bytes = parse_size(cache)
+    except ConfigError as error:
+        raise ConfigError(f"{name}: {error}") from error
     if 0 < num_bytes < row_bytes:
         raise ConfigError(
-            f"expected a cache of 0 or of at least one row ({row_bytes} bytes), found {cache!r}, which is in bytes: "
-            "write 10% for a share of all rows, or a size such as 2GiB"
+            f"{name}: expected a cache of 0 or of at least one row ({row_bytes} bytes), found {cache!r}, which is in "
+            "bytes: write 10% for a share of all rows, or a size such as 2GiB"
         )
     return min(num_bytes // row_bytes, num_nodes)

@@ -122,7 +122,7 @@ def test_bad_parquet(tmp_path: Path, data: dict[str, Any]) -> None:
     texts = pa.array([b"x"] * NUM_NODES)
     cases: list[tuple[str, pa.Table, str]] = [
         ("edges", edges.drop_columns("dst"), r"edges: expected a column 'dst' in .*, found \['src'\]"),
-        ("edges", replaced(edges, "src", holes), r"expected a node id in column 'src', found null in edge 17"),
+        ("edges", replaced(edges, "src", holes), r"expected an id in column 'src', found null in edge 17"),
         (
             "edges",
             replaced(edges, "dst", doubled),

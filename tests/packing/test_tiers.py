@@ -32,7 +32,7 @@ def test_sizes_of_caches(cache, rows):
 
 @pytest.mark.parametrize("cache", ["101%", "-1%", "%", "ten%", "nan%", -1, "", "5 rows"])
 def test_bad_sizes_of_caches(graph, samples, tmp_path, cache):
-    with pytest.raises(ConfigError, match="expected a"):
+    with pytest.raises(ConfigError, match=r"^cpu_cache: expected a"):
         pack(graph, samples, tmp_path / "packed", cpu_cache=cache)
     assert list(tmp_path.iterdir()) == []
 

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from diskgnn.batches.minibatch import AnyMiniBatch, labels_of
-from diskgnn.errors import ConfigError
+from diskgnn.errors import ConfigError, InputError
 from diskgnn.training.criterion import metrics_of
 from diskgnn.training.model_output import pair_rows, seed_rows
 from diskgnn.training.node_scores import BinaryTally, ClassTally, LabelTally, RegressionTally, regression_errors
@@ -67,8 +67,22 @@ class NodeClassification(LabelTask):
         return outputs.dim() == 2 and outputs.shape[0] == num_seeds and outputs.shape[1] >= self.num_outputs
 
     def loss(self, outputs: Tensor, batch: AnyMiniBatch) -> Tensor:
-        """[] mean cross-entropy of logits [B, classes]."""
-        return F.cross_entropy(outputs, labels_of(batch))
+        """[] mean cross-entropy of logits [B, classes].
+
+        Raises:
+            InputError: some seeds have no class (on a GPU torch says so in its own words).
+        """
+        y = labels_of(batch)
+        try:
+            return F.cross_entropy(outputs, y)
+        except IndexError as error:
+            unlabelled = int((y < 0).sum())
+            if unlabelled == 0:
+                raise
+            raise InputError(
+                f"source: expected a class of every seed to train on, found none of {unlabelled} of the {len(y)} seeds "
+                f"of epoch {batch.epoch}, minibatch {batch.batch_index}: prepare with labels for these, or leave them out"
+            ) from error
 
     def tally(self, device: torch.device) -> ClassTally:
         """Counts correct classes; of two, keeps how likely the second one is."""

@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from diskgnn.batches.minibatch import Block, MiniBatch, Pairs
-from diskgnn.errors import ConfigError, DataWarning
+from diskgnn.errors import ConfigError, DataWarning, InputError
 from diskgnn.schema import ONE_EDGE_TYPE, SourceSchema, one_type_schema
 from diskgnn.training import node_scores
 from diskgnn.training.decoders import DistMult, DotProduct, MLPDecoder, make_decoder
@@ -161,6 +161,12 @@ def test_numbers_that_are_not_known_do_not_count():
     loss.backward()
     assert x.grad.tolist() == [[pytest.approx(2 / 3), 0.0], [0.0, pytest.approx(4 / 3)]]
     assert tallied(task, x.detach(), y, parts=1)[1]["mae"] == pytest.approx(1.0)
+
+
+def test_seeds_without_a_class_are_named_in_training():
+    task, batch = NodeClassification(3), minibatch(torch.randn(4, 3), torch.tensor([0, -1, 2, -1]))
+    with pytest.raises(InputError, match="found none of 2 of the 4 seeds of epoch 0, minibatch 0"):
+        task.loss(task.outputs(Rows(), batch), batch)
 
 
 def test_classification_is_cross_entropy_and_accuracy():

@@ -81,7 +81,8 @@ class NodeClassification(LabelTask):
                 raise
             raise InputError(
                 f"source: expected a class of every seed to train on, found none of {unlabelled} of the {len(y)} seeds "
-                f"of epoch {batch.epoch}, minibatch {batch.batch_index}: prepare with labels for these, or leave them out"
+                f"of epoch {batch.epoch}, minibatch {batch.batch_index}: prepare with labels for these, or leave them "
+                "out"
             ) from error
 
     def tally(self, device: torch.device) -> ClassTally:

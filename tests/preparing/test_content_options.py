@@ -18,7 +18,7 @@ from diskgnn.storage.manifest import open_artifact
 
 WRITES, CITES = ("author", "writes", "paper"), ("paper", "cites", "paper")
 PAPERS, AUTHORS = 120, 60
-SETTINGS = {"batch_size": 16, "seed": 3, "fanouts": [4, 3]}
+SETTINGS = {"batch_size": 16, "seed": 3, "fanouts": [4, 3], "temporal": "ignore"}
 OPTIONS: dict[str, dict[str, Any]] = {
     "none": {},
     "fanouts": {"fanouts": {WRITES: [2, 2], CITES: [3, 0]}},

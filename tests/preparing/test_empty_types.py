@@ -17,7 +17,7 @@ from diskgnn.storage.verification import verify_artifact
 
 PAPERS, AUTHORS = 60, 30
 READS = ("author", "reads", "paper")
-SAMPLING = {"fanouts": [3, 3], "batch_size": 8}
+SAMPLING = {"temporal": "ignore", "fanouts": [3, 3], "batch_size": 8}
 Graph = dict[str, dict[str, dict[str, Any]]]
 
 

@@ -115,6 +115,17 @@ def test_named_columns_of_numbers_stay_as_they_are(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found, [[0, 1, 20], [1, 0, np.nan], [0, 0, 40], [0, 1, 60], [1, 0, 80]])
 
 
+@pytest.mark.parametrize("value", [np.inf, -np.inf, 1e200, -1.7e308])
+def test_numbers_that_cannot_be_scaled_are_a_warning(tmp_path: Path, value: float) -> None:
+    """They would make a deviation that is not finite, and all others 0."""
+    pq.write_table(pa.table({"id": range(4), "size": [1.0, value, 3.0, 8.0]}), tmp_path / "nodes.parquet")
+    with pytest.warns(DataWarning, match=r"nodes.size: found .*; infinite values and those beyond ±1e\+100 become 0"):
+        convert(tmp_path / "graph", edges=np.array([[0, 1, 2], [1, 2, 3]]), nodes=tmp_path / "nodes.parquet")
+    first, second, third = scaled(1, 3, 8)
+    found = Graph.open(tmp_path / "graph").features
+    np.testing.assert_allclose(found[:, 0], [first, 0, second, third], rtol=1e-6)
+
+
 def test_text_of_many_values_is_said_or_refused(tmp_path: Path) -> None:
     rows = [f"{i},{i % 2}.5,text {i}" for i in range(40)]
     given = files(tmp_path, "\n".join(["id,x,bio", *rows]) + "\n", "src,dst\n0,1\n")

@@ -16,6 +16,7 @@ numbers that count the rows, as data frames write their index, are left out.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -26,7 +27,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from diskgnn.errors import ConfigError, InputError
+from diskgnn.errors import ConfigError, DataWarning, InputError, callers_level
 from diskgnn.importers.containers.rows import CHUNK_BYTES, RowSource
 from diskgnn.importers.source_listing import SourceListing
 from diskgnn.importers.tables.frames import RowTable
@@ -35,6 +36,7 @@ from diskgnn.importers.tables.spark_vectors import is_vector, vector_lengths, ve
 ENCODINGS = ("number", "raw", "time", "boolean", "category", "vector", "none")
 _MOST_VALUES = 32  # of a category
 _COUNTS_ROWS = "it counts the rows"
+_LARGEST_SCALED = 1e100  # the squares of larger numbers may sum up to infinity
 _STATISTICS_ROWS = 1 << 16  # at a time: what is found must not depend on memory
 
 
@@ -265,7 +267,7 @@ class _Number:
     width = 1
 
     def __init__(self, where: str, asked: bool) -> None:
-        self._where = where
+        self._where, self._is_warned = where, False
         self._count, self._mean, self._squares = 0, 0.0, 0.0
         self._rows, self._counts_rows = 0, not asked
 
@@ -276,6 +278,22 @@ class _Number:
             raise InputError(f"{self._where}: expected numbers, found {values.type}") from error
         return np.asarray(numbers.to_numpy(zero_copy_only=False))  # null is NaN
 
+    def _known(self, values: pa.Array) -> npt.NDArray[np.float64]:
+        """The numbers, NaN where there is none that can be scaled."""
+        numbers = self._numbers(values)
+        is_extreme = np.abs(numbers) > _LARGEST_SCALED
+        if is_extreme.any():
+            if not self._is_warned:
+                self._is_warned = True
+                warnings.warn(
+                    f"{self._where}: found {numbers[is_extreme][0]}; infinite values and those beyond "
+                    f"±{_LARGEST_SCALED:g} become 0, as null does: replace or clip them",
+                    DataWarning,
+                    stacklevel=callers_level(),
+                )
+            numbers = np.where(is_extreme, np.nan, numbers)
+        return numbers
+
     def add(self, values: pa.Array) -> None:
         if self._counts_rows:
             expected = np.arange(self._rows, self._rows + len(values))
@@ -283,7 +301,7 @@ class _Number:
                 pa.types.is_integer(values.type) and not values.null_count and np.array_equal(values, expected)
             )
         self._rows += len(values)
-        numbers = self._numbers(values)
+        numbers = self._known(values)
         numbers = numbers[np.isfinite(numbers)]
         if len(numbers):  # Chan, Golub and LeVeque: the moments of two samples make those of both
             mean, total = float(numbers.mean()), self._count + len(numbers)
@@ -298,7 +316,7 @@ class _Number:
     def encode(self, values: pa.Array, out: npt.NDArray[np.float32]) -> None:
         deviation = float(np.sqrt(self._squares / max(self._count, 1)))
         if deviation > 0:
-            scaled = (self._numbers(values) - self._mean) / deviation
+            scaled = (self._known(values) - self._mean) / deviation
             out[:, 0] = np.where(np.isfinite(scaled), scaled, 0)
 
 

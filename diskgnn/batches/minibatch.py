@@ -41,7 +41,7 @@ class Block:
     indptr: Tensor  # [num_dst + 1] int32
     indices: Tensor  # [num_edges] int32, in [0, num_src)
     num_src: int
-    edge_ids: Tensor | None = None  # [num_edges] int64, the user's number of each edge, if they were kept
+    edge_ids: Tensor | None = None  # [num_edges] int64, if they were asked for: see SamplingSpec
     edge_x: Tensor | None = None  # [num_edges, D] edge features, of edge types that have some
 
     @property

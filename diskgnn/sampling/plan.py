@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -11,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.draws import batch_key, moving_slice_start, permutation, slice_start
-from diskgnn.errors import ConfigError
+from diskgnn.errors import ConfigError, DataWarning, callers_level
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.held_out import HeldOut, told
 from diskgnn.progress import SILENT, Reporter, say
@@ -22,6 +23,7 @@ from diskgnn.sampling.target_seeds import seeds_of
 from diskgnn.sampling.timed_types import require_temporal
 from diskgnn.sampling.topology import TopologyParts
 from diskgnn.sampling.user_sampling import UserDraws
+from diskgnn.schema import edge_type_name
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.shard import Shard
 from diskgnn.specs.targets import LinkTarget, NodeTarget
@@ -119,6 +121,19 @@ class SamplingPlan:
         if "held_out" not in self.__dict__:
             self.held_out = found = self._seeds.held_out(reporter)
             say(reporter, lambda: told(found))
+
+    def warn_of_places(self) -> None:
+        """Warn if `Block.edge_ids` of some edge type will not be the user's numbers of edges, which nobody kept."""
+        unkept = [edges for edges in self.graph.edges.values() if edges.num_edges and not edges.config.has_ids]
+        if self.spec.edge_ids and unkept:
+            names = ", ".join(edge_type_name(edges.type) for edges in unkept)
+            warnings.warn(
+                f"edge_ids: {self.graph.manifest.path} did not keep which edge of your list each is of {names}: "
+                "these edge_ids are places in the graph's own order, by destination; for rows of your list, convert "
+                "with `keep_ids: true` in a schema",
+                DataWarning,
+                stacklevel=callers_level(),
+            )
 
     def redrawn(self, draws: str, draw_period: int) -> SamplingPlan:
         """The same seeds in the same minibatches, around which other neighbours are drawn; groups are found once."""

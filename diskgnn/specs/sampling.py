@@ -85,8 +85,8 @@ class SamplingSpec:
         strict_time: with `temporal`, nothing of the time of the seed either. By default so for links, because the edge
             that is asked for has this time, and not for nodes.
         weighted: draw in proportion to weights, where edge types have them, without replacement.
-        edge_ids: keep which edges were drawn, for `Block.edge_ids`: their ids in a graph that has some, otherwise their
-            places in its CSC.
+        edge_ids: keep which edges were drawn, for `Block.edge_ids`: rows of the user's list in a graph that was
+            converted with `keep_ids`, as those of PyG are; otherwise places in the graph's CSC, with a DataWarning.
         expand_once: a node draws neighbours once, when it is found, for all layers, as in PyG's NeighborLoader: for
             `to_pyg`. The blocks of such minibatches have no edges of nodes that were found earlier.
         shuffle: the train split, anew in every epoch; False takes it in the given order.

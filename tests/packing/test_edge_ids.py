@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import diskgnn
-from diskgnn.errors import ArtifactError
+from diskgnn.errors import ArtifactError, DataWarning
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.edge_ids import EdgeIds
 
@@ -36,6 +38,31 @@ def test_ids_are_those_of_the_positions(graph: Path, in_memory: bool) -> None:
     for positions in (np.arange(NUM_EDGES), np.array([NUM_EDGES - 1]), np.array([0, 0, NUM_EDGES - 1, 4080])):
         np.testing.assert_array_equal(ids.of(0, positions), expected[positions])
     np.testing.assert_array_equal(ids.of(1, np.array([7, 3])), [7, 3])  # the user has none of his own
+
+
+def test_places_in_the_graph_are_not_taken_for_rows_of_a_list(tmp_path: Path) -> None:
+    """A graph of an edge list sorts it: without `keep_ids`, nobody knows the rows any more, and that is a warning."""
+    edges = np.random.default_rng(1).integers(0, 50, (2, 300))
+    nodes = {"features": np.zeros((50, 1), np.float32), "labels": np.zeros(50, int), "train": np.arange(50)}
+    asked = {"fanouts": [-1], "edge_ids": True, "keep_input_nodes": True, "cpu_cache": 0}
+    diskgnn.convert(tmp_path / "plain", edges=edges, **nodes)
+    with pytest.warns(DataWarning, match="edge_ids: .* did not keep which edge of your list each is of node:to:node"):
+        diskgnn.prepare(tmp_path / "plain", tmp_path / "packed", **asked)
+    with (
+        pytest.warns(DataWarning, match="edge_ids"),
+        diskgnn.FreshEpochs(tmp_path / "plain", tmp_path / "fresh", **asked),
+    ):
+        pass
+    kept = {"nodes": {"n": nodes}, "edges": {"n:a:n": {"edges": edges, "keep_ids": True}}}
+    diskgnn.convert(tmp_path / "kept", schema=kept)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DataWarning)
+        diskgnn.prepare(tmp_path / "kept", tmp_path / "with", **asked)
+    with diskgnn.Loader(tmp_path / "with", "train") as loader:
+        (batch,) = loader.epoch(0)
+    (block,) = batch.blocks
+    drawn = torch.stack([batch.input_nodes[block.indices.long()], batch.input_nodes[block.destinations.long()]])
+    np.testing.assert_array_equal(drawn.numpy(), edges[:, block.edge_ids.numpy()])
 
 
 @pytest.mark.parametrize("memory", ["auto", 1])

@@ -108,7 +108,7 @@ def _step_seconds(
     time."""
     optimizer, seconds = make_optimizer(net, 0.003, 0.0), []
     step = make_step(net, optimizer, task, together, torch.device("cpu"), amp=False, timeline=UNTRACED,
-                     averaging_period=None)  # fmt: skip
+                     averaging_period=None, keep_going=False)  # fmt: skip
     step(batches[0], 0, False)
     beside.gathered(None)
     for number, batch in enumerate([*batches] * _PASSES):

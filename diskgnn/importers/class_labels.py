@@ -81,9 +81,14 @@ def class_labels(
 
     Raises:
         InputError: fractions, too many values of text, a value that `classes` lack, or -1 and 1, of which one would be
-            no class.
+            no class; or no value at all, unless `classes` says what there may be.
     """
     values, num_nulls = _distinct(column)
+    if num_nulls == column.num_rows > 0 and classes is None:
+        raise InputError(
+            f"{column.name}: expected the class of some rows, found none in {column.num_rows}: name the column that "
+            "has them, or leave the labels out"
+        )
     is_number = pa.types.is_integer(column.kind) or pa.types.is_floating(column.kind)
     if classes is not None and not is_number:
         if unknown := [value for value in values or () if value not in classes]:
@@ -96,9 +101,7 @@ def class_labels(
             f"{column.name}: expected at most {_MOST_VALUES} values as classes, found more: is it another column that "
             f"was meant? More classes than that need numbers: 0, 1, 2, ..."
         )
-    if values is not None and not values:
-        values = None
-
+    values = values or None
     if values is not None and len(values) == column.num_rows - num_nulls > _FEW:
         warnings.warn(
             f"{column.name}: each of {len(values)} rows has a class of its own ({values_text(values)}); is it another "

@@ -30,6 +30,13 @@ def graph_of(folder: Path, labels: Any, **given: Any) -> Graph:
     return Graph.open(folder / "graph")
 
 
+@pytest.mark.parametrize("kind", [pa.string(), pa.bool_(), pa.int64(), pa.float32()])
+def test_labels_that_nobody_has_are_refused(tmp_path: Path, kind: pa.DataType) -> None:
+    with pytest.raises(InputError, match=r"expected the class of some rows, found none in 40.*leave the labels out"):
+        graph_of(tmp_path, pa.nulls(COUNT, kind))
+    assert not (tmp_path / "graph").exists()
+
+
 def classes_of(graph: Graph) -> tuple[Any, ...] | None:
     target = graph.nodes["node"].config.target
     assert target is not None

@@ -16,6 +16,8 @@ from diskgnn.storage.samples import Samples
 # A few minibatches stand for all: what they say is trusted to this part when a disk is refused.
 _CERTAIN_PART = 0.9
 _INDEX_BYTES = 128  # of an extent in the indices
+UNBOUNDED = 1 << 62  # bytes: no disk has them
+_TREE_NODE_BYTES = 12  # of a node of a tree: which tree it is of, and where in the minibatch its row is
 _POSITION_BYTES = 8  # of an edge, at most: its position in samples, its id in headers
 
 
@@ -88,17 +90,25 @@ def scratch_bytes(rows: Sequence[RowForecast], id_bytes: Sequence[int], samples_
 
 
 def most_disk_bytes(plan: SamplingPlan, tiers: TierRows, keep_input_nodes: bool) -> int:
-    """No less than the packed directory and the samples take, from the fanouts: as if no two edges had one source."""
-    graph = plan.graph
+    """No less than the packed directory and the samples take, from the fanouts: as if no two edges had one source.
+
+    Where each seed has a tree of its own, nodes and edges are in as many of these as draw them, so the size of the
+    graph is no bound, and where all neighbours are drawn nothing is: `UNBOUNDED`.
+    """
+    graph, trees = plan.graph, plan.layout.trees
     row_bytes, node_bytes = graph.feature_file.row_bytes, graph.id_dtype.itemsize
     total = tiers.static * row_bytes
     for split, size in plan.sizes.items():
         rows = num_seeds = plan.most_seeds(split)
         structure_bytes = 16 * num_seeds
         for (fanout,) in plan.spec.fanouts_by_type(split, tuple(graph.edges)):
-            edges = graph.num_edges if fanout < 0 else min(rows * fanout, graph.num_edges)
+            if trees and fanout < 0:
+                return UNBOUNDED
+            edges = graph.num_edges if fanout < 0 else rows * fanout
+            edges = edges if trees else min(edges, graph.num_edges)
             structure_bytes += 4 * (edges + rows + 1) + plan.spec.edge_ids * _POSITION_BYTES * edges
-            rows = min(rows + edges, graph.num_nodes)
+            rows = rows + edges if trees else min(rows + edges, graph.num_nodes)
+        structure_bytes += trees * _TREE_NODE_BYTES * rows
         samples_bytes = structure_bytes + rows * node_bytes + DIRECT_ALIGNMENT
         extent_bytes = structure_bytes + rows * (_header_row_bytes(node_bytes, keep_input_nodes) + row_bytes)
         total += tiers.cpu(split) * row_bytes + size.num_batches * (samples_bytes + extent_bytes + 2 * DIRECT_ALIGNMENT)

@@ -14,7 +14,7 @@ from diskgnn.default_reporter import reporter_for
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.row_forecast import RowForecast
 from diskgnn.packing.row_sets import RowSet, only_features, row_sets_of
-from diskgnn.packing.space import extents_bytes, most_disk_bytes, packed_bytes, scratch_bytes
+from diskgnn.packing.space import UNBOUNDED, extents_bytes, most_disk_bytes, packed_bytes, scratch_bytes
 from diskgnn.packing.tier_forecast import predict_rows, predict_static_rows
 from diskgnn.packing.tiers import TierBudgets
 from diskgnn.paths import PathLike
@@ -223,7 +223,7 @@ def disk_forecast(request: PrepareRequest) -> str:
         if (features := only_features(request.graph, plan.config())) is None:
             return ""
         most = most_disk_bytes(plan, request.tiers.rows_of(features), request.keep_input_nodes)
-        return f"{request.out} and its samples will take at most {format_size(most)}"
+        return "" if most == UNBOUNDED else f"{request.out} and its samples will take at most {format_size(most)}"
     resources = replace(request.resources, reporter=SILENT)
     (samples,), _ = sample_sequences(
         [plan], resources, keep_input_nodes=request.keep_input_nodes, max_seconds=0, max_accesses=_CHEAP_ACCESSES

@@ -15,9 +15,10 @@ from typed_directories import write_typed_graph
 from diskgnn import ArtifactError, ConfigError, estimate, generate, prepare
 from diskgnn.errors import BusyError, DiskFullError, OutputExistsError
 from diskgnn.graph.graph import Graph
+from diskgnn.importers.convert import convert
 from diskgnn.packing.pack import pack
 from diskgnn.packing.probes import probe_by_sampling
-from diskgnn.packing.space import most_disk_bytes, most_packed_bytes
+from diskgnn.packing.space import UNBOUNDED, most_disk_bytes, most_packed_bytes
 from diskgnn.packing.tiers import TierRows
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import sample
@@ -234,6 +235,32 @@ def test_what_fits_is_not_refused(graph, tmp_path, cache, settings):
         prepare(graph, tmp_path / "packed", **settings, overwrite=True)
     with pytest.raises(DiskFullError):
         prepare(graph, tmp_path / "packed", **settings, disk=needed // 3, overwrite=True)
+
+
+@pytest.fixture(scope="module")
+def timed_graph(tmp_path_factory):
+    random, out = np.random.default_rng(0), tmp_path_factory.mktemp("timed") / "graph"
+    edges, times = random.integers(0, 300, (2, 3000)), random.integers(0, 100, 300)
+    nodes = {"features": random.random((300, 16), np.float32), "times": times}
+    links = {"edges": edges, "train": edges[:, :200], "valid": edges[:, 200:300]}
+    convert(out, schema={"nodes": {"node": nodes}, "edges": {"node:to:node": links}})
+    return out
+
+
+@pytest.mark.parametrize("fanouts", [[4], [10, 5], [3, 3, 3]])
+def test_trees_of_seeds_take_more_than_the_graph_has(timed_graph, tmp_path, fanouts):
+    """Each end of each pair has a tree of its own, negatives too: 100 of these for each pair of evaluation."""
+    sampling = {"fanouts": fanouts, "batch_size": 50, "target": LinkTarget(("node", "to", "node")), "temporal": "last"}
+    prepare(timed_graph, tmp_path / "packed", **sampling, cpu_cache=0, samples=tmp_path / "samples")
+    needed = sum(open_artifact(tmp_path / name).total_bytes for name in ("packed", "samples"))
+    plan = SamplingPlan(Graph.open(timed_graph), SamplingSpec(**sampling))
+    assert most_disk_bytes(plan, TierRows(0, 0, 0, 0), keep_input_nodes=False) >= needed
+    stages = Stages()
+    with faults.pretending("disk.free", needed // 3), pytest.raises(DiskFullError):
+        prepare(timed_graph, tmp_path / "other", **sampling, cpu_cache=0, reporter=stages)
+    assert "sample" not in stages.names
+    every = SamplingPlan(Graph.open(timed_graph), SamplingSpec(**sampling | {"fanouts": [-1]}))
+    assert most_disk_bytes(every, TierRows(0, 0, 0, 0), keep_input_nodes=False) == UNBOUNDED
 
 
 def test_inputs_are_never_overwritten(graph, tmp_path):

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from diskgnn.storage.disk_space import folder_bytes
 from diskgnn.system.memory_cgroup import MemoryCgroup
 from diskgnn.units import format_size
 
@@ -89,14 +90,3 @@ def run_in_process(
         found.get("status", "ok"), found.get("message", ""), found.get("result"), found["peak_bytes"], peak,
         peak_disk_bytes, tuple(found["warnings"]),
     )  # fmt: skip
-
-
-def folder_bytes(folder: Path) -> int:
-    """Bytes of disk that the files in `folder`, which may come and go, take."""
-    total = 0
-    with suppress(FileNotFoundError), os.scandir(folder) as entries:
-        for entry in entries:
-            with suppress(FileNotFoundError):
-                is_folder = entry.is_dir(follow_symlinks=False)
-                total += folder_bytes(Path(entry)) if is_folder else entry.stat(follow_symlinks=False).st_blocks * 512
-    return total

@@ -20,6 +20,7 @@ from diskgnn.errors import ArtifactError
 from diskgnn.schema import edge_type_name
 from diskgnn.specs.targets import NodeTarget
 from diskgnn.storage.artifacts import GRAPH
+from diskgnn.storage.disk_space import folder_bytes
 from diskgnn.storage.graph_config import GraphConfig
 from diskgnn.storage.locks import FileLock
 from diskgnn.storage.manifest import read_manifest
@@ -82,7 +83,7 @@ def list_directories(folder: Path) -> list[CachedDirectory]:
             if any(pattern.fullmatch(path.name) for pattern in (_MADE, _UNFINISHED, _GOING)):
                 with suppress(FileNotFoundError):
                     used = path.stat().st_mtime
-                    found.append(CachedDirectory(path, _made_for(path), _bytes_in(path), used, _is_in_use(path)))
+                    found.append(CachedDirectory(path, _made_for(path), folder_bytes(path), used, _is_in_use(path)))
     return sorted(found, key=lambda each: (each.last_used, each.path))
 
 
@@ -172,15 +173,6 @@ def _is_in_use(path: Path) -> bool:
     finally:
         os.close(descriptor)
     return False
-
-
-def _bytes_in(path: Path) -> int:
-    total = 0
-    for folder, _, files in os.walk(path):
-        for name in files:
-            with suppress(FileNotFoundError):
-                total += (Path(folder) / name).lstat().st_blocks * 512
-    return total
 
 
 def _made_for(path: Path) -> str:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import shutil
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -152,11 +154,22 @@ def require_free_bytes(
 def allocated_bytes(path: Path) -> int:
     """Bytes that a file has on the disk already; 0 if it is not there. Of a folder, those of its files."""
     if path.is_dir():
-        return sum(allocated_bytes(entry) for entry in path.iterdir())
+        return folder_bytes(path)
     try:
         return path.stat().st_blocks * 512
     except FileNotFoundError:
         return 0
+
+
+def folder_bytes(folder: Path) -> int:
+    """Bytes of disk that the files in `folder`, which may come and go, take."""
+    total = 0
+    with suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for entry in entries:
+            with suppress(FileNotFoundError):
+                is_folder = entry.is_dir(follow_symlinks=False)
+                total += folder_bytes(Path(entry)) if is_folder else entry.stat(follow_symlinks=False).st_blocks * 512
+    return total
 
 
 def kept_bytes(staging: Path) -> int:

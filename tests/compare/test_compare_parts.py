@@ -10,7 +10,6 @@ from diskgnn.compare import page_cache
 from diskgnn.compare.given_seeds import trained_seeds
 from diskgnn.compare.limited_graph import make_training_graph
 from diskgnn.compare.machine import Rates
-from diskgnn.compare.processes import folder_bytes
 from diskgnn.compare.registry import RANDOM, SEQUENTIAL
 from diskgnn.compare.repeating import FEWEST, MOST, Measured, measure_repeatedly
 from diskgnn.compare.results import EpochCost
@@ -19,6 +18,7 @@ from diskgnn.compare.step_bodies import TRACED_MINIBATCHES, excerpt
 from diskgnn.graph.graph import Graph
 from diskgnn.loading.tracing import TraceEvent
 from diskgnn.specs.sampling import SamplingSpec
+from diskgnn.storage.disk_space import folder_bytes
 from diskgnn.storage.verification import verify_artifact
 
 

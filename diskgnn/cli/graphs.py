@@ -115,8 +115,14 @@ def _graph_made(output: Output, report: StageReport, out: Path) -> None:
     type=options.SETTING,
     multiple=True,
     metavar="COLUMN=ENCODING",
-    help="How a column becomes features: number, raw, time, boolean, category, vector, or none to leave it out.  "
-    "[default: by its type; numbers are scaled]",
+    help="How a column becomes features: number, raw, time, boolean, category or vector.  [default: by its type; "
+    "numbers are scaled]",
+)
+@_tables(
+    "--exclude",
+    multiple=True,
+    metavar="[TABLE.]COLUMN",
+    help="Leave a column out, such as one that labels are made from; repeat it. Of a database, too (--from).",
 )
 @options.memory
 @options.output_disk

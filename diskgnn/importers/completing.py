@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from diskgnn.errors import ConfigError
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
 from diskgnn.importers.source_listing import replaced
-from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, EdgeType
+from diskgnn.importers.tables.table import Table, is_table
+from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, EdgeType, edge_type_name
+
+T = TypeVar("T", NodeInput, EdgeInput)
 
 _STORED = ("bfloat16", "quantise", "reference_features")  # of each node type with features
 
@@ -52,6 +55,52 @@ def completed(
         )
     nodes = {name: replace(found, **stored) if _has_features(found) else found for name, found in given.nodes.items()}
     return GraphInput(nodes, edges, contents)
+
+
+def without_columns(given: GraphInput, exclude: Sequence[str]) -> GraphInput:
+    """The graph whose tables do without some columns.
+
+    Args:
+        given: its tables not read yet.
+        exclude: names of columns, of every table that has them; or TYPE.COLUMN, where the tables of a graph of one type
+            are called nodes and edges.
+
+    Raises:
+        ConfigError: no table has a column of that name.
+    """
+    if not exclude:
+        return given
+    plain = is_of_one_type(given)
+    there: dict[str, list[str]] = {}
+
+    def without(of: str, source: Any, described: T) -> T:
+        if not is_table(source):
+            return described
+        there[of] = Table(of, source, described.columns).schema.names
+        found: list[str] = [name for name in there[of] if name in exclude or f"{of}.{name}" in exclude]
+        return replace(described, columns=replace(described.columns, exclude=(*described.columns.exclude, *found)))
+
+    nodes = {name: without("nodes" if plain else name, each.table, each) for name, each in given.nodes.items()}
+    edges = {
+        name: without("edges" if plain else edge_type_name(name), each.edges, each)
+        for name, each in given.edges.items()
+    }
+    require_excluded(exclude, there)
+    return replace(given, nodes=nodes, edges=edges)
+
+
+def require_excluded(exclude: Sequence[str], there: Mapping[str, Sequence[str]]) -> None:
+    """Checks that each column to be excluded is among the columns `there` by table.
+
+    Raises:
+        ConfigError: one is not.
+    """
+    known = {each for of, names in there.items() for name in names for each in (name, f"{of}.{name}")}
+    if unknown := [name for name in exclude if name not in known]:
+        told = "; ".join(f"{of} has {', '.join(names)}" for of, names in there.items())
+        raise ConfigError(
+            f"exclude: expected COLUMN or TABLE.COLUMN of the tables, found {unknown[0]!r}; {told or 'there are none'}"
+        )
 
 
 def _with_options(

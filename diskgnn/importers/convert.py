@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from diskgnn.errors import ConfigError, InputError
 from diskgnn.graph.csc import EdgeOptions
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.held_out import told_of_graph
-from diskgnn.importers.completing import completed, is_of_one_type
+from diskgnn.importers.completing import completed, is_of_one_type, without_columns
 from diskgnn.importers.containers.arrays import Source
 from diskgnn.importers.containers.file_kinds import permission_named
 from diskgnn.importers.formats.registry import FORMATS, SourceFormat, read_source
@@ -75,6 +75,7 @@ def convert(
     valid: Source | None = None,
     test: Source | None = None,
     columns: TableColumns | None = None,
+    exclude: str | Sequence[str] = (),
     num_nodes: int | None = None,
     num_classes: int | None = None,
     reverse: bool = False,
@@ -124,6 +125,9 @@ def convert(
         valid: as `train`; None if there is none.
         test: as `train`; None if there is none.
         columns: what the columns of Parquet tables are called.
+        exclude: columns to leave out of the graph, such as one that labels are made from: COLUMN of every table that
+            has it, or TABLE.COLUMN. The tables of a database have their own names, those of a `schema` the names of
+            their types; otherwise they are called nodes and edges.
         num_nodes: N; None means as many as there are feature rows.
         num_classes: labels are in [0, num_classes); None means the largest label plus 1.
         reverse: add the reverse of every edge, self-loops included.
@@ -164,6 +168,7 @@ def convert(
     """
     started = time.perf_counter()
     memory_budget(memory)  # refuses now what makes no sense
+    exclude = [exclude] if isinstance(exclude, str) else list(exclude)
     on_edges = {"reverse": reverse, "self_loops": self_loops, "drop_duplicates": drop_duplicates}
     topology = {"edges": edges, "indptr": indptr, "indices": indices}
     on_nodes = {
@@ -175,7 +180,7 @@ def convert(
     if schema is None:
         made_with = asdict(EdgeOptions(**on_edges)) | ({} if quantise is None else {"quantise": quantise})
     with permission_named():
-        described, typed = _described(source, format, options, schema, topology, on_nodes, on_edges, memory)
+        described, typed = _described(source, format, options, schema, topology, on_nodes, on_edges, exclude, memory)
         contents, described = described.contents, replace(described, contents=SourceContents())
         warn_of_left_out(contents)
         given = GivenGraph.of(described, typed=typed)
@@ -185,7 +190,7 @@ def convert(
     making = identity({
         "source": source if isinstance(source, (str, os.PathLike)) else described,
         "format": format, "options": options, "schema": None if schema is None else described,
-        **topology, **on_nodes, **on_edges,
+        "exclude": exclude, **topology, **on_nodes, **on_edges,
     })  # fmt: skip
     config = {} if making is None else {"making": making}
     budget = DiskBudget(disk, [staging_of(Path(out).resolve())])
@@ -221,6 +226,7 @@ def _described(
     topology: Mapping[str, Any],
     on_nodes: Mapping[str, Any],
     on_edges: Mapping[str, bool],
+    exclude: Sequence[str],
     memory: int | str,
 ) -> tuple[GraphInput, bool]:
     """What the graph is, whichever way it was said; and whether it has several types."""
@@ -233,12 +239,12 @@ def _described(
         if surplus or source is not None:
             found = ["source"] * (source is not None) + surplus
             raise ConfigError(f"schema: it says all about the graph; leave out {' and '.join(found)}")
-        return read_description(schema), True
+        return without_columns(read_description(schema), exclude), True
     if source is None:
-        return _plain(topology, given_on_nodes, on_edges), False
+        return without_columns(_plain(topology, given_on_nodes, on_edges), exclude), False
     if given_topology:
         raise ConfigError(f"source: it says what the edges are; leave out {' and '.join(given_topology)}")
-    from_source = read_source(source, format, options or {}, Resources.of(memory))
+    from_source = read_source(source, format, options or {}, exclude, Resources.of(memory))
     described = completed(from_source, given_on_nodes, **on_edges)
     return described, not is_of_one_type(described)
 

@@ -20,9 +20,9 @@ from diskgnn.importers.containers.arrays import Source, named
 from diskgnn.importers.containers.rows import CHUNK_EDGES, EdgeStream, RowSource
 from diskgnn.importers.graph_input import EdgeInput, NodeInput
 from diskgnn.importers.ids.id_streams import IdColumns
-from diskgnn.importers.source_listing import SourceListing
+from diskgnn.importers.source_listing import EXCLUDED, SourceListing
 from diskgnn.importers.tables import table_rows
-from diskgnn.importers.tables.table import Table, is_table
+from diskgnn.importers.tables.table import Table, TableColumns, is_table
 from diskgnn.schema import SPLITS, ClassValue, EdgeType, edge_type_name, reverse_edge_type
 from diskgnn.storage import artifacts
 from diskgnn.storage.graph_config import EdgeTypeConfig
@@ -95,6 +95,7 @@ def open_nodes(
     table, taken = None, dict[str, str]()
     if given.table is not None:
         table = Table(named("nodes", owner, given.table), given.table, given.columns)
+        _list_excluded(table, given.columns, node_type, listing)
         taken = _taken_columns(given, table)
     labels = _labels(given, table, taken.get("labels"), owner)
     if table is not None:
@@ -137,6 +138,16 @@ def _taken_columns(given: NodeInput, table: Table) -> dict[str, str]:
         "times": None if columns.time is None or given.times is not None else str(table.field(columns.time).name),
     }
     return {use: name for use, name in found.items() if name is not None}
+
+
+def _list_excluded(table: Table, columns: TableColumns, of: str, listing: SourceListing) -> None:
+    if unknown := [name for name in columns.exclude if name not in table.excluded]:
+        raise ConfigError(
+            f"columns: exclude: expected columns of {table.path}, of {', '.join(table.schema.names)}; found "
+            f"{unknown[0]!r}"
+        )
+    for name in table.excluded:
+        listing.leave_out(of, name, EXCLUDED, expected=True)
 
 
 def _list_roles(
@@ -296,6 +307,7 @@ def _carried(
     table = None
     if isinstance(given.edges, (str, os.PathLike)) and is_table(given.edges):
         table = Table(name, given.edges, given.columns)
+        _list_excluded(table, given.columns, edge_type_name(edge_type), listing)
     columns, of = given.columns, edge_type_name(edge_type)
     taken = dict[str, str]()  # columns of the table, by role
     if table is not None:

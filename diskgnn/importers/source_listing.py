@@ -12,6 +12,7 @@ from diskgnn.storage.source_contents import LeftOutItem, ReadItem, SourceContent
 
 AUTO = "auto"  # the value of an option that lets the format choose
 UNDIRECTED = "the word undirected"  # in a source whose edges may stand in one direction only
+EXCLUDED = "excluded by you"  # a reason
 _NAMES_SHOWN = 12  # of one reason, in a warning
 
 

@@ -66,7 +66,8 @@ def test_a_table_as_data_frames_write_it(tmp_path: Path) -> None:
         "to": ("destination", "", None, None),
     }  # fmt: skip
     assert {item.name: item.reason.partition(":")[0] for item in report.contents.left_out} == {
-        "": "it counts the rows", "bio": "as asked", "at": "nothing asks for it", "weight": "nothing asks for it",
+        "": "it counts the rows", "bio": "excluded by you", "at": "nothing asks for it",
+        "weight": "nothing asks for it",
     }  # fmt: skip
     assert graph.manifest.parsed(type(graph.config).parse).contents == report.contents
 

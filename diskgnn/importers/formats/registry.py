@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,16 @@ class SourceFormat:
 
     @property
     def options(self) -> dict[str, inspect.Parameter]:
-        """What `read` takes beside the source."""
+        """What `read` takes beside the source and columns to exclude."""
+        return {name: given for name, given in self._keywords.items() if name != "exclude"}
+
+    @property
+    def can_exclude(self) -> bool:
+        """True if columns of its tables can be left out."""
+        return "exclude" in self._keywords
+
+    @property
+    def _keywords(self) -> dict[str, inspect.Parameter]:
         parameters = inspect.signature(self.read).parameters
         return {name: given for name, given in parameters.items() if given.kind is inspect.Parameter.KEYWORD_ONLY}
 
@@ -78,18 +87,21 @@ FORMATS = {
 }  # fmt: skip
 
 
-def read_source(source: object, name: str, options: Mapping[str, Any], resources: Resources) -> GraphInput:
+def read_source(
+    source: object, name: str, options: Mapping[str, Any], exclude: Sequence[str], resources: Resources
+) -> GraphInput:
     """The graph that `source` holds.
 
     Args:
         source: a path, or an object in memory.
         name: of the format, or "auto".
         options: of the format; text is taken as what the format expects.
+        exclude: columns of its tables that are left out, TABLE.COLUMN or COLUMN.
         resources: has the memory that reading may take.
 
     Raises:
         ConfigError: no such format or option, nothing recognises the source, an option names what the source does
-            not have, or too little memory for what it holds.
+            not have, columns to exclude from a format that has no tables, or too little memory for what it holds.
         InputError: the source is not what the format expects.
     """
     if isinstance(source, (str, os.PathLike)):
@@ -100,8 +112,14 @@ def read_source(source: object, name: str, options: Mapping[str, Any], resources
     if chosen is None:
         raise ConfigError(f"format: expected one of {', '.join(FORMATS)} or {AUTO}, found {name!r}")
     parsed = _parsed(chosen, options)
+    if exclude and not chosen.can_exclude:
+        able = ", ".join(known.name for known in FORMATS.values() if known.can_exclude)
+        raise ConfigError(
+            f"exclude: expected a source with columns ({able}), found one of format {chosen.name}"
+            + (f"; its options name what is read: {', '.join(chosen.naming)}" if chosen.naming else "")
+        )
     resources.require("to sort by relation what is read", chosen.held_bytes(source))
-    found = chosen.read(source, **parsed)
+    found = chosen.read(source, **parsed, **({"exclude": exclude} if exclude else {}))
     require_named(found.contents, {name: value for name, value in parsed.items() if name in chosen.naming})
     return found
 

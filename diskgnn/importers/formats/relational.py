@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.errors import ConfigError, InputError
+from diskgnn.importers.completing import require_excluded
 from diskgnn.importers.containers.rows import CHUNK_EDGES, RowSource
 from diskgnn.importers.formats import relbench_folder
 from diskgnn.importers.formats.catalogue import type_word
@@ -32,7 +33,7 @@ from diskgnn.importers.formats.relational_source import (
     described,
 )
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
-from diskgnn.importers.source_listing import AUTO, SourceListing
+from diskgnn.importers.source_listing import AUTO, EXCLUDED, SourceListing
 from diskgnn.importers.tables.column_encoding import (
     TableEncoding,
     encoded_rows,
@@ -65,6 +66,7 @@ def read(
     tasks: str | None = AUTO,
     reverse: bool = True,
     skip_unknown: bool = True,
+    exclude: Sequence[str] = (),
 ) -> GraphInput:
     """The graph of a database.
 
@@ -76,9 +78,11 @@ def read(
         tasks: names of tasks, with commas between; "auto": all; None: none.
         reverse: edges lead both ways.
         skip_unknown: keys that no row has make no edge, as in RelBench, and a warning; False: they are an error.
+        exclude: columns to leave out, TABLE.COLUMN, or COLUMN of every table that has it.
 
     Raises:
-        ConfigError: a description that is none, or keys of tables that there are not.
+        ConfigError: a description that is none, keys of tables that there are not, or columns to exclude that no table
+            has or that are keys or times.
         InputError: tables that cannot be read, or columns that are not what they are said to be.
     """
     if isinstance(source, Path):
@@ -86,7 +90,7 @@ def read(
         source = relbench_folder.read_folder(source) if is_relbench else described(source)
     elif not isinstance(source, RelationalSource):
         source = RelationalSource.of(source)
-    return graph_of(_chosen(source, tasks), val_timestamp, until, reverse, skip_unknown)
+    return graph_of(_chosen(source, tasks), val_timestamp, until, reverse, skip_unknown, exclude)
 
 
 def graph_of(
@@ -95,9 +99,11 @@ def graph_of(
     until: str | int | None = AUTO,
     reverse: bool = True,
     skip_unknown: bool = True,
+    exclude: Sequence[str] = (),
 ) -> GraphInput:
     """The graph of a database whose description was read; see `read`."""
     listing = SourceListing()
+    source = _without_excluded(source, exclude, listing)
     for (of, name), reason in source.left_out.items():
         listing.leave_out(of, name, reason)
     source = _cut(_without_hidden(source, listing), source.until if until == AUTO else until, listing)
@@ -146,6 +152,22 @@ def _chosen(source: RelationalSource, tasks: str | None) -> RelationalSource:
     return replace(source, tasks=kept)
 
 
+def _without_excluded(source: RelationalSource, exclude: Sequence[str], listing: SourceListing) -> RelationalSource:
+    """`source` without columns that the user excludes, by names that `read` takes."""
+    there = {name: list(table.rows.schema.names) for name, table in source.tables.items()}
+    for name, column in source.left_out:  # one of no type, for example
+        if name in there:
+            there[name].append(column)
+    require_excluded(exclude, there)
+    tables = dict(source.tables)
+    for name, column in ((name, column) for name, names in there.items() for column in names):
+        if column in exclude or f"{name}.{column}" in exclude:
+            listing.leave_out(name, column, EXCLUDED, expected=True)
+            if column in tables[name].rows.schema.names:
+                tables[name] = _without(tables[name], column, f"exclude: {name}.{column}")
+    return replace(source, tables=tables)
+
+
 def _without_hidden(source: RelationalSource, listing: SourceListing) -> RelationalSource:
     """`source` without the columns that its tasks hide."""
     tables = dict(source.tables)
@@ -153,14 +175,23 @@ def _without_hidden(source: RelationalSource, listing: SourceListing) -> Relatio
         table = tables.get(name)
         if table is None or column not in table.rows.schema.names:
             continue  # as in RelBench
-        if column in (table.pkey, table.time):
-            raise ConfigError(
-                f"task {task} hides {name}.{column}, which is a key or a time; leave the task out (tasks)"
-            )
         listing.leave_out(name, column, f"the labels of task {task} are made of it; `tasks` names those to be read")
-        fkeys = {key: other for key, other in table.fkeys.items() if key != column}
-        tables[name] = replace(table, fkeys=fkeys, columns={**table.columns, column: "none"})
+        tables[name] = _without(table, column, f"task {task} hides {name}.{column}")
     return replace(source, tables=tables)
+
+
+def _without(table: KeyedTable, column: str, told: str) -> KeyedTable:
+    """`table` without a column.
+
+    Raises:
+        ConfigError: it cannot do without it; begins as `told`.
+    """
+    if column in (table.pkey, table.time):
+        raise ConfigError(
+            f"{told}, which is a key or a time: the graph needs it, and has no feature of it; leave this out"
+        )
+    fkeys = {key: other for key, other in table.fkeys.items() if key != column}
+    return replace(table, fkeys=fkeys, columns={**table.columns, column: "none"})
 
 
 def _cut(source: RelationalSource, until: Any, listing: SourceListing) -> RelationalSource:

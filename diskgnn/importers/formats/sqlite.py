@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ def read(
     until: str | int | None = None,
     reverse: bool = True,
     skip_unknown: bool = True,
+    exclude: Sequence[str] = (),
 ) -> GraphInput:
     """The graph of an SQLite file.
 
@@ -37,9 +38,11 @@ def read(
         until: rows after this time, and those without one, are left out of tables that have times; None: none.
         reverse: edges lead both ways.
         skip_unknown: keys that no row has make no edge, and a warning; False: they are an error.
+        exclude: columns to leave out, TABLE.COLUMN, or COLUMN of every table that has it.
 
     Raises:
-        ConfigError: times of no table, or no foreign keys.
+        ConfigError: times of no table, no foreign keys, or columns to exclude that no table has or that are keys or
+            times.
         InputError: no SQLite file, or values that are not of their column's type.
     """
     file = SqliteFile(path)
@@ -60,7 +63,7 @@ def read(
             left_out[name] = f"it is a part of the virtual table {of}"
         else:
             tables[name] = _table(file, name, names)
-    return graph_of(source_of(tables, left_out, times), val_timestamp, until, reverse, skip_unknown)
+    return graph_of(source_of(tables, left_out, times), val_timestamp, until, reverse, skip_unknown, exclude)
 
 
 def _table(file: SqliteFile, name: str, names: Mapping[str, str]) -> CatalogueTable:

@@ -29,7 +29,7 @@ import pyarrow.compute as pc
 
 from diskgnn.errors import ConfigError, DataWarning, InputError, callers_level
 from diskgnn.importers.containers.rows import CHUNK_BYTES, RowSource
-from diskgnn.importers.source_listing import SourceListing
+from diskgnn.importers.source_listing import EXCLUDED, SourceListing
 from diskgnn.importers.tables.frames import RowTable
 from diskgnn.importers.tables.spark_vectors import is_vector, vector_lengths, vector_rows
 
@@ -219,8 +219,8 @@ class TableEncoding:
                 share = self._nulls[name] / max(1, self._num_rows)
                 listing.read(of, name, "features", encoding, self._encoders[name].width, share)
             else:
-                reason = self.left_out.get(name, "as asked")
-                listing.leave_out(of, name, reason, expected=reason in ("as asked", _COUNTS_ROWS))
+                reason = self.left_out.get(name, EXCLUDED)
+                listing.leave_out(of, name, reason, expected=reason in (EXCLUDED, _COUNTS_ROWS))
 
     def encode(self, columns: Sequence[pa.Array], num_rows: int) -> npt.NDArray[np.float32]:
         """[num_rows, width] of rows given as `columns`."""

@@ -39,9 +39,14 @@ class TableColumns:
     time: str | None = None  # of a node or edge table: whole numbers, timestamps, dates, or text such as 2024-01-31
     weight: str | None = None  # of an edge table: numbers, 0 or more
     encode: Mapping[str, str] = field(default_factory=dict)  # of columns that become features: how (`ENCODINGS`)
+    exclude: Sequence[str] = ()  # columns to leave out, as if the table did not have them
     names: Sequence[str] | None = None  # of all columns of a CSV file that has no line with their names
     delimiter: str | None = None  # of a CSV file; None: whichever of , ; | tab and space its first line has most of
     types: Mapping[str, str] = field(default_factory=dict)  # of CSV columns, as Arrow calls them: {"id": "string"}
+
+    def __post_init__(self) -> None:
+        if isinstance(self.exclude, str):
+            object.__setattr__(self, "exclude", (self.exclude,))
 
     @property
     def only_label(self) -> str:
@@ -130,7 +135,11 @@ class Table:
     Args:
         name: for messages.
         path: a file or folder.
-        columns: how to read CSV files.
+        columns: how to read CSV files, and which columns to leave out, if they are there.
+
+    Attributes:
+        schema: the columns, without those that are left out.
+        excluded: names of those that are left out.
 
     Raises:
         InputError: nothing there, no table, parts of both kinds, or parts whose columns differ.
@@ -150,7 +159,9 @@ class Table:
             for file in files
         ]  # fmt: skip
         self._partitions = partition_values(self.path, files)
-        self.schema = self._common_schema()
+        found = self._common_schema()
+        self.excluded = [name for name in found.names if name in columns.exclude]
+        self.schema = pa.schema([column for column in found if column.name not in self.excluded])
         self.stored_bytes = sum(map(bytes_of, files))
 
     def _common_schema(self) -> pa.Schema:
@@ -185,7 +196,7 @@ class Table:
             InputError: there is no such column; names those that there are.
         """
         if self.schema.get_field_index(column) < 0:
-            hint = self._parts[0].missing_column_hint
+            hint = " (it is excluded)" if column in self.excluded else self._parts[0].missing_column_hint
             raise InputError(
                 f"{self.name}: expected a column {column!r} in {self.path}, found {self.schema.names}{hint}"
             )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
@@ -145,6 +145,8 @@ def take_apart(net: nn.Module, graph: Graph, *, node_type: str, embeddings: bool
             raise ConfigError(
                 f"node_type: the model has rows of {', '.join(known)} there, found {', '.join(sorted(unknown))}"
             )
+        if isinstance(net, BlockModel) and not is_last:
+            _check_width_after(net, number, choices[number][0])
         between = {} if is_last else _between(net, number, known)
         made = [
             _layer(
@@ -155,8 +157,6 @@ def take_apart(net: nn.Module, graph: Graph, *, node_type: str, embeddings: bool
         ]  # fmt: skip
         layers.insert(0, min(made, key=lambda layer: layer.moved_bytes(graph)))
         needed = layers[0].node_types
-    if isinstance(net, BlockModel):
-        _check_widths_between(net, layers)
     return Network(tuple(layers), node_type, {name: inputs[name] for name in needed}, net_digest(net))
 
 
@@ -167,11 +167,15 @@ def _between(net: BlockModel | TypedModel, number: int, destinations: Sequence[s
 
 
 def _layer(steps: LayerSteps, destinations: tuple[str, ...], head: nn.Module | None, *, is_first: bool) -> NetworkLayer:
-    name = destinations[0]
     with torch.no_grad():
-        tried = steps.after(name, torch.zeros(1, steps.own_columns(name)), torch.zeros(1, steps.heads * steps.width))
+        tried = _tried(steps, destinations[0])
         out_columns = (tried if head is None else head(tried)).shape[1]
     return NetworkLayer(steps, is_first, destinations, head, out_columns)
+
+
+def _tried(steps: LayerSteps, name: str) -> Tensor:
+    """[1, columns] of the rows that they make."""
+    return steps.after(name, torch.zeros(1, steps.own_columns(name)), torch.zeros(1, steps.heads * steps.width))
 
 
 def _choices(layer: nn.Module, graph: Graph) -> list[LayerSteps]:
@@ -224,10 +228,13 @@ def _check_width(node_type: str, width: int | None, graph: Graph) -> None:
         )
 
 
-def _check_widths_between(net: BlockModel, layers: Sequence[NetworkLayer]) -> None:
-    for number, (layer, following) in enumerate(zip(layers, [*net.layers][1:], strict=False), start=1):
-        if (wanted := in_channels_of(following)) != layer.out_columns:
-            raise ConfigError(
-                f"model: layer {number} gives rows of {layer.out_columns} columns, and layer {number + 1} "
-                f"({type(following).__name__}) has in_channels={wanted}: make them the same"
-            )
+def _check_width_after(net: BlockModel, number: int, steps: LayerSteps) -> None:
+    """Refuses a layer of another width than the next one takes: before a norm, which would fail with its own words."""
+    with torch.no_grad():
+        found = _tried(steps, steps.types.destinations[0]).shape[1]
+    following = net.layers[number + 1]
+    if (wanted := in_channels_of(following)) != found:
+        raise ConfigError(
+            f"model: layer {number + 1} gives rows of {found} columns, and layer {number + 2} "
+            f"({type(following).__name__}) has in_channels={wanted}: make them the same"
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import re
 import warnings
 from base64 import b85encode
@@ -124,7 +125,7 @@ def test_parquet_has_the_same_bytes_whatever_memory_and_threads(graph: Graph, tm
     np.testing.assert_array_equal(pq.read_table(out)["node"], nodes)
 
 
-@pytest.mark.parametrize("name", ["sage", "sage:max", "gat"])
+@pytest.mark.parametrize("name", ["sage", "sage:max", "sage+batch", "sage+layer", "gat"])
 def test_equals_pygs_model_on_the_whole_graph(name: str, graph: Graph, tmp_path: Path):
     from torch_geometric.nn import GATConv, GraphSAGE
 
@@ -133,7 +134,14 @@ def test_equals_pygs_model_on_the_whole_graph(name: str, graph: Graph, tmp_path:
     edges = torch.stack([block.indices.long(), block.destinations.long()])
     with torch.no_grad():
         if name != "gat":
-            theirs = GraphSAGE(WIDTH, 32, 3, CLASSES, aggr="max" if name == "sage:max" else "mean")
+            norm, arguments = {"batch": ("batch_norm", None), "layer": ("layer_norm", {"mode": "node"})}.get(
+                name.partition("+")[2], (None, None)
+            )
+            theirs = GraphSAGE(
+                WIDTH, 32, 3, CLASSES, norm=norm, norm_kwargs=arguments, aggr="max" if name == "sage:max" else "mean"
+            )
+            for normalised, between in zip(theirs.norms or [], ours.between, strict=False):
+                getattr(normalised, "module", normalised).load_state_dict(between.norm.state_dict())
             for convolution, layer in zip(theirs.convs, ours.layers, strict=True):
                 convolution.lin_l.weight.copy_(layer.neighbours.weight)
                 convolution.lin_l.bias.copy_(layer.own.bias)
@@ -298,24 +306,27 @@ class Convolution(torch.nn.Module):
         return self.convolution((x, x[: block.num_dst]), edges)
 
 
-def own_model() -> BlockModel:
+def own_model(norm: str = "none", *, skip: bool = False) -> BlockModel:
     """Attention of another kind than ours, and an aggregation of PyG alone."""
     from torch_geometric.nn import GATv2Conv, SAGEConv
 
     torch.manual_seed(3)
     first = GATv2Conv(WIDTH, 4, heads=2, add_self_loops=False, dropout=0.5)
     layers = [Convolution(first, WIDTH), Convolution(SAGEConv(8, CLASSES, aggr="softmax"), 8)]
-    return BlockModel(layers, elu_dropout, 0.5)
+    return BlockModel(layers, elu_dropout, 0.5, norm=norm, skip=skip)
 
 
-def test_layers_of_ones_own_equal_pyg_on_the_whole_graph(graph: Graph, tmp_path: Path):
-    net = own_model()  # in training, as a loop leaves it
+@pytest.mark.parametrize(("norm", "skip"), [("none", False), ("batch", True), ("layer", False)])
+def test_layers_of_ones_own_equal_pyg_on_the_whole_graph(graph: Graph, tmp_path: Path, norm: str, skip: bool):
+    net = after_training(own_model(norm, skip=skip))
     edges = torch.stack([full_block(graph).indices.long(), full_block(graph).destinations.long()])
-    first, second = (layer.convolution.eval() for layer in net.layers)
+    first, second = (layer.convolution for layer in net.layers)
     with torch.no_grad():
-        rows = torch.nn.functional.elu(first(torch.from_numpy(np.array(graph.features)), edges))
+        x = torch.from_numpy(np.array(graph.features))
+        rows = torch.nn.functional.elu(net.between[0].norm(first(x, edges)))
+        rows = rows + x @ net.between[0].skip.weight.T if skip else rows
         expected = second(rows, edges).numpy()
-    net.train()
+    net.train()  # as a loop leaves it
     diskgnn.infer(graph, tmp_path / "out.npy", net, memory=PLENTY)
     assert net.training
     np.testing.assert_allclose(np.load(tmp_path / "out.npy"), expected, rtol=1e-4, atol=1e-5)
@@ -352,8 +363,8 @@ def test_what_is_no_layer_is_refused(graph: Graph, tmp_path: Path, layer: torch.
 
 def test_layers_that_do_not_fit_one_another_are_refused_beforehand(graph: Graph, tmp_path: Path):
     layers = [Wrong(WIDTH, lambda block, x: x[: block.num_dst, :4]), Wrong(6, lambda block, x: x[: block.num_dst])]
-    for following in (layers[1], model("sage", 6).layers[-1]):
-        net = BlockModel([layers[0], following], elu_dropout, 0.0)
+    for following, norm in itertools.product((layers[1], model("sage", 6).layers[-1]), ("none", "batch", "layer")):
+        net = BlockModel([layers[0], following], elu_dropout, 0.0, norm=norm, skip=norm == "batch")
         with pytest.raises(ConfigError, match=r"layer 1 gives rows of 4 columns, and layer 2 .* has in_channels=6"):
             diskgnn.infer(graph, tmp_path / "out.npy", net, memory=PLENTY)
     assert not list(tmp_path.iterdir())

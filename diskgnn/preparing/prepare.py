@@ -116,7 +116,7 @@ def prepare(
     spec = SamplingSpec.of(**sampling)
     cache, ranks = CacheSpec(cpu_cache, static_cache, eval_cpu_cache), whole_number("ranks", ranks)
     plan = SamplingPlan(graph if isinstance(graph, Graph) else Graph.open(graph), spec)
-    plan.warn_of_places()
+    plan.warn()
     kept = None if samples is None else local(samples, "keeping samples").absolute()
     refuse_inside_artifact(out)
     if kept is not None:

@@ -17,6 +17,7 @@ from diskgnn.graph.graph import Graph
 from diskgnn.graph.held_out import HeldOut, told
 from diskgnn.progress import SILENT, Reporter, say
 from diskgnn.sampling.grouping import nearness_order
+from diskgnn.sampling.label_warnings import warn_of_labels
 from diskgnn.sampling.planned_minibatch import DrawRules, PlannedEpoch, PlannedMinibatch, Sampler
 from diskgnn.sampling.seeds import SeedBatch, Seeds
 from diskgnn.sampling.target_seeds import seeds_of
@@ -122,7 +123,13 @@ class SamplingPlan:
             self.held_out = found = self._seeds.held_out(reporter)
             say(reporter, lambda: told(found))
 
-    def warn_of_places(self) -> None:
+    def warn(self) -> None:
+        """Warn of what the user would not expect: numbers of edges that nobody kept, and labels that are no task."""
+        self._warn_of_places()
+        if isinstance(target := self._seeds.target, NodeTarget):
+            warn_of_labels(self.graph, target, {split: self._seeds.listed(split) for split in self.splits})
+
+    def _warn_of_places(self) -> None:
         """Warn if `Block.edge_ids` of some edge type will not be the user's numbers of edges, which nobody kept."""
         unkept = [edges for edges in self.graph.edges.values() if edges.num_edges and not edges.config.has_ids]
         if self.spec.edge_ids and unkept:

@@ -94,7 +94,7 @@ def sample(
     spec = SamplingSpec.of(splits, first_epoch, **sampling)
     graph = graph if isinstance(graph, Graph) else Graph.open(graph)
     plan = SamplingPlan(graph, spec)
-    plan.warn_of_places()
+    plan.warn()
     budget = DiskBudget(disk, [staging_of(Path(out).resolve())])
     resources = replace(Resources.of(memory, threads, reporter_for(reporter, progress)), disk=budget)
     return sample_plan(plan, out, resources, overwrite=overwrite)

@@ -105,7 +105,7 @@ class FreshEpochs(CursorSource):
         graph = graph if isinstance(graph, Graph) else Graph.open(graph)
         spec = SamplingSpec.of(("train",), **drawing)
         plan = SamplingPlan(graph, spec)
-        plan.warn_of_places()
+        plan.warn()
         if num_epochs is not None:
             whole_number("num_epochs", num_epochs)
         if window is not None:

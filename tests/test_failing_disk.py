@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 from commands import run
 from pyarrow import csv as pacsv
 from pyarrow import parquet as pq
@@ -30,7 +31,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler for the library that fails"),
 ]
-# Of stages that read and write alike, one. What `convert` reads is mapped: docs/RELIABILITY.md says so.
+# Of stages that read and write alike, one.
 WAYS = {
     "reads": ("reads/sample links", "reads/pack", "reads/infer", "reads/load", "reads/push"),
     "writes": ("writes/convert", "writes/sample", "writes/pack", "writes/infer", "writes/repair"),
@@ -55,18 +56,20 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 FAILING_COMMAND = """
 import ctypes, sys
-library, part, error, passing, *arguments = sys.argv[1:]
+library, part, error, passing, failing, *arguments = sys.argv[1:]
 arm = ctypes.CDLL(library).failing_disk_arm
 arm.argtypes = [ctypes.c_char_p, ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long]
 from diskgnn.cli import main
-arm(part.encode(), 1, int(error), int(passing), -1)
+arm(part.encode(), 1, int(error), int(passing), int(failing))
 main(arguments)
 """
 
 
-def on_failing_disk(library: Path, part: str, error: int, *arguments: object, passing: int = 0) -> Any:
-    """A command of which all reads of files with `part` in their names fail, but for the first few."""
-    command = [sys.executable, "-c", FAILING_COMMAND, library, part, error, passing, *arguments]
+def on_failing_disk(
+    library: Path, part: str, error: int, *arguments: object, passing: int = 0, failing: int = -1
+) -> Any:
+    """A command. After `passing` reads of files with `part` in their names, `failing` of them fail, or all."""
+    command = [sys.executable, "-c", FAILING_COMMAND, library, part, error, passing, failing, *arguments]
     return subprocess.run(
         list(map(str, command)), env=os.environ | {"LD_PRELOAD": str(library)}, capture_output=True, text=True,
         check=False,
@@ -121,7 +124,9 @@ def test_sources_below_which_the_disk_fails_are_not_called_wrong(inputs: Path, t
     (tmp_path / "edges.txt").write_text("0\t1\n1\t2\n2\t0\n")
     np.save(tmp_path / "x.npy", np.ones((3, 2), np.float32))
     np.save(tmp_path / "edges.npy", [[0, 1, 2], [1, 2, 0]])
-    for name in ("edges.parquet", "edges.csv", "edges.npy"):
+    edges = torch.tensor([[0, 1, 2], [1, 2, 0]])
+    torch.save(edges, tmp_path / "edges.pt", _use_new_zipfile_serialization=False)  # which is read, not mapped
+    for name in ("edges.parquet", "edges.csv", "edges.npy", "edges.pt"):
         check_named(library, tmp_path, name, "--edges", tmp_path / name)
     for name, kind in (("edges.npz", "scipy"), ("edges.txt", "snap")):
         check_named(library, tmp_path, name, "--from", kind, tmp_path / name)
@@ -136,6 +141,13 @@ def check_named(library: Path, folder: Path, name: str, *arguments: object) -> N
             continue
         assert (found.returncode, "the disk failed" in found.stderr) == (8, True), (name, passing, found)
         assert str(folder / name) in found.stderr
+
+
+def test_arrays_are_read_again_where_the_disk_fails_twice(inputs: Path, tmp_path: Path) -> None:
+    """Also where the reads that fail are those that find out what kind of file it is, or those of its header."""
+    found = list(run_on_failing_disk(inputs, tmp_path, 240, 4, ("reads/convert",)))
+    assert len(found) >= 5 * 4 * 3
+    assert not [each for each in found if each.failure]
 
 
 @pytest.mark.parametrize("kind", WAYS)

@@ -27,6 +27,7 @@ from diskgnn.schema import (
     parse_edge_type,
     reverse_edge_type,
 )
+from diskgnn.storage.file_reading import raise_if_disk_failed, read_whole
 from diskgnn.storage.object_stores import is_url, local
 from diskgnn.storage.source_contents import SourceContents
 
@@ -189,8 +190,9 @@ def load_yaml(path: Path) -> Any:
         ConfigError: there is none, or it is no YAML.
     """
     try:
-        return yaml.safe_load(path.read_text())
+        return yaml.safe_load(read_whole(path).decode())
     except OSError as error:
+        raise_if_disk_failed(error, path)
         raise ConfigError(f"schema: expected a YAML file, found none at {path} ({error.strerror})") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"schema: {path} is no YAML: {error}") from error

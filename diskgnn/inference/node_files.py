@@ -22,7 +22,7 @@ from diskgnn.importers.ids.kept_ids import kept_kind, nodes_of_ids
 from diskgnn.importers.tables.column_encoding import seconds
 from diskgnn.importers.tables.table import Table, TableColumns, is_table
 from diskgnn.paths import PathLike
-from diskgnn.storage.file_reading import raise_if_disk_failed
+from diskgnn.storage.file_reading import ReadableFile, raise_if_disk_failed
 from diskgnn.storage.object_stores import local, located
 
 
@@ -128,9 +128,10 @@ def _opened(name: str, path: PathLike, wanted: Sequence[str], columns: TableColu
             f"found {describe(path).partition(';')[0]}"
         )
     try:
-        with local(path, name).open("rb") as file:
+        with ReadableFile(local(path, name)) as file:
             read_npy_header(file)
-        array: npt.NDArray[Any] = np.load(local(path, name), allow_pickle=False)
+            file.seek(0)
+            array: npt.NDArray[Any] = np.load(file, allow_pickle=False)
         return array
     except (ValueError, EOFError, OSError) as error:
         raise_if_disk_failed(error, located(path))

@@ -48,8 +48,9 @@ def raise_if_disk_failed(error: BaseException, path: Location) -> None:
     Raises:
         ReadError: it is.
     """
-    if isinstance(error, ReadError):
-        raise error
+    for each in (error, error.__context__):  # zipfile raises "not a zip file" while it handles a read that failed
+        if isinstance(each, ReadError):
+            raise each from None
     if isinstance(error, OSError) and error.errno in _FAILURES_OF_READS:
         raise ReadError(error.errno, f"reading {path}: {os.strerror(error.errno)}") from error
 

@@ -26,11 +26,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from diskgnn.errors import ArtifactError, ConfigError, DataWarning, ReadError, callers_level
+from diskgnn.errors import ArtifactError, ConfigError, DataWarning, callers_level
 from diskgnn.paths import PathLike
 from diskgnn.schema import SourceSchema
 from diskgnn.storage import faults
-from diskgnn.storage.file_reading import ReadableFile
+from diskgnn.storage.file_reading import ReadableFile, raise_if_disk_failed
 from diskgnn.storage.locks import alone
 from diskgnn.storage.object_stores import local
 from diskgnn.storage.own_files import open_new_file
@@ -110,8 +110,7 @@ def load_checkpoint(directory: PathLike) -> dict[str, Any]:
             file.seek(0)
             content = torch.load(file, map_location="cpu", weights_only=True)
     except (zipfile.BadZipFile, pickle.UnpicklingError, RuntimeError, EOFError, KeyError, ValueError) as error:
-        if isinstance(error.__context__, ReadError):  # zipfile calls that no zip file
-            raise error.__context__ from None
+        raise_if_disk_failed(error, path)
         raise ArtifactError(f"{path} is damaged or no checkpoint ({error}); remove it and train again") from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise ArtifactError(f"{path} is no diskgnn checkpoint; choose another directory")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from diskgnn.importers.containers.npy_headers import read_npy_header
 from diskgnn.importers.containers.raw_files import RawFile
 from diskgnn.importers.containers.rows import RowSource, of_array
 from diskgnn.storage.checked_files import npy_header, npy_parts
-from diskgnn.storage.file_reading import opened, read_into
+from diskgnn.storage.file_reading import ReadableFile, opened, raise_if_disk_failed, read_into
 from diskgnn.storage.local_copies import LocalCopies
 from diskgnn.storage.object_stores import Location, StoredPath, bytes_of, located
 
@@ -107,11 +108,9 @@ def _file(name: str, path: Location) -> RowSource:
     with opened(path) as descriptor:  # a disk that fails is named, not taken for a file of another kind
         read_into(descriptor, 0, bytearray(64), path)
     try:
-        if kind_of(path) == "npy":
-            with path.open("rb") as file:
-                read_npy_header(file)
-        mapped = np.load(path, mmap_mode="r", allow_pickle=False)  # of which nothing is touched
+        mapped = _mapped(path) if kind_of(path) == "npy" else np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:
+        raise_if_disk_failed(error, path)
         if "objects" in str(error).lower():
             raise InputError(
                 f"{name}: {path} holds pickled Python objects, which are never unpickled; save numbers, for instance "
@@ -125,6 +124,15 @@ def _file(name: str, path: Location) -> RowSource:
         return replace(of_array(name, mapped), stored_bytes=path.stat().st_size)
     read = file_rows if mapped.flags.c_contiguous else file_columns
     return read(name, path, len(mapped), mapped.shape[1:], mapped.dtype, mapped.offset)
+
+
+def _mapped(path: Path) -> npt.NDArray[Any]:
+    """A .npy file as np.load maps it, but a failed read of the header is made again. Nothing of the map is touched."""
+    with ReadableFile(path) as file:
+        shape, fortran, dtype = read_npy_header(file)
+        if dtype.hasobject:
+            raise ValueError("it holds Python objects")
+        return np.memmap(path, dtype, "r", file.tell(), shape, "F" if fortran else "C")
 
 
 def _stored_rows(name: str, source: Source) -> RowSource | None:

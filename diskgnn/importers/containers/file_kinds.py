@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from diskgnn.errors import InputError, ReadError
-from diskgnn.storage.file_reading import ReadableFile
+from diskgnn.storage.file_reading import ReadableFile, raise_if_disk_failed
 from diskgnn.storage.object_stores import AnyPath, StoredPath, located
 
 _HEAD_BYTES = 4096
@@ -153,9 +153,10 @@ def describe(path: AnyPath) -> str:
 
 def _zip_kind(path: Path) -> str:
     try:
-        with zipfile.ZipFile(path) as archive:
+        with ReadableFile(path) as file, zipfile.ZipFile(file) as archive:
             names = archive.namelist()
-    except (zipfile.BadZipFile, OSError):
+    except (zipfile.BadZipFile, OSError) as error:
+        raise_if_disk_failed(error, path)
         return "zip"
     if any(name.endswith("/data.pkl") for name in names):
         return "torch"
@@ -164,9 +165,10 @@ def _zip_kind(path: Path) -> str:
 
 def _inflated(path: Path) -> bytes:
     try:
-        with gzip.open(path) as file:
+        with ReadableFile(path) as packed, gzip.open(packed) as file:
             return file.read(_HEAD_BYTES)
-    except (OSError, EOFError, zlib.error):
+    except (OSError, EOFError, zlib.error) as error:
+        raise_if_disk_failed(error, path)
         return b"\0"
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from typing import IO, Any
 
 import numpy as np
 
 
-def read_npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+def read_npy_header(file: IO[bytes] | io.RawIOBase) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     """(shape, whether it is in Fortran order, dtype), read from the start of a file.
 
     Raises:

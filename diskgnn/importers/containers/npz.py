@@ -17,7 +17,7 @@ from diskgnn.errors import InputError
 from diskgnn.importers.containers import edge_lists
 from diskgnn.importers.containers.npy_headers import read_npy_header
 from diskgnn.importers.containers.rows import CHUNK_BYTES, EdgeStream, RowSource
-from diskgnn.storage.file_reading import raise_if_disk_failed
+from diskgnn.storage.file_reading import ReadableFile, raise_if_disk_failed
 
 
 def members(name: str, path: str | os.PathLike[str]) -> dict[str, RowSource]:
@@ -28,7 +28,7 @@ def members(name: str, path: str | os.PathLike[str]) -> dict[str, RowSource]:
     """
     path = Path(path)
     try:
-        with zipfile.ZipFile(path) as archive:
+        with ReadableFile(path) as file, zipfile.ZipFile(file) as archive:
             infos = [info for info in archive.infolist() if info.filename.endswith(".npy")]
             return {
                 info.filename.removesuffix(".npy"): _member(f"{name} ({path}: {info.filename})", path, archive, info)
@@ -61,7 +61,7 @@ def _chunks(
     row_bytes = int(np.prod(row_shape, dtype=np.int64)) * dtype.itemsize
     chunk_rows = max(1, CHUNK_BYTES // max(row_bytes, 1))
     try:
-        with zipfile.ZipFile(path) as archive, archive.open(member) as file:
+        with ReadableFile(path) as whole, zipfile.ZipFile(whole) as archive, archive.open(member) as file:
             read_npy_header(file)
             file.seek(skipped * row_bytes, os.SEEK_CUR)
             for start in range(0, rows, chunk_rows):

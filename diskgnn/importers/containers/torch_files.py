@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy.typing as npt
 from diskgnn.errors import InputError
 from diskgnn.importers.containers.mapped_files import mapped_rows
 from diskgnn.importers.containers.rows import RowSource, of_array
+from diskgnn.storage.file_reading import ReadableFile, raise_if_disk_failed
 
 _NUMPY = ("numpy.core", "numpy._core")  # before and from NumPy 2 on
 
@@ -35,6 +37,7 @@ def load(name: str, path: Path, *, records: tuple[str, ...] = ()) -> Any:
 
     Raises:
         InputError: it is damaged, or holds objects of other classes.
+        ReadError: the disk failed.
     """
     import torch
 
@@ -46,16 +49,27 @@ def load(name: str, path: Path, *, records: tuple[str, ...] = ()) -> Any:
     known += [(Record, record) for record in records]
     try:
         with torch.serialization.safe_globals(known):
-            return torch.load(path, map_location="cpu", mmap=is_zip(path), weights_only=True)
+            return unpickled(path)
     except Exception as error:  # torch raises whatever the unpickler or the archive does
+        raise_if_disk_failed(error, path)
         reason = str(error).split("\n", 1)[0]
         raise InputError(f"{name}: {path} is nothing that torch.load(weights_only=True) reads ({reason})") from error
 
 
+def unpickled(path: Path) -> Any:
+    """What torch.load(weights_only=True) finds in the file. Its tensors are mapped, unless it has the former format."""
+    import torch
+
+    if is_zip(path):
+        return torch.load(path, map_location="cpu", mmap=True, weights_only=True)
+    with io.BufferedReader(ReadableFile(path)) as file:
+        return torch.load(file, map_location="cpu", weights_only=True)
+
+
 def is_zip(path: Path) -> bool:
-    """x"""
-    with path.open("rb") as file:
-        return file.read(2) == b"PK"
+    """False for a file in torch.save's former format."""
+    with ReadableFile(path) as file:
+        return bool(file.read(2) == b"PK")
 
 
 def tensor(name: str, path: Path) -> RowSource:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.errors import ConfigError, InputError
+from diskgnn.importers.containers import torch_files
 from diskgnn.importers.containers.file_kinds import kind_of
 from diskgnn.importers.containers.rows import RowSource
 from diskgnn.importers.formats.node_targets import node_labels, node_splits, require_columns
@@ -28,6 +29,7 @@ from diskgnn.importers.formats.pyg_graphs import (
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
 from diskgnn.importers.source_listing import Attributes, SourceListing
 from diskgnn.schema import SPLITS, EdgeType, edge_type_name
+from diskgnn.storage.file_reading import ReadableFile
 
 _OWN_NEGATIVES = "diskgnn draws negative pairs of its own"
 _MARK = b"torch_geometric"  # in what pickles of its classes say of them
@@ -260,8 +262,8 @@ def _features(known: Attributes, name: str | None, use: str) -> dict[str, Any]:
 
 
 def _names_pyg(path: Path) -> bool:
-    if not zipfile.is_zipfile(path):  # as torch.save wrote them formerly
+    if not torch_files.is_zip(path):
         return False
-    with zipfile.ZipFile(path) as archive:
+    with ReadableFile(path) as file, zipfile.ZipFile(file) as archive:
         pickles = [name for name in archive.namelist() if name.endswith("data.pkl")]
         return any(_MARK in archive.read(name) for name in pickles)

@@ -14,6 +14,7 @@ from diskgnn.errors import InputError, UnavailableError
 from diskgnn.importers.containers import torch_files
 from diskgnn.importers.containers.file_kinds import describe, kind_of
 from diskgnn.importers.formats.pyg_graphs import Stored, StoredGraph, as_source, is_link_split, stored_graph
+from diskgnn.storage.file_reading import raise_if_disk_failed
 
 
 def load(path: Path) -> Any:
@@ -24,8 +25,6 @@ def load(path: Path) -> Any:
         InputError: there is none.
         UnavailableError: torch_geometric cannot be imported.
     """
-    import torch
-
     if kind_of(path) != "torch":
         raise InputError(f"expected a graph of PyG that torch.save wrote, found {describe(path)} ({path})")
     try:
@@ -38,8 +37,9 @@ def load(path: Path) -> Any:
         if hasattr(storage, "AttrType"):  # in what a graph that was used remembers of its attributes
             known += [storage.AttrType, (_plain, "collections.defaultdict")]
         with _unpickled_too([DataEdgeAttr, DataTensorAttr, *known]):  # PyG's list lacks these
-            found = torch.load(path, map_location="cpu", mmap=torch_files.is_zip(path), weights_only=True)
+            found = torch_files.unpickled(path)
     except Exception as error:  # torch raises whatever the unpickler or the archive does
+        raise_if_disk_failed(error, path)
         reason = str(error).rpartition("WeightsUnpickler error: ")[2].strip()
         raise InputError(
             f"{path}: expected nothing but tensors and classes of PyG; where it was saved, save "

@@ -30,7 +30,7 @@ class BucketLayout:
     bucket_of_bin: npt.NDArray[np.int32]  # [bins]
     node_starts: npt.NDArray[np.int64]  # [K+1]
     edge_starts: npt.NDArray[np.int64]  # [K+1], in the scratch file or in memory
-    in_memory: bool  # all edges are held in memory; there is no scratch file
+    in_memory: bool  # all edges, and what they carry, are held in memory; there is no scratch file
     buffer_edges: int  # per bucket while scattering, unless in_memory
     buckets_at_once: int  # sorted, or waiting to be written
 
@@ -81,7 +81,7 @@ def lay_out_buckets(
     # Sorting a bucket holds its edges, its indices, their order if edges carry records, and per node a degree and a sum
     # of degrees.
     bin_bytes = bin_edges * (edge_bytes + dtype.itemsize + order_bytes) + bin_nodes * (16 + self_loops * dtype.itemsize)
-    all_edges_bytes, largest_bytes = int(bin_edges.sum()) * edge_bytes, int(bin_bytes.max(initial=1))
+    all_edges_bytes, largest_bytes = int(bin_edges.sum()) * (edge_bytes + record_bytes), int(bin_bytes.max(initial=1))
     in_memory = all_edges_bytes <= memory_bytes // 2 and all_edges_bytes + largest_bytes <= memory_bytes
     sort_bytes = memory_bytes - all_edges_bytes if in_memory else memory_bytes
     if largest_bytes > sort_bytes:

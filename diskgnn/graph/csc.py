@@ -9,9 +9,9 @@ edge of the whole graph, except in memory when everything fits.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -20,31 +20,29 @@ import numpy.typing as npt
 
 from diskgnn._native import count_edges, sort_bucket, sort_bucket_with_order
 from diskgnn.errors import InputError
-from diskgnn.graph.bucket_layout import index_dtype, lay_out_buckets
-from diskgnn.graph.edge_buckets import (
-    DamagedScratchError,
-    EdgeBuckets,
-    EdgeChunk,
-    EdgesFrom,
-    EdgeSource,
-    edges_from,
+from diskgnn.graph.bucket_layout import BucketLayout, index_dtype, lay_out_buckets
+from diskgnn.graph.edge_buckets import EdgeBuckets, EdgeChunk, EdgesFrom, EdgeSource, edges_from
+from diskgnn.graph.edge_records import (
+    EdgeColumn,
+    EdgeRecords,
+    open_record_files,
+    record_dtype,
+    record_files,
+    require_weights,
 )
-from diskgnn.graph.edge_progress import EdgeProgress, State
-from diskgnn.graph.edge_records import EdgeColumn, EdgeRecords, RecordFiles, record_dtype, record_files, require_weights
 from diskgnn.ordered import in_order
 from diskgnn.progress import Reporter
 from diskgnn.schema import EdgeType
-from diskgnn.storage import artifacts, faults
-from diskgnn.storage.array_file import ArrayFile
+from diskgnn.storage import artifacts
 from diskgnn.storage.artifacts import edge_file
-from diskgnn.storage.disk_space import allocated_bytes, file_bytes, require_free_bytes
+from diskgnn.storage.shuffle import Shuffle
+from diskgnn.storage.work import Output, State, Work
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
 
 _MAX_BINS = 1 << 16
 _TABLES = 8  # of 8 bytes for each bin, while buckets are laid out
-_COUNTED = ("bin_edges", "counted", "all_counted")  # of a record: what does not depend on memory
-_SCRATCH, _RECORDS = "edges.scratch", "records.scratch"
+EDGE_BYTES = 16  # that each pass handles for an edge, beside what that carries
 
 
 @dataclass(frozen=True)
@@ -113,140 +111,135 @@ def write_csc(writer: ArtifactWriter, given: EdgeList, resources: Resources) -> 
         ConfigError: the memory cannot hold the in-edges of the node (or few nodes) that has the most.
         DiskFullError: the disk cannot hold the scratch file and the output.
     """
-    num_nodes, options = given.num_nodes, given.options
-    assert not given.columns or not (options.self_loops or options.drop_duplicates)
-    shift = _bin_shift(num_nodes)
-    resources = resources.within("to sort edges", least_bytes=least_memory_bytes(num_nodes))
-    progress = EdgeProgress(writer, given.type, given.num_input_edges, record_dtype(given.columns).itemsize)
-    try:
-        return _go_on(writer, given, shift, resources, progress)
-    except DamagedScratchError:  # of a killed run, or of this one: once more
-        progress.forget()
-        return _go_on(writer, given, shift, resources, progress)
+    assert not given.columns or not (given.options.self_loops or given.options.drop_duplicates)
+    resources = resources.within("to sort edges", least_bytes=least_memory_bytes(given.num_nodes))
+    return Work(writer, f"edges-{'.'.join(given.type)}").run(lambda work: _write(work, given, resources))
 
 
-def _go_on(writer: ArtifactWriter, given: EdgeList, shift: int, resources: Resources, progress: EdgeProgress) -> int:
-    reporter, num_nodes, options = resources.reporter, given.num_nodes, given.options
-    record_bytes = record_dtype(given.columns).itemsize
+def _write(work: Work, given: EdgeList, resources: Resources) -> int:
+    shift, reporter = _bin_shift(given.num_nodes), resources.reporter
+    bins = np.zeros(_num_bins(given.num_nodes, shift), np.int64)
+    counted = work.fold("count", partial(_count, given, shift, reporter), {"bins": bins, "edges": 0})
     layout = lay_out_buckets(
-        _count(given, shift, reporter, progress), shift, num_nodes, resources, options.self_loops,
-        num_sources=given.num_sources, record_bytes=record_bytes, node_starts=progress.state.get("node_starts"),
+        counted["bins"], shift, given.num_nodes, resources, given.options.self_loops, num_sources=given.num_sources,
+        record_bytes=_record_bytes(given), node_starts=work.decided("buckets"),
     )  # fmt: skip
-    if not np.array_equal(layout.node_starts, progress.state.get("node_starts", layout.node_starts)):
-        progress.forget(but=_COUNTED)  # less memory than there was
-    if "flushed" in progress.state:
-        layout = replace(layout, in_memory=False)
-    progress.state["node_starts"] = layout.node_starts
-    scratch_bytes = layout.num_edges * (record_bytes + (0 if layout.in_memory else 2 * layout.dtype.itemsize))
-    index_bytes = index_dtype(given.num_sources).itemsize
-    output_bytes = (layout.num_edges + options.self_loops * num_nodes) * index_bytes + (num_nodes + 1) * 8
-    output_bytes += layout.num_edges * record_bytes
-    names = edge_files(given)
-    paths = [writer.path(name) for name in (_SCRATCH, _RECORDS, *names)]
-    needed_bytes = max(0, scratch_bytes + output_bytes - sum(map(allocated_bytes, paths)))
-    if writer.outbox is not None:
-        writer.outbox.drain()  # edges of other types go
-    require_free_bytes(writer.staging, needed_bytes, "sorting the edges", disk=writer.disk)
-    claimed_bytes = file_bytes(max(0, scratch_bytes - sum(map(allocated_bytes, paths[:2]))))
-    writer.disk.claim(claimed_bytes)
-
-    buckets = EdgeBuckets(layout, writer.path(_SCRATCH))
-    records = None
-    if given.columns:
-        records = EdgeRecords(layout, given.columns, writer.path(_RECORDS), resources.memory_bytes, progress.state)
-    source = given.edges_from if records is None else records.following(given.edges_from, options.reverse)
-    buckets.fill(source, options.reverse, reporter, progress, records)
-    num_edges = _write_sorted(writer, given, buckets, records, resources, progress)
-    writer.keep(names)  # before what they are made from goes
-    scratch_bytes = sum(map(allocated_bytes, paths[:2]))
-    for path in paths[:2]:
-        path.unlink(missing_ok=True)
-    writer.disk.release(scratch_bytes)
-    return num_edges
+    work.decide("buckets", layout.node_starts)
+    work.require_space(_most_bytes(given, layout), "sorting the edges", edge_files(given))
+    edges, records = (
+        work.shuffle("scatter", name, layout.num_buckets, in_memory=layout.in_memory) for name in ("edges", "records")
+    )
+    carried = EdgeRecords(layout, given.columns, records, resources.memory_bytes)
+    starts = layout.node_starts
+    work.fold(
+        "scatter", partial(_scatter, given, layout, edges, carried, reporter), {"edges": 0},
+        key=starts, spills=(edges, records),
+    )  # fmt: skip
+    done = work.fold(
+        "sort", partial(_sort, given, layout, edges, carried, resources), {"buckets": 0, "edges": 0},
+        key=starts, consumes=(edges, records),
+    )  # fmt: skip
+    return int(done["edges"])
 
 
-def _write_sorted(
-    writer: ArtifactWriter,
-    given: EdgeList,
-    buckets: EdgeBuckets,
-    records: EdgeRecords | None,
-    resources: Resources,
-    progress: EdgeProgress,
-) -> int:
-    layout, options = buckets.layout, given.options
-    first = progress.number("sorted")
-
-    def begun(name: str) -> State | None:
-        return _of_file(progress.state, name) if first else None
-
-    indptr_name, indices_name = (edge_file(kind, given.type) for kind in (artifacts.INDPTR, artifacts.INDICES))
-    exact = not (options.self_loops or options.drop_duplicates)
-    num_indices, dtype = layout.num_edges if exact else None, index_dtype(given.num_sources)
-    with (
-        ThreadPoolExecutor(min(resources.threads, layout.buckets_at_once)) as pool,
-        writer.array_file(indptr_name, np.int64, given.num_nodes + 1, begun=begun(indptr_name)) as indptr,
-        writer.array_file(indices_name, dtype, num_indices, begun=begun(indices_name)) as indices,
-        RecordFiles(writer, given.type, given.columns, layout.num_edges, begun) as carried,
-        resources.reporter.stage("sort edges", layout.num_edges, "edges") as advance,
-    ):
-        files = [indptr, indices, *carried.files]
-        if first and not all(file.found for file in files):
-            raise DamagedScratchError(f"{writer.staging} does not hold what was written")
-        if not first:
-            indptr.write(np.zeros(1, np.int64))
-        advance(int(layout.edge_starts[first]))
-        sorts = (
-            partial(_sort, each, buckets, options, records is not None) for each in range(first, layout.num_buckets)
-        )
-        for bucket, column in enumerate(in_order(pool, sorts, ahead=layout.buckets_at_once - 1), first):
-            indptr.write(indices.rows_written + np.cumsum(column.degrees, dtype=np.int64))
-            indices.write(column.indices.astype(dtype, copy=False))
-            if records is not None:
-                parts = records.of_bucket(bucket, column.order)
-                first_node = int(layout.node_starts[bucket])
-                for part in require_weights(parts, column.degrees, first_node, given.name):
-                    carried.write(part)
-            num_edges = int(layout.edge_starts[bucket + 1] - layout.edge_starts[bucket])
-            advance(num_edges)
-            progress.done(num_edges, partial(_sorted_so_far, bucket + 1, files), [file.name for file in files])
-            del column  # before the next bucket is sorted
-    return indices.rows_written
+def _most_bytes(given: EdgeList, layout: BucketLayout) -> int:
+    """What scratch and output take at most."""
+    record_bytes, added_edges = _record_bytes(given), given.options.self_loops * given.num_nodes
+    scratch_bytes = 0 if layout.in_memory else layout.num_edges * (record_bytes + 2 * layout.dtype.itemsize)
+    index_bytes = (layout.num_edges + added_edges) * index_dtype(given.num_sources).itemsize
+    return scratch_bytes + index_bytes + (given.num_nodes + 1) * 8 + layout.num_edges * record_bytes
 
 
-def _sorted_so_far(num_buckets: int, files: Sequence[ArrayFile]) -> dict[str, npt.NDArray[Any]]:
-    """What a run needs to know that goes on after so many buckets."""
-    found = {f"{file.name}/{key}": array for file in files for key, array in file.done().items()}
-    return {"sorted": np.array(num_buckets), **found}
+def _record_bytes(given: EdgeList) -> int:
+    return record_dtype(given.columns).itemsize
 
 
-def _of_file(state: State, name: str) -> dict[str, npt.NDArray[Any]]:
-    return {key.removeprefix(f"{name}/"): array for key, array in state.items() if key.startswith(f"{name}/")}
-
-
-def _count(given: EdgeList, shift: int, reporter: Reporter, progress: EdgeProgress) -> npt.NDArray[np.int64]:
-    """Edges per bin of destinations [number of bins]; checks every id."""
+def _count(given: EdgeList, shift: int, reporter: Reporter, state: State, output: Output) -> Generator[int, None, None]:
+    """Counts edges per bin of destinations; checks every id."""
+    del output
     num_sources, num_nodes = given.num_sources, given.num_nodes
-    bin_edges = progress.state.get("bin_edges", np.zeros(_num_bins(num_nodes, shift), np.int64))
-    position = progress.number("counted")
-    if "all_counted" in progress.state:
-        return bin_edges
     with reporter.stage("count edges", given.num_input_edges, "edges") as advance:
-        advance(position)
+        advance(position := int(state["edges"]))
         for src, dst in given.edges_from(position):
             src, dst = np.ascontiguousarray(src), np.ascontiguousarray(dst)
             for tail, head in ((src, dst), (dst, src)) if given.options.reverse else ((src, dst),):
-                valid = count_edges(tail, head, num_sources, num_nodes, shift, bin_edges)
+                valid = count_edges(tail, head, num_sources, num_nodes, shift, state["bins"])
                 if valid < len(src):
-                    raise InputError(_out_of_range(given, position + valid, src[valid], dst[valid]))
-            position += len(src)
+                    raise InputError(_out_of_range(given, int(state["edges"]) + valid, src[valid], dst[valid]))
+            state["edges"] += len(src)
             advance(len(src))
-            progress.counted(len(src), partial(_counted, bin_edges, position))
-    progress.record(_counted(bin_edges, position) | {"all_counted": np.array(1)})
-    return bin_edges
+            yield len(src) * EDGE_BYTES
 
 
-def _counted(bin_edges: npt.NDArray[np.int64], position: int) -> dict[str, npt.NDArray[Any]]:
-    return {"bin_edges": bin_edges.copy(), "counted": np.array(position)}
+def _scatter(
+    given: EdgeList,
+    layout: BucketLayout,
+    edges: Shuffle,
+    records: EdgeRecords,
+    reporter: Reporter,
+    state: State,
+    output: Output,
+) -> Generator[int, None, None]:
+    """Brings every edge, and what it carries, to its bucket."""
+    reverse, first, edge_bytes = given.options.reverse, int(state["edges"]), EDGE_BYTES + _record_bytes(given)
+    buckets = EdgeBuckets(layout, edges)
+    output.before_commit(buckets.hand_over)
+    source = given.edges_from(first)
+    if given.columns:
+        source = records.following(source, first, reverse)
+    with reporter.stage("scatter edges", layout.num_edges, "edges") as advance:
+        advance(first * (1 + reverse))
+        for src, dst in source:
+            buckets.add(np.ascontiguousarray(src), np.ascontiguousarray(dst), reverse)
+            advance(len(src) * (1 + reverse))
+            state["edges"] += len(src)
+            yield len(src) * edge_bytes
+    buckets.hand_over()
+    buckets.require_all()
+
+
+def _sort(
+    given: EdgeList,
+    layout: BucketLayout,
+    edges: Shuffle,
+    records: EdgeRecords,
+    resources: Resources,
+    state: State,
+    output: Output,
+) -> Generator[int, None, None]:
+    """Sorts bucket after bucket, several at once, and appends each in its turn."""
+    options, dtype = given.options, index_dtype(given.num_sources)
+    exact = not (options.self_loops or options.drop_duplicates)
+    indptr = output.array(edge_file(artifacts.INDPTR, given.type), np.int64, given.num_nodes + 1)
+    indices = output.array(edge_file(artifacts.INDICES, given.type), dtype, layout.num_edges if exact else None)
+    carried = open_record_files(output, given.type, given.columns, layout.num_edges)
+    if not indptr.rows_written:
+        indptr.write(np.zeros(1, np.int64))
+    first = int(state["buckets"])
+    sorts = (
+        partial(_sort_bucket, layout, bucket, edges, options, bool(carried))
+        for bucket in range(first, layout.num_buckets)
+    )
+    with (
+        ThreadPoolExecutor(min(resources.threads, layout.buckets_at_once)) as pool,
+        resources.reporter.stage("sort edges", layout.num_edges, "edges") as advance,
+    ):
+        advance(int(layout.edge_starts[first]))
+        for bucket, column in enumerate(in_order(pool, sorts, ahead=layout.buckets_at_once - 1), first):
+            indptr.write(indices.rows_written + np.cumsum(column.degrees, dtype=np.int64))
+            indices.write(column.indices.astype(dtype, copy=False))
+            if carried:
+                parts = records.of_bucket(bucket, column.order)
+                first_node = int(layout.node_starts[bucket])
+                for part in require_weights(parts, column.degrees, first_node, given.name):
+                    for kind, file in carried.items():
+                        file.write(np.ascontiguousarray(part[kind]))
+            num_edges = int(layout.edge_starts[bucket + 1] - layout.edge_starts[bucket])
+            advance(num_edges)
+            state["buckets"] += 1
+            state["edges"][...] = indices.rows_written
+            del column  # before the next bucket is sorted
+            yield num_edges * (EDGE_BYTES + _record_bytes(given))
 
 
 def _out_of_range(given: EdgeList, edge: int, src: int, dst: int) -> str:
@@ -269,12 +262,13 @@ class _Sorted:
     order: npt.NDArray[np.int64]  # [edges] the number of each in the bucket; [0] unless they carry something
 
 
-def _sort(bucket: int, buckets: EdgeBuckets, options: EdgeOptions, with_order: bool) -> _Sorted:
-    faults.point("csc.sort")
-    edges = buckets.read(bucket)
-    first_node, last_node = (int(node) for node in buckets.layout.node_starts[bucket : bucket + 2])
+def _sort_bucket(
+    layout: BucketLayout, bucket: int, shuffle: Shuffle, options: EdgeOptions, with_order: bool
+) -> _Sorted:
+    edges = shuffle.content(bucket, layout.dtype).reshape(-1, 2)
+    first_node, last_node = (int(node) for node in layout.node_starts[bucket : bucket + 2])
     degrees = np.empty(last_node - first_node, np.int64)
-    indices = np.empty(len(edges) + options.self_loops * len(degrees), buckets.layout.dtype)
+    indices = np.empty(len(edges) + options.self_loops * len(degrees), layout.dtype)
     order = np.empty(len(edges) if with_order else 0, np.int64)
     if with_order:
         sort_bucket_with_order(edges, first_node, degrees, indices, order)

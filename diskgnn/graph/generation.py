@@ -23,9 +23,8 @@ import numpy.typing as npt
 from diskgnn._native import FeatureType, GraphGenerator
 from diskgnn.default_reporter import reporter_for
 from diskgnn.graph.bucket_layout import index_dtype
-from diskgnn.graph.csc import EdgeList, EdgeOptions, least_memory_bytes, write_csc
+from diskgnn.graph.csc import EDGE_BYTES, EdgeList, EdgeOptions, least_memory_bytes, write_csc
 from diskgnn.graph.edge_buckets import EdgeChunk
-from diskgnn.graph.edge_progress import EdgeProgress
 from diskgnn.graph.generation_spec import GenerationSpec
 from diskgnn.ordered import in_order
 from diskgnn.paths import PathLike
@@ -37,6 +36,7 @@ from diskgnn.storage.disk_space import DiskBudget, allocated_bytes, require_free
 from diskgnn.storage.pace import Pace
 from diskgnn.storage.publishing import published
 from diskgnn.storage.row_format import RowFormat
+from diskgnn.storage.work import is_long
 from diskgnn.storage.writer import ArtifactWriter, staging_of
 from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.resources import Resources
@@ -123,7 +123,7 @@ def generate(
     )
     chunks = Chunks.within(resources)
     pace, budget = Pace(num_nodes * rows.row_bytes), DiskBudget(disk, [staging_of(Path(out).resolve())])
-    is_large = pace.has_units or EdgeProgress.has_units_of(spec.num_drawn_edges)
+    is_large = pace.has_units or is_long(3 * spec.num_drawn_edges * EDGE_BYTES)
     writer = ArtifactWriter(
         out, artifacts.GRAPH, config=spec.to_json(0), overwrite=overwrite, resumable=is_large, disk=budget
     )

@@ -60,6 +60,11 @@ class ArrayFile:
         self.rows_written = self._num_bytes = 0
         self.found: Mapping[str, npt.NDArray[Any]] = {}
 
+    @property
+    def names(self) -> list[str]:
+        """Of the file, and of that of its checksums."""
+        return [self.name] if self._checksums is None else [self.name, self._checksums]
+
     def __enter__(self) -> ArrayFile:
         begun = self._writer.recorded(self.name) if self._pace is not None else self._begun
         if begun and self._goes_on(begun):

@@ -24,12 +24,12 @@ T = TypeVar("T")
 # All names, so that a test that misspells one fails instead of testing nothing.
 POINTS = frozenset({
     "artifact.exchange", "artifact.exchanged", "artifact.pin", "artifact.publish", "artifact.sync", "artifact.write",
-    "baseline.gather", "baseline.load", "baseline.sample", "cgroup.delegate", "checkpoint.sync", "csc.scatter",
-    "csc.sort", "disk.reserve", "embeddings.saved", "embeddings.write", "fetch.range", "fresh_epochs.pack",
-    "ginex.inspect", "ids.join", "ids.spill", "loading.minibatch", "loading.page_lock", "loading.transfer",
-    "pack.header", "pack.rows", "pack.schedule", "pack.scheduled", "pack.window", "partition.read", "prepare.packed",
-    "push.file", "push.files", "push.part", "push.published", "repair.made", "sample.minibatch", "sample.sweep",
-    "training.step", "unit.renamed", "unit.written", "upload.part", "worker.packed", "worker.placed", "worker.sampled",
+    "baseline.gather", "baseline.load", "baseline.sample", "cgroup.delegate", "checkpoint.sync", "disk.reserve",
+    "embeddings.saved", "embeddings.write", "fetch.range", "fresh_epochs.pack", "ginex.inspect", "ids.join",
+    "ids.spill", "loading.minibatch", "loading.page_lock", "loading.transfer", "pack.header", "pack.rows",
+    "pack.schedule", "pack.scheduled", "pack.window", "partition.read", "prepare.packed", "push.file", "push.files",
+    "push.part", "push.published", "repair.made", "sample.minibatch", "sample.sweep", "shuffle.write", "training.step",
+    "unit.renamed", "unit.written", "upload.part", "work.piece", "worker.packed", "worker.placed", "worker.sampled",
 })  # fmt: skip
 READINGS = frozenset({
     "disk.free", "fresh_epochs.by_reference", "gpu.free", "header.most_bytes", "loading.runs_kernel",

@@ -167,7 +167,7 @@ def test_a_source_that_changes_is_refused(tmp_path: Path, memory_bytes: int, sec
         write_csc(writer, EdgeList(ONE_EDGE_TYPE, edges, 100, 100), Resources(memory_bytes, 2))
 
 
-@pytest.mark.parametrize("point", ["csc.scatter", "csc.sort", "artifact.write"])
+@pytest.mark.parametrize("point", ["shuffle.write", "work.piece", "artifact.write"])
 def test_a_disk_that_fails_leaves_nothing(tmp_path: Path, point: str) -> None:
     ids = np.arange(20_000, dtype=np.int32) % 999
     with faults.armed(point, OSError(errno.EIO, "the disk failed"), after=1), pytest.raises(OSError, match="failed"):
@@ -175,7 +175,7 @@ def test_a_disk_that_fails_leaves_nothing(tmp_path: Path, point: str) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("point", ["csc.scatter", "csc.sort"])
+@pytest.mark.parametrize("point", ["shuffle.write", "work.piece"])
 def test_a_disk_that_runs_full_is_said_to(tmp_path: Path, point: str) -> None:
     ids = np.arange(20_000, dtype=np.int32) % 999
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

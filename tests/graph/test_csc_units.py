@@ -16,13 +16,12 @@ from diskgnn.progress import SILENT
 from diskgnn.schema import ONE_EDGE_TYPE
 from diskgnn.storage import faults
 from diskgnn.storage.artifacts import GRAPH, INDICES, INDPTR, edge_file
-from diskgnn.storage.pace import UNITS_PER_STAGE
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
 
 pytestmark = pytest.mark.in_memory
 
-NODES, EDGES, CHUNK = 3000, 60_000, 500
+NODES, EDGES, CHUNK = 3000, 60_000, 2000
 SMALL, LARGE = 400_000, 8 << 20  # of memory: with scratch, and without
 SRC, DST = np.random.default_rng(0).integers(0, NODES, (2, EDGES)).astype(np.int32)
 
@@ -78,7 +77,7 @@ def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return request.param, content(out)
 
 
-@pytest.mark.parametrize("point", ["csc.scatter", "csc.sort", "unit.written", "artifact.write", "artifact.publish"])
+@pytest.mark.parametrize("point", ["shuffle.write", "work.piece", "unit.written", "artifact.write", "artifact.publish"])
 def test_a_kill_costs_a_unit(whole: tuple[bool, list[bytes]], tmp_path: Path, point: str) -> None:
     distinct, expected = whole
     passes: list[int] = []
@@ -91,8 +90,8 @@ def test_a_kill_costs_a_unit(whole: tuple[bool, list[bytes]], tmp_path: Path, po
             sort(out, SMALL, drop_duplicates=distinct, source=source)
         first = source.given
         again = sort(out, SMALL, drop_duplicates=distinct)
-        # A unit is a part of three passes; the source is asked for a chunk more than it has.
-        assert first + again <= 2 * EDGES + 2 * (3 * EDGES // UNITS_PER_STAGE + CHUNK), (after, first, again)
+        # Every piece is committed here, so no more than one chunk is read again: that which was not, or one too early.
+        assert first + again <= 2 * EDGES + 2 * CHUNK, (after, first, again)
         assert content(out) == expected
         assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
         shutil.rmtree(out)
@@ -103,7 +102,7 @@ def test_another_budget_changes_no_byte(
     whole: tuple[bool, list[bytes]], tmp_path: Path, first_bytes: int, then_bytes: int
 ) -> None:
     distinct, expected = whole
-    for point, after in (("csc.sort", 0), ("unit.written", 3), ("unit.written", 10)):
+    for point, after in (("work.piece", EDGES // CHUNK * 2), ("unit.written", 3), ("unit.written", EDGES // CHUNK)):
         with pytest.raises(Killed), faults.armed(point, Killed(), after=after):
             sort(tmp_path / "killed", first_bytes, drop_duplicates=distinct)
         sort(tmp_path / "killed", then_bytes, drop_duplicates=distinct, seeks=False)
@@ -112,14 +111,15 @@ def test_another_budget_changes_no_byte(
 
 
 @pytest.mark.parametrize(
-    "damaged", ["edges.scratch", edge_file(INDPTR, ONE_EDGE_TYPE), edge_file(INDICES, ONE_EDGE_TYPE)]
+    "damaged",
+    [f"edges-{'.'.join(ONE_EDGE_TYPE)}.edges", edge_file(INDPTR, ONE_EDGE_TYPE), edge_file(INDICES, ONE_EDGE_TYPE)],
 )
 @pytest.mark.parametrize("how", ["flipped", "cut", "gone"])
 def test_what_was_damaged_meanwhile_is_made_again(
     whole: tuple[bool, list[bytes]], tmp_path: Path, damaged: str, how: str
 ) -> None:
     distinct, expected = whole
-    with pytest.raises(Killed), faults.armed("csc.sort", Killed(), after=5):
+    with pytest.raises(Killed), faults.armed("work.piece", Killed(), after=2 * EDGES // CHUNK + 5):
         sort(tmp_path / "killed", SMALL, drop_duplicates=distinct)
     path = tmp_path / ".killed.partial" / damaged
     bits = bytearray(path.read_bytes())

@@ -20,7 +20,7 @@ from diskgnn.errors import DiskFullError
 from diskgnn.storage import faults
 
 NODES, EDGES = 3000, 90_000
-POINTS = ("artifact.write", "artifact.sync", "csc.scatter", "csc.sort", "ids.join", "ids.spill", "unit.written")
+POINTS = ("artifact.write", "artifact.sync", "ids.join", "ids.spill", "shuffle.write", "unit.written", "work.piece")
 
 
 def du(folder: Path) -> int:

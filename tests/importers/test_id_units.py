@@ -25,7 +25,7 @@ from diskgnn.storage.disk_space import allocated_bytes
 
 pytestmark = pytest.mark.in_memory
 
-USERS, BUYS, POINTS = 700, 9000, ("ids.spill", "ids.join", "unit.written", "csc.sort")
+USERS, BUYS, POINTS = 700, 9000, ("ids.spill", "ids.join", "unit.written", "work.piece")
 
 
 class Killed(BaseException):
@@ -118,7 +118,7 @@ def test_damaged_scratch_is_made_again(
     schema: GraphInput, whole: tuple[str, dict[str, int]], tmp_path: Path, how: str
 ) -> None:
     """Each file that was there, one at a time, after a kill in the join and one in the sorting."""
-    for point, after in (("ids.join", 3), ("csc.sort", 0)):
+    for point, after in (("ids.join", 3), ("work.piece", 0)):
         with pytest.raises(Killed), in_units(), faults.armed(point, Killed(), after=after):
             convert(tmp_path / "graph", schema=schema, memory="1MiB")
         kept = tmp_path / "kept"

@@ -215,7 +215,7 @@ def test_refusals_leave_nothing(tmp_path: Path) -> None:
         assert sorted(tmp_path.iterdir()) == before
 
 
-@pytest.mark.parametrize("point", ["ids.spill", "csc.sort", "artifact.sync"])
+@pytest.mark.parametrize("point", ["ids.spill", "work.piece", "artifact.sync"])
 def test_a_disk_that_is_full_loses_nothing(tmp_path: Path, point: str) -> None:
     pq.write_table(pa.table({"src": ["ann", "bob"], "dst": ["bob", "ann"]}), tmp_path / "edges.parquet")
     schema = {"nodes": {"user": {}}, "edges": {"user:knows:user": {"edges": tmp_path / "edges.parquet"}}}

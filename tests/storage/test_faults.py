@@ -47,9 +47,9 @@ def test_a_block_that_fails_disarms() -> None:
     with pytest.raises(KeyboardInterrupt), faults.armed("artifact.write", KeyboardInterrupt()):
         faults.point("artifact.write")
     faults.point("artifact.write")
-    with pytest.raises(AssertionError), faults.armed("csc.sort", KeyError()), faults.armed("csc.sort", KeyError()):
+    with pytest.raises(AssertionError), faults.armed("work.piece", KeyError()), faults.armed("work.piece", KeyError()):
         pass
-    faults.point("csc.sort")
+    faults.point("work.piece")
 
 
 def test_a_misspelt_name_fails() -> None:
@@ -57,8 +57,8 @@ def test_a_misspelt_name_fails() -> None:
         faults.armed("artifact.wrote", KeyError()).__enter__()
     with pytest.raises(AssertionError, match=r"disk.full is none of faults.READINGS"):
         faults.pretending("disk.full", 0).__enter__()
-    with faults.armed("csc.sort", KeyError()), pytest.raises(AssertionError, match=r"csc.sorted is none"):
-        faults.point("csc.sorted")
+    with faults.armed("work.piece", KeyError()), pytest.raises(AssertionError, match=r"work.pieces is none"):
+        faults.point("work.pieces")
     with faults.pretending("disk.free", 0), pytest.raises(AssertionError, match=r"disk.full is none"):
         faults.reading("disk.full", 0)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from diskgnn.graph.edge_progress import State
+from diskgnn.importers.ids.scratch_files import State
 from diskgnn.storage.disk_space import DiskBudget
 from diskgnn.storage.pace import Pace
 from diskgnn.storage.writer import ArtifactWriter

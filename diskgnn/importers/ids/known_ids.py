@@ -12,11 +12,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from diskgnn.errors import InputError
-from diskgnn.graph.edge_progress import State
 from diskgnn.importers.ids.id_ranges import IdRanges, sorted_ids
 from diskgnn.importers.ids.id_types import id_keys
 from diskgnn.importers.ids.lookups import JOIN_IDS, KnownRange, Lookup, grouped
-from diskgnn.importers.ids.scratch_files import ScratchFiles
+from diskgnn.importers.ids.scratch_files import ScratchFiles, State
 from diskgnn.storage.checked_files import ChecksummedFile
 from diskgnn.storage.disk_space import DiskBudget
 from diskgnn.storage.file_reading import ReadableFile

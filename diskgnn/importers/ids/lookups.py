@@ -19,10 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from diskgnn.errors import InputError
-from diskgnn.graph.edge_progress import State
 from diskgnn.importers.ids.id_ranges import IdRanges
 from diskgnn.importers.ids.id_types import readable_kind
-from diskgnn.importers.ids.scratch_files import ScratchFiles, prefixed, within
+from diskgnn.importers.ids.scratch_files import ScratchFiles, State, prefixed, within
 from diskgnn.storage.disk_space import DiskBudget
 
 NODES_AT_ONCE = 1 << 18  # of an answer

@@ -18,8 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.errors import DataWarning, InputError, callers_level
-from diskgnn.graph.edge_buckets import DamagedScratchError, EdgeChunk
-from diskgnn.graph.edge_progress import State
+from diskgnn.graph.edge_buckets import EdgeChunk
 from diskgnn.importers.class_labels import ClassLabels
 from diskgnn.importers.containers.arrays import Source, named
 from diskgnn.importers.containers.rows import EdgeStream, RowReader, RowSource
@@ -30,7 +29,7 @@ from diskgnn.importers.ids.id_streams import IdColumns
 from diskgnn.importers.ids.joining_ids import Joining, NodeIds
 from diskgnn.importers.ids.lookups import DenseEnds, Ends, Lookup
 from diskgnn.importers.ids.sampling_ids import sample_ids
-from diskgnn.importers.ids.scratch_files import prefixed, within
+from diskgnn.importers.ids.scratch_files import DamagedScratchError, State, prefixed, within
 from diskgnn.importers.ids.user_ids import UserIds
 from diskgnn.importers.tables import table_rows
 from diskgnn.importers.tables.table import Table, is_table

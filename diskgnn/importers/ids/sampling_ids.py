@@ -8,13 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from diskgnn.graph.edge_progress import State
 from diskgnn.importers.ids.id_ranges import IdRanges, IdSample, of_bytes, to_bytes
 from diskgnn.importers.ids.id_records import IdRecords
 from diskgnn.importers.ids.id_streams import IdColumns
 from diskgnn.importers.ids.id_types import id_file_kind
 from diskgnn.importers.ids.known_ids import IdFile
-from diskgnn.importers.ids.scratch_files import prefixed, within
+from diskgnn.importers.ids.scratch_files import State, prefixed, within
 from diskgnn.importers.ids.user_ids import UserIds
 from diskgnn.progress import Reporter
 from diskgnn.schema import EdgeType

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,16 @@ import pyarrow as pa
 
 from diskgnn._native import crc32c
 from diskgnn.errors import ArtifactError
-from diskgnn.graph.edge_buckets import DamagedScratchError, write_at
-from diskgnn.graph.edge_progress import State
-from diskgnn.storage import faults
+from diskgnn.storage import cache_hints, faults
 from diskgnn.storage.checked_files import checksum_file
 from diskgnn.storage.disk_space import DiskBudget, allocated_bytes, file_bytes
 from diskgnn.storage.file_reading import opened, read_array, read_into
+
+State = Mapping[str, npt.NDArray[Any]]
+
+
+class DamagedScratchError(ArtifactError):
+    """A scratch file does not hold what was written to it: the disk does not keep it, or somebody changed it."""
 
 
 class ScratchFiles:
@@ -195,6 +199,15 @@ class _Checked(io.RawIOBase):
         if not self.closed:
             self._opened.__exit__(None, None, None)
         super().close()
+
+
+def write_at(descriptor: int, content: npt.NDArray[Any], offset_bytes: int) -> None:
+    """Write contiguous `content` to a file, all of it, without keeping it in the page cache."""
+    view = content.reshape(-1).view(np.uint8).data
+    while view:
+        written = os.pwrite(descriptor, view, offset_bytes)
+        view, offset_bytes = view[written:], offset_bytes + written
+    cache_hints.forget(descriptor, offset_bytes - content.nbytes, content.nbytes)
 
 
 def prefixed(prefix: str, state: State) -> dict[str, npt.NDArray[Any]]:

@@ -47,14 +47,14 @@ def completed(
     contents = replaced(given.contents, [*rest, *["reverse"] * reverse])
     if is_of_one_type(given):
         nodes = {ONE_NODE_TYPE: replace(given.nodes[ONE_NODE_TYPE], **stored, **rest)}
-        return GraphInput(nodes, edges, contents)
+        return replace(given, nodes=nodes, edges=edges, contents=contents)
     if rest:
         raise ConfigError(
             f"{' and '.join(rest)}: expected a source of one node type and one edge type, found node types "
             f"{', '.join(given.nodes)}; describe such a graph by a `schema`"
         )
     nodes = {name: replace(found, **stored) if _has_features(found) else found for name, found in given.nodes.items()}
-    return GraphInput(nodes, edges, contents)
+    return replace(given, nodes=nodes, edges=edges, contents=contents)
 
 
 def without_columns(given: GraphInput, exclude: Sequence[str]) -> GraphInput:

@@ -69,7 +69,7 @@ class GivenGraph:
             what = "sort edges"
         inputs = (*self.described.nodes.values(), *self.described.edges.values())
         reads_tables = is_data_set or any(is_table(value) for each in inputs for value in vars(each).values())
-        reading_bytes = _TABLE_BYTES if reads_tables else _ARRAY_BYTES
+        reading_bytes = self.described.reading_bytes + (_TABLE_BYTES if reads_tables else _ARRAY_BYTES)
         return resources.within(f"to read the sources and {what}", reading_bytes, least_bytes=least_bytes)
 
     def write(self, writer: ArtifactWriter, resources: Resources, what: str) -> tuple[OpenGraph, WrittenGraph]:

@@ -137,6 +137,7 @@ class GraphInput:
     nodes: Mapping[str, NodeInput]
     edges: Mapping[EdgeType, EdgeInput]
     contents: SourceContents = field(default_factory=SourceContents)  # of a data set that was read, for the report
+    reading_bytes: int = 0  # of memory that reading the sources takes, beside the pieces that are read
 
     def __post_init__(self) -> None:
         if not self.nodes or not self.edges:

@@ -109,8 +109,8 @@ def _files(path: Location) -> list[tuple[str, int, int]]:
         return [(str(file), info.size, info.mtime_ns) for file, info in path.files().items()]
     try:
         found = sorted(entry for entry in path.rglob("*") if entry.is_file()) if path.is_dir() else [path]
-        # What was written last to an SQLite file may still lie beside it.
-        logs = [path.with_name(f"{path.name}-wal")] if path.is_file() else []
+        # What was written last to a file of SQLite or DuckDB may still lie beside it.
+        logs = [path.with_name(f"{path.name}{end}") for end in ("-wal", ".wal")] if path.is_file() else []
         found += [log for log in logs if log.is_file() and log.stat().st_size]
         states = [(entry, entry.stat()) for entry in found]
     except OSError:

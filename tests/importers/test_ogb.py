@@ -302,7 +302,7 @@ def test_triples_of_one_list_as_in_wikikg2(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=f"expected 100 rows, found {found}"), pytest.warns(DataWarning):
             convert(tmp_path / "no", source=raw.parent)
     write_text(raw / "num-edge-list.csv.gz", [10**9])  # they are sorted in memory: 24 bytes each
-    with pytest.raises(ConfigError, match=r"memory: expected at least 24\d{9} bytes .* sort by relation"):
+    with pytest.raises(ConfigError, match=r"memory: expected at least 24\d{9} bytes .* to read the source"):
         convert(tmp_path / "no", source=raw.parent, memory="4GiB")
     assert not (tmp_path / "no").exists()
 

@@ -31,8 +31,8 @@ _NAMES = {
     "csv": "a CSV file; give tables as `nodes` or `edges`, or save the numbers with np.save",
     "csv.gz": "a compressed CSV file; give tables as `nodes` or `edges`, and a folder of OGB with format='ogb'",
     "dgl": "a graph saved by dgl.save_graphs; pass it with format='dgl'",
-    "duckdb": "a DuckDB database; run EXPORT DATABASE 'FOLDER' (FORMAT parquet) in it, write relational.yaml beside "
-    "the tables, and pass the folder with format='relational'",
+    "duckdb": "a DuckDB database; pass it with format='duckdb' if its tables have foreign keys, or export them as "
+    "Parquet",
     "empty": "an empty file",
     "gzip": "a compressed file (gzip); unpack it first",
     "hdf5": "an HDF5 file; save the dataset that is meant as .npy",

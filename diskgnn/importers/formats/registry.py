@@ -18,6 +18,7 @@ from diskgnn.importers.containers.file_kinds import describe
 from diskgnn.importers.formats import (
     dgl_graphs,
     diskgnn_original,
+    duckdb,
     graphbolt,
     igb,
     mag240m,
@@ -43,7 +44,7 @@ class SourceFormat:
     recognises: Callable[[object], bool]  # of a Path or an object in memory; looks at names and first bytes only
     read: Callable[..., GraphInput]  # read(source, **options); options are keywords of type str, int, bool or None
     naming: tuple[str, ...] = ()  # options that name something of the source, noted as read in their words
-    held_bytes: Callable[[object], int] = lambda source: 0  # of memory that `read` takes, if it grows with the graph
+    held_bytes: Callable[[object], int] = lambda source: 0  # of memory that `read` takes, if that is much
 
     @property
     def options(self) -> dict[str, inspect.Parameter]:
@@ -83,6 +84,8 @@ FORMATS = {
         SourceFormat("relational", "tables with keys: a folder with relational.yaml, a folder or database of RelBench",
                      relational.recognises, relational.read),
         SourceFormat("sqlite", "an SQLite file whose tables have foreign keys", sqlite.recognises, sqlite.read),
+        SourceFormat("duckdb", "a DuckDB file whose tables have foreign keys", duckdb.recognises, duckdb.read,
+                     held_bytes=duckdb.held_bytes),
     )
 }  # fmt: skip
 
@@ -118,7 +121,7 @@ def read_source(
             f"exclude: expected a source with columns ({able}), found one of format {chosen.name}"
             + (f"; its options name what is read: {', '.join(chosen.naming)}" if chosen.naming else "")
         )
-    resources.require("to sort by relation what is read", chosen.held_bytes(source))
+    resources.require("to read the source", chosen.held_bytes(source))
     found = chosen.read(source, **parsed, **({"exclude": exclude} if exclude else {}))
     require_named(found.contents, {name: value for name, value in parsed.items() if name in chosen.naming})
     return found

@@ -1,0 +1,117 @@
+"""Tables of a DuckDB file, read as Arrow batches by DuckDB itself, in the order of their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from diskgnn.errors import InputError, UnavailableError
+
+# DuckDB keeps blocks of what it reads, up to a limit, and went up to 30 MiB beyond it (2.0.0, 12 million rows of texts
+# and numbers). Each column that is read at once has a block of 256 KiB, and long texts take what 2,048 of them are.
+_LIMIT_BYTES, _BEYOND_BYTES = 192 << 20, 40 << 20
+HELD_BYTES = _LIMIT_BYTES + _BEYOND_BYTES
+_BATCH_ROWS = 2048  # as many as DuckDB has at a time
+
+
+class DuckdbFile:
+    """A DuckDB file, opened for reading. Nobody can write to it meanwhile: DuckDB locks it.
+
+    Raises:
+        UnavailableError: the package duckdb is not there.
+        InputError: no DuckDB file, or one that cannot be read, such as one that somebody writes to.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            import duckdb
+        except ImportError as error:
+            raise UnavailableError(
+                f"{path} is a DuckDB file, which only DuckDB reads: pip install 'diskgnn[duckdb]' ({error})"
+            ) from error
+        self._error: type[Exception] = duckdb.Error
+        settings = {
+            "threads": 1, "memory_limit": f"{_LIMIT_BYTES >> 20}MiB", "preserve_insertion_order": True,
+            "enable_external_access": False, "autoload_known_extensions": False,
+        }  # fmt: skip
+        with self._errors_named():
+            self._connection = duckdb.connect(str(path), read_only=True, config=settings)
+
+    def rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
+        """All rows of a query that has few."""
+        with self._errors_named():
+            found: list[tuple[Any, ...]] = self._connection.cursor().execute(query, values).fetchall()
+            return found
+
+    def schema(self, query: str) -> pa.Schema:
+        """The columns of a query."""
+        with self._errors_named():
+            return self._connection.cursor().sql(query).limit(0).to_arrow_table().schema
+
+    def batches(self, query: str, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        """The rows of a query, at most so many at a time."""
+        with self._errors_named():
+            yield from self._connection.cursor().sql(query).to_arrow_reader(min(batch_rows, _BATCH_ROWS))
+
+    @contextmanager
+    def _errors_named(self) -> Iterator[None]:
+        try:
+            yield
+        except self._error as error:
+            told = str(error).strip().partition("\n")[0]
+            if type(error).__name__ == "OutOfMemoryException":
+                told += (
+                    f"; its rows do not fit into {_LIMIT_BYTES >> 20} MiB, so run EXPORT DATABASE 'FOLDER' (FORMAT "
+                    "parquet) in DuckDB, and give the folder with a relational.yaml"
+                )
+            raise InputError(f"{self.path}: expected a database that DuckDB can read, found: {told}") from error
+
+
+def quoted(name: str) -> str:
+    """A name in SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+class DuckdbTable:
+    """A table of a DuckDB file, in the order in which it has its rows."""
+
+    stored_bytes = 0
+
+    def __init__(self, file: DuckdbFile, schema: str, table: str) -> None:
+        self.name, self._file = f"table {table} ({file.path})", file
+        self._table = f"{quoted(schema)}.{quoted(table)}"
+        self.schema = pa.schema([
+            pa.field(column.name, column.type.value_type if pa.types.is_dictionary(column.type) else column.type)
+            for column in file.schema(f"SELECT * FROM {self._table}")
+        ])  # fmt: skip
+
+    @cached_property
+    def num_rows(self) -> int:
+        """Rows."""
+        return int(self._file.rows(f"SELECT count(*) FROM {self._table}")[0][0])
+
+    def field(self, column: str) -> pa.Field:
+        """The column's name and type.
+
+        Raises:
+            InputError: there is no such column.
+        """
+        if self.schema.get_field_index(column) < 0:
+            raise InputError(f"{self.name}: expected a column {column!r}, found {self.schema.names}")
+        return self.schema.field(column)
+
+    def batches(self, columns: Sequence[str], batch_rows: int, first: int = 0) -> Iterator[pa.RecordBatch]:
+        """All rows from the `first` on in order, these columns only, at most `batch_rows` at a time."""
+        names = ", ".join(map(quoted, columns))
+        for batch in self._file.batches(f"SELECT {names} FROM {self._table} OFFSET {first}", batch_rows):
+            arrays = [
+                column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+                for column in batch.columns
+            ]
+            yield pa.record_batch(arrays, names=list(columns))

@@ -5,11 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from diskgnn.errors import ConfigError
+from diskgnn.feature_columns import FeatureColumn
 
 EdgeType = tuple[str, str, str]  # (source type, name, destination type), as in PyG and DGL
 ClassValue = str | int | bool  # what a class is called by the user
+# By node or edge type, of those whose features were made from columns of a table: these columns.
+ColumnsByType = tuple[tuple[str | EdgeType, tuple[FeatureColumn, ...]], ...]
 
 ONE_NODE_TYPE = "node"  # of a graph made from plain edges
 ONE_EDGE_TYPE: EdgeType = (ONE_NODE_TYPE, "to", ONE_NODE_TYPE)
@@ -95,6 +99,21 @@ class SourceSchema:
     target_kind: str  # one of TARGET_KINDS; "link" for link prediction; NO_LABELS
     num_outputs: int  # classes, labels, or columns of the regression; 1 for link prediction and without labels
     classes: tuple[ClassValue, ...] | None = None  # what classes 0, 1, ... are called; None: by these numbers
+    columns: ColumnsByType = ()  # what features mean, where that is known
+
+    @staticmethod
+    def of_record(record: Mapping[str, Any]) -> SourceSchema:
+        """The schema that `dataclasses.asdict` made this of, as checkpoints keep it."""
+        columns = [(name, tuple(map(FeatureColumn.of_record, each))) for name, each in record.get("columns", ())]
+        return SourceSchema(**{**record, "columns": tuple(columns)})
+
+    @property
+    def known_columns(self) -> dict[str | EdgeType, tuple[FeatureColumn, ...] | None]:
+        """The columns of each type that has features; None where nobody knows them, as of an array."""
+        columns = dict(self.columns)
+        types: list[str | EdgeType] = [name for name, _, width in self.node_types if width is not None]
+        types += [name for name, width in self.edge_types if width is not None]
+        return {name: columns.get(name) for name in types}
 
     @property
     def is_typed(self) -> bool:

@@ -68,8 +68,8 @@ DIGESTS: dict[str, dict[str, str]] = {
     },
     "listed ids": {
         "graph": "f6fd64b44d8501de80e5064d7ee79601",
-        "samples, last": "5097eb65f0c964180a9ef97ec352a10f",
-        "packed, last": "0882ac66327d9b34cca3e5d30222bf60",
+        "samples, last": "0f852404444e03162628aa6497af5a6c",
+        "packed, last": "b9da4dcde542320bd2e01b286f024d2c",
     },
     "mentioned ids": {
         "graph": "3864c0d9ebf66157b13da6af539acd4f",

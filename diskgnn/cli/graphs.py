@@ -124,6 +124,13 @@ def _graph_made(output: Output, report: StageReport, out: Path) -> None:
     metavar="[TABLE.]COLUMN",
     help="Leave a column out, such as one that labels are made from; repeat it. Of a database, too (--from).",
 )
+@_tables(
+    "--encoding-of",
+    type=options.ARTIFACT,
+    metavar="GRAPH",
+    help="Encode tables as those that GRAPH was made from, for a model that was trained on it.  [default: each table "
+    "by its own values]",
+)
 @options.memory
 @options.output_disk
 @options.overwrite

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.errors import InputError
+from diskgnn.feature_columns import FeatureColumn
 from diskgnn.graph.bucket_layout import BucketLayout
 from diskgnn.graph.edge_buckets import EdgeChunk
 from diskgnn.schema import EdgeType
@@ -38,6 +39,7 @@ class EdgeColumn:
     dtype: np.dtype[Any]
     row_shape: tuple[int, ...]
     chunks_from: Callable[[int], Iterator[npt.NDArray[Any]]]  # the items from that of an edge on, to the last
+    columns: tuple[FeatureColumn, ...] | None = None  # of features: those of a table that they are made from
 
 
 def record_dtype(columns: tuple[EdgeColumn, ...]) -> np.dtype[Any]:

@@ -37,11 +37,11 @@ def source_schema(graph: Graph, target: Target) -> SourceSchema:
         for each in graph.edges.values()
     )
     labels = label_target(graph, target)
+    columns = tuple((name, each) for name, each in graph.config.known_columns.items() if each is not None)
+    seeds = target.edge_type if isinstance(target, LinkTarget) else target.node_type
+    assert seeds is not None
+    if labels is not None:
+        return SourceSchema(nodes, edges, seeds, labels.kind, labels.num_outputs, labels.classes, columns)
     if isinstance(target, LinkTarget):
-        if labels is None:
-            return SourceSchema(nodes, edges, target.edge_type, "link", 1)
-        return SourceSchema(nodes, edges, target.edge_type, labels.kind, labels.num_outputs, labels.classes)
-    assert target.node_type is not None
-    if labels is None:
-        raise ConfigError(f"{graph.manifest.path}: {target.node_type} nodes have no labels; convert with some")
-    return SourceSchema(nodes, edges, target.node_type, labels.kind, labels.num_outputs, labels.classes)
+        return SourceSchema(nodes, edges, seeds, "link", 1, columns=columns)
+    raise ConfigError(f"{graph.manifest.path}: {seeds} nodes have no labels; convert with some")

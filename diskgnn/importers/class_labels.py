@@ -47,6 +47,21 @@ class LabelColumn:
 
 
 @dataclass(frozen=True)
+class KnownClasses:
+    """The classes of another graph, for labels that are to be numbered alike.
+
+    Args:
+        graph: its path, for messages.
+        num_classes: of its labels.
+        values: that its classes stand for; None where they are the numbers themselves.
+    """
+
+    graph: str
+    num_classes: int
+    values: tuple[ClassValue, ...] | None
+
+
+@dataclass(frozen=True)
 class ClassLabels:
     """Labels as classes.
 
@@ -70,7 +85,10 @@ def is_value(kind: pa.DataType) -> bool:
 
 
 def class_labels(
-    column: LabelColumn, num_classes: int | None, classes: tuple[ClassValue, ...] | None = None
+    column: LabelColumn,
+    num_classes: int | None,
+    classes: tuple[ClassValue, ...] | None = None,
+    known: KnownClasses | None = None,
 ) -> ClassLabels:
     """The classes of a column, which is read once to find them.
 
@@ -78,12 +96,15 @@ def class_labels(
         column: the values.
         num_classes: given by the user: whole numbers are then classes as they are.
         classes: what they are called, given by the user: text and truth values are taken in this order.
+        known: what they are in another graph, in place of `num_classes` and `classes`.
 
     Raises:
         InputError: fractions, too many values of text, a value that `classes` lack, or -1 and 1, of which one would be
             no class; or no value at all, unless `classes` says what there may be.
     """
     values, num_nulls = _distinct(column)
+    if known is not None:
+        return ClassLabels(*_as_known(column, values, known), num_nulls / max(1, column.num_rows))
     if num_nulls == column.num_rows > 0 and classes is None:
         raise InputError(
             f"{column.name}: expected the class of some rows, found none in {column.num_rows}: name the column that "
@@ -109,20 +130,42 @@ def class_labels(
             DataWarning,
             stacklevel=callers_level(),
         )
-    known = None if values is None else pa.array(values)
+    rows = _numbered(column, values)
+    return ClassLabels(rows, values if classes is None else classes, num_nulls / max(1, column.num_rows))
+
+
+def _as_known(
+    column: LabelColumn, found: tuple[ClassValue, ...] | None, known: KnownClasses
+) -> tuple[RowSource, tuple[ClassValue, ...] | None]:
+    """The classes of a column whose distinct values were `found`, numbered as in another graph; and their values."""
+    is_number = pa.types.is_integer(column.kind) or pa.types.is_floating(column.kind)
+    expected = "whole numbers" if known.values is None else f"the classes {values_text(known.values)}"
+    if known.values is None and is_number:
+        return _numbered(column, None), None
+    values = tuple(value for value in found or () if not (is_number and value == -1))
+    kinds = {type(value) for value in known.values or ()}
+    unknown = [value for value in values if type(value) not in kinds or value not in (known.values or ())]
+    if unknown or found is None:
+        shown = f"more than {_MOST_VALUES}" if found is None else repr(unknown[0])
+        raise InputError(f"{column.name}: expected {expected}, as in {known.graph}, found {shown}")
+    return _numbered(column, known.values if values else ()), known.values
+
+
+def _numbered(column: LabelColumn, values: tuple[ClassValue, ...] | None) -> RowSource:
+    """[N] the number of each value among `values`; None: they are numbers."""
+    value_set = None if values is None else pa.array(values)
 
     def read(first: int) -> Iterator[npt.NDArray[np.int64]]:
         for chunk in column.chunks(first):
             chunk = _comparable(chunk, column.name)
-            if known is not None:
-                chunk = pc.index_in(chunk, value_set=known.cast(chunk.type)).cast(pa.int64())
+            if value_set is not None:
+                chunk = pc.index_in(chunk, value_set=value_set.cast(chunk.type)).cast(pa.int64())
             yield np.asarray(chunk.fill_null(-1)).astype(np.int64, copy=False)
 
-    rows = RowSource(
+    return RowSource(
         column.name, column.num_rows, (), np.dtype(np.int64), partial(read, 0), stored_bytes=column.stored_bytes,
         seek=read,
     )  # fmt: skip
-    return ClassLabels(rows, values if classes is None else classes, num_nulls / max(1, column.num_rows))
 
 
 def _distinct(column: LabelColumn) -> tuple[tuple[ClassValue, ...] | None, int]:

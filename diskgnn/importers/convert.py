@@ -17,6 +17,7 @@ from diskgnn.graph.held_out import told_of_graph
 from diskgnn.importers.completing import completed, is_of_one_type, without_columns
 from diskgnn.importers.containers.arrays import Source
 from diskgnn.importers.containers.file_kinds import permission_named
+from diskgnn.importers.encoding_of import GivenEncoding
 from diskgnn.importers.formats.registry import FORMATS, SourceFormat, read_source
 from diskgnn.importers.given_graph import GivenGraph
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput, read_description
@@ -76,6 +77,7 @@ def convert(
     test: Source | None = None,
     columns: TableColumns | None = None,
     exclude: str | Sequence[str] = (),
+    encoding_of: PathLike | Graph | None = None,
     num_nodes: int | None = None,
     num_classes: int | None = None,
     reverse: bool = False,
@@ -128,6 +130,9 @@ def convert(
         exclude: columns to leave out of the graph, such as one that labels are made from: COLUMN of every table that
             has it, or TABLE.COLUMN. The tables of a database have their own names, those of a `schema` the names of
             their types; otherwise they are called nodes and edges.
+        encoding_of: encode tables as those that this graph was made from, for a model that was trained on it: with its
+            columns, matched by name, its means, deviations and categories, and the classes of its labels. Columns that
+            it has no features of are left out. A graph directory, or an opened one.
         num_nodes: N; None means as many as there are feature rows.
         num_classes: labels are in [0, num_classes); None means the largest label plus 1.
         reverse: add the reverse of every edge, self-loops included.
@@ -146,7 +151,8 @@ def convert(
 
     Warns:
         DataWarning: NaN or infinite features (InputError if quantised), overlapping splits, repeated ids in a split,
-            float64 features, or something of a data set that is left out of the graph.
+            float64 features, something of a data set that is left out of the graph, or values of a category that
+            `encoding_of` has not.
 
     Returns:
         What was done. `contents` has what a data set holds: each part with what it was read as, or with the reason why
@@ -154,7 +160,8 @@ def convert(
 
     Raises:
         ConfigError: arguments that do not go together.
-        InputError: data that is no graph; says where.
+        InputError: data that is no graph; says where. Or tables that lack a column of `encoding_of`, or have one of
+            another type.
         OutputExistsError: `out` is there already.
         DiskFullError: too little disk space; nothing was written.
 
@@ -179,18 +186,22 @@ def convert(
     made_with = {}
     if schema is None:
         made_with = asdict(EdgeOptions(**on_edges)) | ({} if quantise is None else {"quantise": quantise})
+    encoding = None if encoding_of is None else GivenEncoding.of(encoding_of)
     with permission_named():
-        described, typed = _described(source, format, options, schema, topology, on_nodes, on_edges, exclude, memory)
+        described, typed = _described(
+            source, format, options, schema, topology, on_nodes, on_edges, exclude, memory, encoding
+        )
         contents, described = described.contents, replace(described, contents=SourceContents())
         warn_of_left_out(contents)
-        given = GivenGraph.of(described, typed=typed)
+        given = GivenGraph.of(replace(described, encoding=encoding), typed=typed)
     resources = given.resources(
         Resources.of(memory, reporter=reporter_for(reporter, progress)), is_data_set=source is not None
     )
     making = identity({
         "source": source if isinstance(source, (str, os.PathLike)) else described,
         "format": format, "options": options, "schema": None if schema is None else described,
-        "exclude": exclude, **topology, **on_nodes, **on_edges,
+        "exclude": exclude, "encoding_of": None if encoding is None else encoding.digest,
+        **topology, **on_nodes, **on_edges,
     })  # fmt: skip
     config = {} if making is None else {"making": making}
     budget = DiskBudget(disk, [staging_of(Path(out).resolve())])
@@ -228,6 +239,7 @@ def _described(
     on_edges: Mapping[str, bool],
     exclude: Sequence[str],
     memory: int | str,
+    encoding: GivenEncoding | None,
 ) -> tuple[GraphInput, bool]:
     """What the graph is, whichever way it was said; and whether it has several types."""
     given_on_nodes = {name: value for name, value in on_nodes.items() if value is not None and value is not False}
@@ -244,7 +256,7 @@ def _described(
         return without_columns(_plain(topology, given_on_nodes, on_edges), exclude), False
     if given_topology:
         raise ConfigError(f"source: it says what the edges are; leave out {' and '.join(given_topology)}")
-    from_source = read_source(source, format, options or {}, exclude, Resources.of(memory))
+    from_source = read_source(source, format, options or {}, exclude, Resources.of(memory), encoding)
     described = completed(from_source, given_on_nodes, **on_edges)
     return described, not is_of_one_type(described)
 

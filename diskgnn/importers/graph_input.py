@@ -14,6 +14,7 @@ from diskgnn.errors import ConfigError
 from diskgnn.importers.containers.arrays import Source
 from diskgnn.importers.containers.raw_files import RawFile
 from diskgnn.importers.containers.rows import EdgeStream
+from diskgnn.importers.encoding_of import GivenEncoding
 from diskgnn.importers.ids.id_streams import IdColumns
 from diskgnn.importers.tables.table import TableColumns
 from diskgnn.paths import PathLike
@@ -138,6 +139,7 @@ class GraphInput:
     edges: Mapping[EdgeType, EdgeInput]
     contents: SourceContents = field(default_factory=SourceContents)  # of a data set that was read, for the report
     reading_bytes: int = 0  # of memory that reading the sources takes, beside the pieces that are read
+    encoding: GivenEncoding | None = None  # of another graph, for the columns of tables; None: they say their own
 
     def __post_init__(self) -> None:
         if not self.nodes or not self.edges:

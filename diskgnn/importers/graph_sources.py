@@ -14,10 +14,11 @@ from diskgnn.errors import ConfigError, InputError
 from diskgnn.graph.csc import EdgeList, EdgeOptions
 from diskgnn.graph.edge_records import EdgeColumn
 from diskgnn.importers.both_directions import noticing
-from diskgnn.importers.class_labels import ClassLabels, values_text
+from diskgnn.importers.class_labels import ClassLabels, KnownClasses, values_text
 from diskgnn.importers.containers import arrays, edge_arrays, edge_lists, node_arrays, values
 from diskgnn.importers.containers.arrays import Source, named
 from diskgnn.importers.containers.rows import CHUNK_EDGES, EdgeStream, RowSource
+from diskgnn.importers.encoding_of import GivenEncoding
 from diskgnn.importers.graph_input import EdgeInput, NodeInput
 from diskgnn.importers.ids.id_streams import IdColumns
 from diskgnn.importers.source_listing import EXCLUDED, SourceListing
@@ -77,7 +78,12 @@ class OpenNodes:
 
 
 def open_nodes(
-    given: NodeInput, owner: str, counted: Mapping[str, int], node_type: str, listing: SourceListing
+    given: NodeInput,
+    owner: str,
+    counted: Mapping[str, int],
+    node_type: str,
+    listing: SourceListing,
+    encoding: GivenEncoding | None = None,
 ) -> OpenNodes:
     """What is given, and the rest from the table.
 
@@ -87,6 +93,7 @@ def open_nodes(
         counted: what else says how many nodes there are.
         node_type: for the listing.
         listing: is told what became of the columns of the table.
+        encoding: of another graph, to encode the table and number the classes alike.
 
     Raises:
         ConfigError: something is missing, or cannot be what it is said to be.
@@ -97,10 +104,15 @@ def open_nodes(
         table = Table(named("nodes", owner, given.table), given.table, given.columns)
         _list_excluded(table, given.columns, node_type, listing)
         taken = _taken_columns(given, table)
-    labels = _labels(given, table, taken.get("labels"), owner)
+    known = None
+    if encoding is not None and ("labels" in taken or given.labels is not None):
+        known = encoding.classes(node_type, given.task)
+    if known is not None:
+        given, known = _with_classes(given, known, owner)
+    labels = _labels(given, table, taken.get("labels"), owner, known)
     if table is not None:
         _list_roles(taken, labels, node_type, listing)
-    features = _features(given, table, owner, taken, node_type, listing)
+    features = _features(given, table, owner, taken, node_type, listing, encoding)
     times = _times(given, table, owner)
     rows_of_labels = None if labels is None else labels.rows
     num_nodes = _agreed(given.num_nodes, {
@@ -168,6 +180,7 @@ def _features(
     taken: Mapping[str, str],
     node_type: str,
     listing: SourceListing,
+    encoding: GivenEncoding | None,
 ) -> RowSource | None:
     name = named("features", owner, given.features if given.features is not None else given.table)
     if given.features is not None:
@@ -178,7 +191,8 @@ def _features(
         return None
     if given.bfloat16:
         raise ConfigError("bfloat16: such features come from a .npy file of uint16, not from a table; leave it out")
-    rows = table_rows.features(table, given.columns, name, [*taken.values()], node_type, listing)
+    known = None if encoding is None else encoding.columns(node_type)
+    rows = table_rows.features(table, given.columns, name, [*taken.values()], node_type, listing, known)
     if rows is None and not owner:
         left_out = {item.name: item.reason for item in listing.contents().left_out if item.of == node_type}
         found = "; ".join(f"{column!r} ({why})" for column, why in left_out.items())
@@ -189,18 +203,35 @@ def _features(
     return rows
 
 
-def _labels(given: NodeInput, table: Table | None, column: str | None, owner: str) -> ClassLabels | None:
+def _with_classes(
+    given: NodeInput, known: KnownClasses, owner: str
+) -> tuple[NodeInput, KnownClasses | None]:  # fmt: skip
+    """What is given, with the classes of another graph; None in their place if the user said the same."""
+    where = owner and owner + ": "
+    if given.classes not in (None, known.values) or given.num_classes not in (None, known.num_classes):
+        found = given.num_classes if given.classes is None else values_text(given.classes)
+        has = known.num_classes if given.classes is None else values_text(known.values or (known.num_classes,))
+        raise ConfigError(
+            f"{where}{'num_classes' if given.classes is None else 'classes'}: {known.graph} has {has}, found {found}; "
+            f"leave it out, `encoding_of` says it"
+        )
+    return replace(given, num_classes=known.num_classes), None if given.classes is not None else known
+
+
+def _labels(
+    given: NodeInput, table: Table | None, column: str | None, owner: str, known: KnownClasses | None
+) -> ClassLabels | None:
     """The labels; those of other tasks than classes have no values."""
     name = named("labels", owner, given.labels if given.labels is not None else given.table)
     num_classes = given.num_classes if given.classes is None else len(given.classes)
     if table is not None and column is not None:
         if given.task == "class":
-            return table_rows.labels(table, column, name, num_classes, given.classes)
+            return table_rows.labels(table, column, name, num_classes, given.classes, known)
         rows = table_rows.numbers(table, column, name)
     elif given.labels is None:
         return None
     elif given.task == "class":
-        return node_arrays.labels(given.labels, name, given.classes)
+        return node_arrays.labels(given.labels, name, given.classes, known)
     else:
         rows = arrays.numbers(name, given.labels)
     check = values.multilabel if given.task == "multilabel" else values.regression
@@ -256,6 +287,7 @@ class OpenEdges:
             has_times=artifacts.TIMES in columns,
             link_splits=tuple(split for split in SPLITS if split in self.splits),
             values=values,
+            columns=None if features is None else features.columns,
         )
 
 
@@ -271,6 +303,7 @@ def open_edges(
     owner: str,
     num_nodes: Mapping[str, int],
     listing: SourceListing,
+    encoding: GivenEncoding | None = None,
 ) -> Iterator[OpenEdges]:
     """The edges of a type, and where they are asked for those of the reverse type.
 
@@ -279,7 +312,7 @@ def open_edges(
     """
     name = named("edges", owner, given.edges if given.edges is not None else given.indptr)
     num_sources, num_destinations = num_nodes[edge_type[0]], num_nodes[edge_type[2]]
-    columns = tuple(_carried(edge_type, given, topology, owner, name, listing))
+    columns = tuple(_carried(edge_type, given, topology, owner, name, listing, encoding))
     options = EdgeOptions(given.symmetric, given.self_loops, given.drop_duplicates)
     splits = {}
     for split in SPLITS:
@@ -301,14 +334,23 @@ def open_edges(
 
 
 def _carried(
-    edge_type: EdgeType, given: EdgeInput, topology: EdgeStream, owner: str, name: str, listing: SourceListing
+    edge_type: EdgeType,
+    given: EdgeInput,
+    topology: EdgeStream,
+    owner: str,
+    name: str,
+    listing: SourceListing,
+    encoding: GivenEncoding | None,
 ) -> Iterator[EdgeColumn]:
     """What edges carry, a column of each kind."""
     table = None
     if isinstance(given.edges, (str, os.PathLike)) and is_table(given.edges):
         table = Table(name, given.edges, given.columns)
         _list_excluded(table, given.columns, edge_type_name(edge_type), listing)
-    columns, of = given.columns, edge_type_name(edge_type)
+    columns, of, known = given.columns, edge_type_name(edge_type), None
+    if encoding is not None and table is not None and given.features is None:
+        known = encoding.columns(edge_type, wanted=columns.features is not None)
+    takes_features = columns.features is not None or known is not None
     taken = dict[str, str]()  # columns of the table, by role
     if table is not None:
         roles = {"source": columns.src, "destination": columns.dst, "weights": columns.weight, "times": columns.time}
@@ -329,12 +371,12 @@ def _carried(
         found[artifacts.EDGE_FEATURES] = node_arrays.features(
             given.features, bfloat16=given.bfloat16, name=features_name
         )
-    elif columns.features is not None and table is not None:
+    elif takes_features and table is not None:
         features_name = named("features", owner, given.edges)
         found[artifacts.EDGE_FEATURES] = table_rows.features(
-            table, columns, features_name, [*taken.values()], of, listing
+            table, columns, features_name, [*taken.values()], of, listing, known
         )  # fmt: skip
-    if table is not None and columns.features is None:
+    if table is not None and not takes_features:
         for column in [each for each in table.schema.names if each not in taken.values()]:
             reason = "nothing asks for it: name it as time, weight or features in `columns`"
             listing.leave_out(of, column, reason, expected=given.features is not None)
@@ -346,7 +388,7 @@ def _carried(
                 f"{rows.name}: expected {topology.num_edges}, one for each of {name}, found {rows.num_rows}; are the "
                 f"files of the same edges?"
             )
-        yield EdgeColumn(kind, rows.name, rows.dtype, rows.row_shape, rows.chunks_from)
+        yield EdgeColumn(kind, rows.name, rows.dtype, rows.row_shape, rows.chunks_from, rows.columns)
 
 
 def _numbers(count: int, first: int) -> Iterator[npt.NDArray[np.int64]]:

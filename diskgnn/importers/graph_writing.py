@@ -101,12 +101,16 @@ def open_graph(given: GraphInput, *, typed: bool, topologies: Mapping[EdgeType, 
             for edge_type, topology in topologies.items()
             if edge_type[2] == name and topology.num_nodes is not None
         }
-        nodes[name] = open_nodes(described, type_owner("node", name) if typed else "", counted, name, listing)
+        nodes[name] = open_nodes(
+            described, type_owner("node", name) if typed else "", counted, name, listing, given.encoding
+        )
     stored_rows = {name: _stored_rows(opened) for name, opened in nodes.items()}
     num_nodes = {name: opened.num_nodes for name, opened in nodes.items()}
     edges = {}
     for edge_type, edges_given in given.edges.items():
-        opening = open_edges(edge_type, edges_given, topologies[edge_type], owners[edge_type], num_nodes, listing)
+        opening = open_edges(
+            edge_type, edges_given, topologies[edge_type], owners[edge_type], num_nodes, listing, given.encoding
+        )
         for opened_edges in opening:
             edges[opened_edges.list.type] = opened_edges
             if not topologies[edge_type].num_edges:
@@ -168,8 +172,11 @@ def write_graph(writer: ArtifactWriter, graph: OpenGraph, resources: Resources) 
         found, values = _write_features(writer, name, nodes, graph.stored_rows[name], resources.reporter)
         target = targets[name]
         node_configs.append(
-            NodeTypeConfig(name, nodes.num_nodes, graph.stored_rows[name], target, nodes.times is not None, values)
-        )
+            NodeTypeConfig(
+                name, nodes.num_nodes, graph.stored_rows[name], target, nodes.times is not None, values,
+                None if nodes.features is None else nodes.features.columns,
+            )
+        )  # fmt: skip
         facts: Details = {"num_nodes": nodes.num_nodes}
         if target is not None:
             facts["num_classes" if target.kind == "class" else "num_outputs"] = target.num_outputs

@@ -11,12 +11,13 @@ import numpy.typing as npt
 from torch import nn
 
 from diskgnn.errors import ConfigError
+from diskgnn.feature_columns import FeatureColumn
 from diskgnn.graph.graph import Graph
 from diskgnn.inference.outputs import check_what
 from diskgnn.paths import PathLike
 from diskgnn.schema import ClassValue, EdgeType, edge_type_name, parse_edge_type
 from diskgnn.specs.fanouts import Fanouts
-from diskgnn.training.checkpoints import load_checkpoint, load_model
+from diskgnn.training.checkpoints import check_applied_to, load_checkpoint, load_model
 from diskgnn.training.models import BlockModel
 from diskgnn.training.typed_models import TypedModel
 
@@ -40,6 +41,7 @@ def asked_of(
     what: str | None,
     node_type: str | None,
     classes: Mapping[str, tuple[ClassValue, ...] | None],
+    columns: Mapping[str | EdgeType, tuple[FeatureColumn, ...] | None],
 ) -> Asked:
     """What `infer` and `predict` are asked for.
 
@@ -48,6 +50,7 @@ def asked_of(
         kinds: for each node type that there is, what its labels are (`schema.TARGET_KINDS`); None where it has none.
         model, what, node_type: as they take them.
         classes: for each node type, what the classes of its labels are called; a checkpoint says it itself.
+        columns: of each type that has features, see `SourceSchema.known_columns`.
 
     Raises:
         ConfigError: for what the graph or the model does not have.
@@ -82,6 +85,8 @@ def asked_of(
             f"{_named(model)} is for nodes of type {node_type}; {source} has only {', '.join(kinds)}: give what was "
             f"made from a graph with the types that it was trained on, or train a model on this one"
         )
+    if not isinstance(model, nn.Module):
+        check_applied_to(model, columns, source)
     if kind is None:
         kind, called = kinds[node_type] or "class", classes.get(node_type)
     if what is None:
@@ -155,6 +160,8 @@ def pair_model(
             f"{', '.join(map(edge_type_name, graph.edges))}: give a graph with the types that it was trained on, or "
             "train a model on this one"
         )
+    if not isinstance(model, nn.Module):
+        check_applied_to(model, graph.config.known_columns, graph.manifest.path)
     return net, found, kind, classes
 
 

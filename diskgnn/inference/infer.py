@@ -100,7 +100,9 @@ def infer(
     check_suffix(out)
     check_output(out, overwrite=overwrite)
     graph = graph if isinstance(graph, Graph) else Graph.open(graph)
-    asked = asked_of(graph.manifest.path, kinds_of(graph), model, what, node_type, classes_of(graph))
+    asked = asked_of(
+        graph.manifest.path, kinds_of(graph), model, what, node_type, classes_of(graph), graph.config.known_columns
+    )  # fmt: skip
     node_set = graph.nodes[asked.node_type]
     if isinstance(nodes, str | os.PathLike):
         nodes = read_nodes(nodes, node_set)

@@ -17,6 +17,7 @@ from torch import nn
 
 from diskgnn.default_reporter import reporter_for
 from diskgnn.errors import ConfigError
+from diskgnn.feature_columns import FeatureColumn
 from diskgnn.graph.graph import Graph
 from diskgnn.inference.asked_times import AskedTimes, Moment, is_temporal, trained_sampling
 from diskgnn.inference.asking import Asked, asked_of, chosen_nodes, classes_of, fanouts_of, kinds_of, pair_model
@@ -160,7 +161,8 @@ def predict(
             loader = opened.enter_context(Loader(source, split, device=device))
             if not ignore_times:
                 _require_drawn_in_time(source, loader, trained_sampling(model))
-            asked = _asked(source, _kinds_of(loader), model, what, node_type, _classes_of(loader))
+            columns = loader.schema.known_columns
+            asked = _asked(source, _kinds_of(loader), model, what, node_type, _classes_of(loader), columns)
             given = read_nodes(nodes, None) if isinstance(nodes, str | os.PathLike) else nodes
             write_nodes(scratch, asked, loader, None if given is None else np.asarray(given), None, reporter)
     return StageReport("predict", time.perf_counter() - started, 0, out.stat().st_size)
@@ -186,7 +188,9 @@ def _predict_nodes(
     drawn: Neighbourhoods, graph: Graph, model: nn.Module | PathLike, nodes: npt.ArrayLike | PathLike | None,
     what: str | None, node_type: str | None, times: AskedTimes,
 ) -> None:  # fmt: skip
-    asked = _asked(graph.manifest.path, kinds_of(graph), model, what, node_type, classes_of(graph))
+    asked = _asked(
+        graph.manifest.path, kinds_of(graph), model, what, node_type, classes_of(graph), graph.config.known_columns
+    )  # fmt: skip
     node_set = graph.nodes[asked.node_type]
     chosen = chosen_nodes(read_nodes(nodes, node_set) if isinstance(nodes, str | os.PathLike) else nodes,
                           node_set.num_nodes)  # fmt: skip
@@ -240,8 +244,9 @@ def _asked(
     what: str | None,
     node_type: str | None,
     classes: Mapping[str, tuple[ClassValue, ...] | None],
+    columns: Mapping[str | EdgeType, tuple[FeatureColumn, ...] | None],
 ) -> Asked:
-    asked = asked_of(source, kinds, model, what, node_type, classes)
+    asked = asked_of(source, kinds, model, what, node_type, classes, columns)
     if asked.before_last:
         raise ConfigError("what: `predict` has no rows before the last layer; `infer` has")
     return asked

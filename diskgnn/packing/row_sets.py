@@ -30,8 +30,11 @@ class RowSet:
     def config(self) -> RowSetConfig:
         """What a packed directory says of it, before static rows are chosen."""
         found = self.data.name if isinstance(self.data, NodeSet) else self.data.type
-        rows, values = self.features.rows, self.data.config.values
-        return RowSetConfig(found, rows, self.features.num_rows, num_static=0, values=values)
+        of_graph = self.data.config
+        return RowSetConfig(
+            found, self.features.rows, self.features.num_rows, num_static=0, values=of_graph.values,
+            columns=of_graph.columns,
+        )  # fmt: skip
 
     @property
     def is_edges(self) -> bool:

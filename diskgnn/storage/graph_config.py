@@ -18,6 +18,7 @@ from diskgnn.schema import (
     edge_type_name,
     parse_edge_type,
 )
+from diskgnn.storage.column_records import Columns, columns_to_json, parse_columns
 from diskgnn.storage.manifest_document import typed
 from diskgnn.storage.row_format import RowFormat
 from diskgnn.storage.source_contents import SourceContents
@@ -60,6 +61,7 @@ class NodeTypeConfig:
     target: TargetConfig | None  # None: no labels
     has_times: bool = False
     values: ValueCounts = NOTHING_UNUSUAL  # of the features
+    columns: Columns | None = None  # that the features were made from; None: they were given as an array
 
     def to_json(self) -> dict[str, Any]:
         """As it stands in the manifest."""
@@ -67,6 +69,7 @@ class NodeTypeConfig:
             "name": self.name,
             "num_nodes": self.num_nodes,
             **({} if self.rows is None else self.rows.to_json()),
+            **columns_to_json(self.columns),
             **self.values.to_json(),
             "target": None if self.target is None else self.target.to_json(),
             "has_times": self.has_times,
@@ -75,13 +78,15 @@ class NodeTypeConfig:
     @staticmethod
     def parse(config: Mapping[str, Any]) -> NodeTypeConfig:
         """Raises ValueError or KeyError for what no graph's manifest says."""
+        rows = _parse_rows(config)
         return NodeTypeConfig(
             check_type_name(config["name"]),
             typed(config["num_nodes"], int),
-            _parse_rows(config),
+            rows,
             None if config["target"] is None else TargetConfig.parse(typed(config["target"], dict)),
             typed(config["has_times"], bool),
             ValueCounts.parse(config),
+            parse_columns(config, rows),
         )
 
 
@@ -97,6 +102,7 @@ class EdgeTypeConfig:
     has_times: bool = False
     link_splits: tuple[str, ...] = ()  # of SPLITS, in their order: seed edges for link prediction
     values: ValueCounts = NOTHING_UNUSUAL  # of the features
+    columns: Columns | None = None  # that the features were made from; None: they were given as an array
 
     def to_json(self) -> dict[str, Any]:
         """As it stands in the manifest."""
@@ -104,6 +110,7 @@ class EdgeTypeConfig:
             "type": edge_type_name(self.type),
             "num_edges": self.num_edges,
             **({} if self.rows is None else self.rows.to_json()),
+            **columns_to_json(self.columns),
             **self.values.to_json(),
             "has_ids": self.has_ids,
             "has_weights": self.has_weights,
@@ -114,18 +121,19 @@ class EdgeTypeConfig:
     @staticmethod
     def parse(config: Mapping[str, Any]) -> EdgeTypeConfig:
         """Raises ValueError or KeyError for what no graph's manifest says."""
-        link_splits = tuple(typed(config["link_splits"], list))
+        link_splits, rows = tuple(typed(config["link_splits"], list)), _parse_rows(config)
         if link_splits != tuple(split for split in SPLITS if split in link_splits):
             raise ValueError(f"link splits {link_splits}")
         return EdgeTypeConfig(
             parse_edge_type(typed(config["type"], str)),
             typed(config["num_edges"], int),
             typed(config["has_ids"], bool),
-            _parse_rows(config),
+            rows,
             typed(config["has_weights"], bool),
             typed(config["has_times"], bool),
             link_splits,
             ValueCounts.parse(config),
+            parse_columns(config, rows),
         )
 
 
@@ -148,6 +156,14 @@ class GraphConfig:
         return GraphConfig(
             (NodeTypeConfig(ONE_NODE_TYPE, num_nodes, rows, target),), (EdgeTypeConfig(ONE_EDGE_TYPE, num_edges),)
         )
+
+    @property
+    def known_columns(self) -> dict[str | EdgeType, Columns | None]:
+        """The columns of each type that has features; None where these were given as an array."""
+        found: dict[str | EdgeType, Columns | None] = {}
+        found.update((nodes.name, nodes.columns) for nodes in self.node_types if nodes.rows is not None)
+        found.update((edges.type, edges.columns) for edges in self.edge_types if edges.rows is not None)
+        return found
 
     def to_json(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """As it stands in the manifest, with the options that the graph was made with."""

@@ -9,6 +9,7 @@ from typing import Any
 from diskgnn.errors import ConfigError
 from diskgnn.schema import NO_LABELS, EdgeType, SourceSchema, edge_type_name, parse_edge_type
 from diskgnn.specs.targets import LinkTarget, NodeTarget
+from diskgnn.storage.column_records import Columns, columns_to_json, parse_columns
 from diskgnn.storage.extent_headers import LABEL_DTYPES, HeaderLayout, RowSetLayout
 from diskgnn.storage.extents import ROW_NUMBER
 from diskgnn.storage.graph_config import TargetConfig
@@ -43,6 +44,7 @@ class RowSetConfig:
     num_rows: int  # nodes or edges of the graph
     num_static: int  # S, rows in the device and pinned tiers
     values: ValueCounts = NOTHING_UNUSUAL  # as the graph counted them
+    columns: Columns | None = None  # as in the graph
 
     @property
     def name(self) -> str:
@@ -59,6 +61,7 @@ class RowSetConfig:
             "num_rows": self.num_rows,
             "num_static": self.num_static,
             **self.values.to_json(),
+            **columns_to_json(self.columns),
         }
 
     @staticmethod
@@ -74,6 +77,7 @@ class RowSetConfig:
             num_rows=within(config["num_rows"], most=_MOST_ROWS),
             num_static=within(config["num_static"]),
             values=ValueCounts.parse(config),
+            columns=parse_columns(config, rows),
         )
 
 
@@ -192,6 +196,7 @@ class PackedConfig:
             target_kind=unlabelled if self.target is None else self.target.kind,
             num_outputs=1 if self.target is None else self.target.num_outputs,
             classes=None if self.target is None else self.target.classes,
+            columns=tuple((each.type, each.columns) for each in self.row_sets if each.columns is not None),
         )
 
     def header_layout(self) -> HeaderLayout:

@@ -19,7 +19,7 @@ import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +27,16 @@ import torch
 from torch import nn
 
 from diskgnn.errors import ArtifactError, ConfigError, DataWarning, callers_level
+from diskgnn.feature_columns import FeatureColumn
 from diskgnn.paths import PathLike
-from diskgnn.schema import SourceSchema
+from diskgnn.schema import EdgeType, SourceSchema
 from diskgnn.storage import faults
 from diskgnn.storage.file_reading import ReadableFile, raise_if_disk_failed
 from diskgnn.storage.locks import alone
 from diskgnn.storage.object_stores import local
 from diskgnn.storage.own_files import open_new_file
 from diskgnn.training.disk_embeddings import DiskEmbeddings
+from diskgnn.training.meaning import check_classes, check_features
 from diskgnn.training.model_spec import ModelSpec
 from diskgnn.training.named_models import model_for
 from diskgnn.training.outputs import writing
@@ -136,6 +138,12 @@ def check_config(directory: PathLike, saved: Mapping[str, Any], wanted: Mapping[
             f"the checkpoint in {directory} is of {there} ranks, this run has {here}: it holds where each of them "
             f"stood, so go on with {start} and what was prepared for {there}, or choose another checkpoint directory"
         )
+    old, new = (SourceSchema.of_record(config["schema"]) for config in (saved, wanted))
+    check_features(_named(directory), old, new.known_columns, "this run")
+    check_classes(_named(directory), old, new, "this run")
+    # They mean the same then, and messages are shorter without them.
+    saved, wanted = ({**config, "schema": asdict(replace(each, columns=()))}
+                     for config, each in ((saved, old), (wanted, new)))  # fmt: skip
     # Whether minibatches are others is compared by their source, which knows more of them.
     compared = {**saved, **wanted}.keys() - {"sampling"}
     differing = [name for name in {**saved, **wanted} if name in compared and saved.get(name) != wanted.get(name)]
@@ -183,7 +191,7 @@ def load_model(directory: PathLike, *, last: bool = False) -> nn.Module:
         )
     shape = {each.name: config[each.name] for each in fields(ModelSpec) if each.name != "name"}
     spec = ModelSpec(**shape, name=config["model"])
-    model = model_for(spec, SourceSchema(**config["schema"]), saved_task(config))
+    model = model_for(spec, SourceSchema.of_record(config["schema"]), saved_task(config))
     of_last = last or best is None
     model.load_state_dict(checkpoint["model"] if of_last else best["model"])
     DiskEmbeddings(model).read_best(local(directory, "a checkpoint"), None if of_last else best["epoch"])
@@ -202,13 +210,43 @@ def check_trained_on(directory: PathLike, found: SourceSchema, source: str) -> N
         ArtifactError: as `load_checkpoint`.
         ConfigError: names what the model was trained on, and what is there.
     """
-    trained = SourceSchema(**load_checkpoint(directory)["config"]["schema"])
+    trained = SourceSchema.of_record(load_checkpoint(directory)["config"]["schema"])
     there, here = _held(trained), _held(found)
     if there != here:
         raise ConfigError(
             f"the checkpoint {directory} was trained on {there}; {source} has {here}: evaluate it on what was prepared "
             f"of such a graph, or train anew on {source}"
         )
+    check_applied_to(directory, found.known_columns, source)
+    check_classes(_named(directory), trained, found, source)
+
+
+def check_applied_to(
+    directory: PathLike, found: Mapping[str | EdgeType, tuple[FeatureColumn, ...] | None], source: object
+) -> None:
+    """Refuse to apply the model in a checkpoint to features that mean something else than in training.
+
+    Args:
+        directory: see `load_model`.
+        found: the columns of each type that has features, see `SourceSchema.known_columns`.
+        source: where these are, for messages.
+
+    Warns:
+        DataWarning: see `check_features`.
+
+    Raises:
+        ArtifactError: as `load_checkpoint`.
+        ConfigError: names the first feature that differs.
+    """
+    config = load_checkpoint(directory)["config"]
+    trained = SourceSchema.of_record(config["schema"])
+    if config["named_model"] and not trained.is_typed:  # such a model takes no features of edges
+        found = {name: columns for name, columns in found.items() if isinstance(name, str)}
+    check_features(_named(directory), trained, found, source)
+
+
+def _named(directory: PathLike) -> str:
+    return f"the model in {directory}"
 
 
 def warn_of_later_edges(directory: PathLike, found: Mapping[str, Any] | None, source: str) -> None:

@@ -18,6 +18,7 @@ from diskgnn.paths import PathLike
 from diskgnn.specs.shard import Shard
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.ranks import open_rank
+from diskgnn.training.meaning import check_classes, check_features
 from diskgnn.training.ranks import Ranks
 
 # By split: opens the source. One that reads a packed directory holds memory only while it is open.
@@ -89,6 +90,8 @@ def _check_alike(name: str, train: BatchSource, other: BatchSource) -> None:
     ):
         if wanted != there:
             raise ConfigError(f"{name}: expected {what}={wanted} as in training, found {there}")
+    check_features("the train source", schema, found.known_columns, name)
+    check_classes("the train source", schema, found, name)
 
 
 def check_epochs(source: BatchSource, epochs: int) -> None:

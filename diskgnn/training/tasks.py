@@ -127,7 +127,7 @@ def saved_task(config: Mapping[str, Any]) -> Task:
     Raises:
         ConfigError: it is a task of the user's own.
     """
-    task = task_of(SourceSchema(**config["schema"]))
+    task = task_of(SourceSchema.of_record(config["schema"]))
     if task.name != config["task"]:
         raise ConfigError(f"task: the model was trained for a task of your own, {config['task']!r}: pass that one")
-    return task_of(SourceSchema(**config["schema"]), loss=config["loss"])
+    return task_of(SourceSchema.of_record(config["schema"]), loss=config["loss"])

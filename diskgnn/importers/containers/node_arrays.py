@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.errors import ConfigError, DataWarning, InputError, callers_level
-from diskgnn.importers.class_labels import ClassLabels, array_column, class_labels
+from diskgnn.importers.class_labels import ClassLabels, KnownClasses, array_column, class_labels
 from diskgnn.importers.containers.arrays import Source, items, load, numbers
 from diskgnn.importers.containers.rows import RowSource, as_signed, first_fraction, of_array, require_whole
 from diskgnn.schema import ClassValue
@@ -57,9 +57,14 @@ def _narrowed(chunk: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
         return chunk.astype(np.float32)
 
 
-def labels(source: Source, name: str = "labels", classes: tuple[ClassValue, ...] | None = None) -> ClassLabels:
+def labels(
+    source: Source,
+    name: str = "labels",
+    classes: tuple[ClassValue, ...] | None = None,
+    known: KnownClasses | None = None,
+) -> ClassLabels:
     """Labels [N], or [N, 1], as classes. Whole numbers are classes already, -1 for none; text and truth values become
-    some. `classes` are what these are called, if the user says it.
+    some. `classes` are what these are called, if the user says it; `known` are those of another graph.
 
     Raises:
         InputError: another shape, or labels of other kinds.
@@ -67,8 +72,8 @@ def labels(source: Source, name: str = "labels", classes: tuple[ClassValue, ...]
     rows = items(name, source)
     if rows.row_shape not in ((), (1,)):
         raise InputError(f"{name}: expected shape [N], found {rows.shape}; a class for each node, or another `task`")
-    if rows.dtype.kind in "bUSO":
-        return class_labels(array_column(name, rows), None, classes)
+    if rows.dtype.kind in "bUSO" or (known is not None and known.values is not None):
+        return class_labels(array_column(name, rows), None, classes, known)
     if rows.dtype.kind == "f":
         fraction = first_fraction(rows)
         raise InputError(

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.errors import InputError
+from diskgnn.feature_columns import FeatureColumn
 from diskgnn.graph.edge_buckets import EdgeChunk, EdgesFrom, EdgeSource, edges_from
 
 CHUNK_BYTES = 1 << 20
@@ -35,6 +36,7 @@ class RowSource:
     seek: Callable[[int], Iterator[npt.NDArray[Any]]] | None = None  # `chunks` from a row on, without reading others
     apart: Callable[[int], RowSource] | None = None  # the items of one row as rows of their own; for few long rows
     held: object = None  # what has to be there as long as the rows
+    columns: tuple[FeatureColumn, ...] | None = None  # of features: those of a table that they are made from
     origin: object = None  # what exactly these rows are made from, if that can be named: an array, the path of a file
 
     @property

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from diskgnn.importers.containers.file_kinds import kind_of
+from diskgnn.importers.encoding_of import GivenEncoding
 from diskgnn.importers.formats.catalogue import CatalogueTable, ForeignKey, source_of
 from diskgnn.importers.formats.relational import graph_of
 from diskgnn.importers.graph_input import GraphInput
@@ -39,6 +40,7 @@ def read(
     reverse: bool = True,
     skip_unknown: bool = True,
     exclude: Sequence[str] = (),
+    encoding: GivenEncoding | None = None,
 ) -> GraphInput:
     """The graph of a DuckDB file.
 
@@ -50,6 +52,7 @@ def read(
         reverse: edges lead both ways.
         skip_unknown: keys that no row has make no edge, and a warning; False: they are an error.
         exclude: columns to leave out, TABLE.COLUMN, or COLUMN of every table that has it.
+        encoding: of another graph, for tables that are to be encoded alike; `val_timestamp` then means nothing.
 
     Raises:
         UnavailableError: the package duckdb is not there.
@@ -75,7 +78,7 @@ def read(
         "SELECT schema_name, view_name FROM duckdb_views() WHERE NOT internal AND database_name = current_database()"
     )
     left_out = {_called(schema, name): "it is a view" for schema, name in views}
-    found = graph_of(source_of(tables, left_out, times), val_timestamp, until, reverse, skip_unknown, exclude)
+    found = graph_of(source_of(tables, left_out, times), val_timestamp, until, reverse, skip_unknown, exclude, encoding)
     return replace(found, reading_bytes=HELD_BYTES)
 
 

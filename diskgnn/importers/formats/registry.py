@@ -15,6 +15,7 @@ from typing import Any
 
 from diskgnn.errors import ConfigError, InputError
 from diskgnn.importers.containers.file_kinds import describe
+from diskgnn.importers.encoding_of import GivenEncoding
 from diskgnn.importers.formats import (
     dgl_graphs,
     diskgnn_original,
@@ -48,12 +49,12 @@ class SourceFormat:
 
     @property
     def options(self) -> dict[str, inspect.Parameter]:
-        """What `read` takes beside the source and columns to exclude."""
-        return {name: given for name, given in self._keywords.items() if name != "exclude"}
+        """What `read` takes beside the source, and what is said of columns of all tables."""
+        return {name: given for name, given in self._keywords.items() if name not in ("exclude", "encoding")}
 
     @property
-    def can_exclude(self) -> bool:
-        """True if columns of its tables can be left out."""
+    def has_tables(self) -> bool:
+        """True if `read` takes columns to leave out of its tables (`exclude`), and the `encoding` of another graph."""
         return "exclude" in self._keywords
 
     @property
@@ -91,7 +92,12 @@ FORMATS = {
 
 
 def read_source(
-    source: object, name: str, options: Mapping[str, Any], exclude: Sequence[str], resources: Resources
+    source: object,
+    name: str,
+    options: Mapping[str, Any],
+    exclude: Sequence[str],
+    resources: Resources,
+    encoding: GivenEncoding | None = None,
 ) -> GraphInput:
     """The graph that `source` holds.
 
@@ -101,6 +107,7 @@ def read_source(
         options: of the format; text is taken as what the format expects.
         exclude: columns of its tables that are left out, TABLE.COLUMN or COLUMN.
         resources: has the memory that reading may take.
+        encoding: of another graph, for the columns of tables.
 
     Raises:
         ConfigError: no such format or option, nothing recognises the source, an option names what the source does
@@ -115,14 +122,15 @@ def read_source(
     if chosen is None:
         raise ConfigError(f"format: expected one of {', '.join(FORMATS)} or {AUTO}, found {name!r}")
     parsed = _parsed(chosen, options)
-    if exclude and not chosen.can_exclude:
-        able = ", ".join(known.name for known in FORMATS.values() if known.can_exclude)
+    if exclude and not chosen.has_tables:
+        able = ", ".join(known.name for known in FORMATS.values() if known.has_tables)
         raise ConfigError(
             f"exclude: expected a source with columns ({able}), found one of format {chosen.name}"
             + (f"; its options name what is read: {', '.join(chosen.naming)}" if chosen.naming else "")
         )
     resources.require("to read the source", chosen.held_bytes(source))
-    found = chosen.read(source, **parsed, **({"exclude": exclude} if exclude else {}))
+    of_tables = {"exclude": exclude, "encoding": encoding} if chosen.has_tables else {}
+    found = chosen.read(source, **parsed, **of_tables)
     require_named(found.contents, {name: value for name, value in parsed.items() if name in chosen.naming})
     return found
 

@@ -22,6 +22,7 @@ import numpy.typing as npt
 from diskgnn.errors import ConfigError, InputError
 from diskgnn.importers.completing import require_excluded
 from diskgnn.importers.containers.rows import CHUNK_EDGES, RowSource
+from diskgnn.importers.encoding_of import GivenEncoding
 from diskgnn.importers.formats import relbench_folder
 from diskgnn.importers.formats.catalogue import type_word
 from diskgnn.importers.formats.relational_keys import key_edges, primary_key
@@ -67,6 +68,7 @@ def read(
     reverse: bool = True,
     skip_unknown: bool = True,
     exclude: Sequence[str] = (),
+    encoding: GivenEncoding | None = None,
 ) -> GraphInput:
     """The graph of a database.
 
@@ -79,6 +81,7 @@ def read(
         reverse: edges lead both ways.
         skip_unknown: keys that no row has make no edge, as in RelBench, and a warning; False: they are an error.
         exclude: columns to leave out, TABLE.COLUMN, or COLUMN of every table that has it.
+        encoding: of another graph, for tables that are to be encoded alike; `val_timestamp` then means nothing.
 
     Raises:
         ConfigError: a description that is none, keys of tables that there are not, or columns to exclude that no table
@@ -90,7 +93,7 @@ def read(
         source = relbench_folder.read_folder(source) if is_relbench else described(source)
     elif not isinstance(source, RelationalSource):
         source = RelationalSource.of(source)
-    return graph_of(_chosen(source, tasks), val_timestamp, until, reverse, skip_unknown, exclude)
+    return graph_of(_chosen(source, tasks), val_timestamp, until, reverse, skip_unknown, exclude, encoding)
 
 
 def graph_of(
@@ -100,6 +103,7 @@ def graph_of(
     reverse: bool = True,
     skip_unknown: bool = True,
     exclude: Sequence[str] = (),
+    encoding: GivenEncoding | None = None,
 ) -> GraphInput:
     """The graph of a database whose description was read; see `read`."""
     listing = SourceListing()
@@ -108,7 +112,7 @@ def graph_of(
         listing.leave_out(of, name, reason)
     source = _cut(_without_hidden(source, listing), source.until if until == AUTO else until, listing)
     statistics_until = _timestamp("val_timestamp", source.val_timestamp if val_timestamp is None else val_timestamp)
-    nodes = {name: _nodes(name, table, statistics_until, listing) for name, table in source.tables.items()}
+    nodes = {name: _nodes(name, table, statistics_until, listing, encoding) for name, table in source.tables.items()}
     edges: dict[EdgeType, EdgeInput] = {}
     for name, table in source.tables.items():
         for column, other in table.fkeys.items():
@@ -217,15 +221,18 @@ def _require_key(where: str, source: RelationalSource, table: str, *, by_row: bo
         raise ConfigError(f"{where}: expected a pkey of table {table}, whose rows it names; found none")
 
 
-def _nodes(name: str, table: KeyedTable, until: int | None, listing: SourceListing) -> NodeInput:
+def _nodes(
+    name: str, table: KeyedTable, until: int | None, listing: SourceListing, given: GivenEncoding | None
+) -> NodeInput:
     rows = table.rows
     for column in (table.pkey, table.time, *table.fkeys):
         if column is not None:
             rows.field(column)
     used = {table.pkey, table.time, *table.fkeys}
     kinds = {column.name: column.type for column in rows.schema if column.name not in used}
-    encoding = TableEncoding(f"table {name}", kinds, table.columns)
-    find_statistics(encoding, rows, time=table.time, until=until)
+    known = None if given is None else given.columns(name)
+    encoding = TableEncoding(f"table {name}", kinds, table.columns, known=known)
+    find_statistics(encoding, rows, time=table.time, until=until if known is None else None)
     for column, use in ((table.pkey, "ids"), (table.time, "times")):
         if column is not None:
             listing.read(name, column, use)

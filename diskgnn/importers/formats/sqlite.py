@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from diskgnn.importers.containers.file_kinds import kind_of
+from diskgnn.importers.encoding_of import GivenEncoding
 from diskgnn.importers.formats.catalogue import CatalogueTable, ForeignKey, source_of
 from diskgnn.importers.formats.relational import graph_of
 from diskgnn.importers.graph_input import GraphInput
@@ -28,6 +29,7 @@ def read(
     reverse: bool = True,
     skip_unknown: bool = True,
     exclude: Sequence[str] = (),
+    encoding: GivenEncoding | None = None,
 ) -> GraphInput:
     """The graph of an SQLite file.
 
@@ -39,6 +41,7 @@ def read(
         reverse: edges lead both ways.
         skip_unknown: keys that no row has make no edge, and a warning; False: they are an error.
         exclude: columns to leave out, TABLE.COLUMN, or COLUMN of every table that has it.
+        encoding: of another graph, for tables that are to be encoded alike; `val_timestamp` then means nothing.
 
     Raises:
         ConfigError: times of no table, no foreign keys, or columns to exclude that no table has or that are keys or
@@ -63,7 +66,7 @@ def read(
             left_out[name] = f"it is a part of the virtual table {of}"
         else:
             tables[name] = _table(file, name, names)
-    return graph_of(source_of(tables, left_out, times), val_timestamp, until, reverse, skip_unknown, exclude)
+    return graph_of(source_of(tables, left_out, times), val_timestamp, until, reverse, skip_unknown, exclude, encoding)
 
 
 def _table(file: SqliteFile, name: str, names: Mapping[str, str]) -> CatalogueTable:

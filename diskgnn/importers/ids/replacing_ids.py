@@ -115,7 +115,7 @@ class _Replacing:
         }
         nodes = {**self._given.nodes, **{name: finish[name](sizes[name]) for name in self._types}}
         topologies = {name: _topology(self._found.ends[name], *both) for name, both in ends.items()}
-        return DenseGraph(GraphInput(nodes, edges), topologies)
+        return DenseGraph(GraphInput(nodes, edges, encoding=self._given.encoding), topologies)
 
     def _require_disk(self) -> None:
         needed_bytes = 0

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -13,12 +14,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from diskgnn.errors import DataWarning, InputError, callers_level
+from diskgnn.errors import ConfigError, DataWarning, InputError, callers_level
+from diskgnn.feature_columns import FeatureColumn
 from diskgnn.graph.edge_buckets import EdgeChunk
-from diskgnn.importers.class_labels import ClassLabels, LabelColumn, class_labels, is_value
+from diskgnn.importers.class_labels import ClassLabels, KnownClasses, LabelColumn, class_labels, is_value
 from diskgnn.importers.containers.rows import CHUNK_BYTES, CHUNK_EDGES, EdgeStream, RowSource, as_signed, first_fraction
 from diskgnn.importers.source_listing import SourceListing
 from diskgnn.importers.tables.column_encoding import (
+    KnownColumns,
     TableEncoding,
     encoded_rows,
     find_statistics,
@@ -78,7 +81,13 @@ def _ids(column: pa.Array, table: str, name: str, position: int) -> npt.NDArray[
 
 
 def features(
-    table: Table, columns: TableColumns, row_name: str, taken: Collection[str], of: str, listing: SourceListing
+    table: Table,
+    columns: TableColumns,
+    row_name: str,
+    taken: Collection[str],
+    of: str,
+    listing: SourceListing,
+    known: KnownColumns | None = None,
 ) -> RowSource | None:
     """Feature rows [N, D] of a table; None if it has no column that can be one.
 
@@ -92,6 +101,7 @@ def features(
         taken: columns that have another role.
         of: the type of the nodes or edges, for `listing`.
         listing: is told what becomes of each column without another role.
+        known: which columns, and their encodings, in place of those of `columns`.
 
     Raises:
         InputError: no such column, or (while streaming) lists of different lengths or null in int8.
@@ -99,6 +109,8 @@ def features(
     """
     free = [name for name in table.schema.names if name not in taken]
     named = [columns.features] if isinstance(columns.features, str) else columns.features
+    if known is not None:
+        return _known_features(table, columns.encode, named or (), row_name, free, of, listing, known)
     names = list(named) if named is not None else ["features"] if "features" in free else free
     reason = "not among the columns of features that were named" if named else "the column 'features' is taken alone"
     for name in free:
@@ -129,6 +141,43 @@ def features(
     return encoded_rows(row_name, table, encoding) if encoding.columns else None
 
 
+def _known_features(
+    table: Table,
+    encode: Mapping[str, str],
+    named: Sequence[str],
+    row_name: str,
+    free: Sequence[str],
+    of: str,
+    listing: SourceListing,
+    known: KnownColumns,
+) -> RowSource:
+    """Features as another graph has them, matched by the names of columns."""
+    names = [column.name for column in known.columns]
+    if unknown := [name for name in named if name not in names]:
+        raise ConfigError(
+            f"{row_name}: features: {known.graph} has no feature {unknown[0]!r}; leave it out, `encoding_of` says "
+            f"which columns are features"
+        )
+    encoding = TableEncoding(table.name, {name: table.field(name).type for name in free}, encode, "encode", known)
+    kinds = [table.field(name).type for name in names]
+    rows: RowSource | None = None
+    if len(names) == 1 and names[0] not in encode and _is_vectors(kinds[0]):
+        rows = _list_features(table, names[0], row_name)
+        if rows.row_shape[0] != known.columns[0].width:
+            raise InputError(
+                f"{row_name}: expected {known.columns[0].width} numbers in every list of {names[0]!r}, as in "
+                f"{known.graph}, found {rows.row_shape[0]}"
+            )
+    elif names and all(
+        column.encoding == "raw" and _is_number(kind) for column, kind in zip(known.columns, kinds, strict=True)
+    ):
+        rows = _raw_features(table, names, row_name)
+    else:
+        find_statistics(encoding, table)
+    encoding.list_columns(of, listing)
+    return rows or encoded_rows(row_name, table, encoding)
+
+
 def _is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
@@ -153,7 +202,8 @@ def _raw_features(table: Table, names: list[str], row_name: str) -> RowSource:
                 rows[:, column] = values.to_numpy(zero_copy_only=False)
         return rows
 
-    return _rows(table, row_name, names, (len(names),), dtype, read)
+    rows = _rows(table, row_name, names, (len(names),), dtype, read)
+    return replace(rows, columns=tuple(FeatureColumn(name, "raw") for name in names))
 
 
 def is_list(kind: pa.DataType) -> bool:
@@ -192,7 +242,8 @@ def _list_features(table: Table, name: str, row_name: str) -> RowSource:
         with np.errstate(over="ignore"):
             return np.asarray(values.to_numpy(zero_copy_only=False), dtype).reshape(-1, width)
 
-    return _rows(table, row_name, [name], (width,), dtype, read)
+    rows = _rows(table, row_name, [name], (width,), dtype, read)
+    return replace(rows, columns=(FeatureColumn(name, "vector", width),))
 
 
 def _lengths(lists: pa.Array) -> npt.NDArray[np.int64]:
@@ -232,7 +283,12 @@ def _rows(
 
 
 def labels(
-    table: Table, column: str, name: str, num_classes: int | None, classes: tuple[ClassValue, ...] | None = None
+    table: Table,
+    column: str,
+    name: str,
+    num_classes: int | None,
+    classes: tuple[ClassValue, ...] | None = None,
+    known: KnownClasses | None = None,
 ) -> ClassLabels:
     """The classes of the nodes of a table.
 
@@ -247,7 +303,7 @@ def labels(
         return (batch.column(0) for batch in table.batches([column], CHUNK_EDGES, first))
 
     column_of_labels = LabelColumn(name, table.num_rows, kind, read, table.stored_bytes)
-    return class_labels(column_of_labels, num_classes, classes)
+    return class_labels(column_of_labels, num_classes, classes, known)
 
 
 def times(table: Table, column: str, name: str) -> RowSource:

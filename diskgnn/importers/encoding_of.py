@@ -1,0 +1,82 @@
+"""How another graph encoded its tables: columns, means, deviations, categories and classes for tables of the same kind.
+
+A model knows features by their place and scale. Rows that it is to be applied to later have to be encoded as those that
+it was trained on were, and not by their own means and values.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+from diskgnn.errors import ConfigError, DataWarning, callers_level
+from diskgnn.graph.graph import Graph
+from diskgnn.importers.class_labels import KnownClasses
+from diskgnn.importers.tables.column_encoding import KnownColumns
+from diskgnn.paths import PathLike
+from diskgnn.schema import EdgeType, edge_type_name
+from diskgnn.storage.graph_config import GraphConfig
+
+
+@dataclass(frozen=True)
+class GivenEncoding:
+    """What `convert` is given as `encoding_of`.
+
+    Args:
+        graph: the path of the graph, for messages.
+        digest: of the graph.
+        config: what its manifest says.
+    """
+
+    graph: str
+    digest: str
+    config: GraphConfig
+
+    @staticmethod
+    def of(graph: PathLike | Graph) -> GivenEncoding:
+        """Open the graph.
+
+        Raises:
+            ArtifactError: it is none.
+            ConfigError: nothing of it was made from columns.
+        """
+        opened = graph if isinstance(graph, Graph) else Graph.open(graph)
+        config = opened.config
+        has_classes = any(nodes.target is not None and nodes.target.classes for nodes in config.node_types)
+        if not has_classes and all(columns is None for columns in config.known_columns.values()):
+            raise ConfigError(
+                f"encoding_of: expected a graph whose features were made from columns of tables, found none in "
+                f"{opened.manifest.path}; what was given as arrays, you have to encode alike yourself"
+            )
+        return GivenEncoding(str(opened.manifest.path), opened.manifest.digest, config)
+
+    def columns(self, of: str | EdgeType, *, wanted: bool = True) -> KnownColumns | None:
+        """How to encode the table of a node or edge type; None: by itself, with a warning if features are `wanted`."""
+        columns, name = self.config.known_columns.get(of), of if isinstance(of, str) else edge_type_name(of)
+        if columns is None:
+            if wanted:
+                warnings.warn(
+                    f"encoding_of: {self.graph} has no features of {name} that were made from columns: those of {name} "
+                    f"are encoded by themselves",
+                    DataWarning,
+                    stacklevel=callers_level(),
+                )
+            return None
+        left_out = {item.name: item.reason for item in self.config.contents.left_out if item.of == name}
+        return KnownColumns(self.graph, columns, left_out)
+
+    def classes(self, node_type: str, task: str) -> KnownClasses | None:
+        """How to number the labels of a node type; None: by themselves.
+
+        Raises:
+            ConfigError: these labels are for another task.
+        """
+        target = next((each.target for each in self.config.node_types if each.name == node_type), None)
+        if target is None:
+            return None
+        if target.kind != task:
+            raise ConfigError(
+                f"encoding_of: the labels of {node_type} nodes in {self.graph} are for task {target.kind!r}, found "
+                f"{task!r}; leave the labels out, or say the same task in a `schema`"
+            )
+        return KnownClasses(self.graph, target.num_outputs, target.classes) if task == "class" else None

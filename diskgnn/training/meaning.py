@@ -1,0 +1,83 @@
+"""Whether features and classes mean what they meant when a model was trained, which their widths do not tell."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+
+from diskgnn.errors import ConfigError, DataWarning, callers_level
+from diskgnn.feature_columns import FeatureColumn, difference
+from diskgnn.schema import EdgeType, SourceSchema, edge_type_name
+
+_Columns = tuple[FeatureColumn, ...]
+_NAMES_SHOWN = 8
+
+
+def check_features(
+    model: object, trained: SourceSchema, found: Mapping[str | EdgeType, _Columns | None], source: object
+) -> None:
+    """Refuse features that were made from other columns than those that a model was trained on, or otherwise.
+
+    Args:
+        model: what messages call the model.
+        trained: what it was trained on.
+        found: the columns of each type that has features, see `SourceSchema.known_columns`.
+        source: where these are, for messages.
+
+    Warns:
+        DataWarning: features were made from columns on one side, and given as an array on the other.
+
+    Raises:
+        ConfigError: names the first feature that differs.
+    """
+    for name, old, new in _pairs(trained, found):
+        called = f"{'node' if isinstance(name, str) else 'edge'} type {_shown(name)}"
+        if old is not None and new is not None:
+            if (told := difference(old, new, str(source))) is not None:
+                raise ConfigError(
+                    f"{source} has other features than {model} was trained on: {called}, {told}; convert its tables "
+                    f"with `diskgnn convert --encoding-of GRAPH`, where GRAPH is what the model was trained on"
+                )
+        elif old is not None or new is not None:
+            with_columns, without = (model, source) if new is None else (source, model)
+            names = [repr(column.name) for column in old or new or ()]
+            shown = ", ".join(names[:_NAMES_SHOWN]) + ", ..." * (len(names) > _NAMES_SHOWN)
+            warnings.warn(
+                f"{called}: features of {with_columns} were made from columns of a table ({shown}), those of {without} "
+                f"were given as an array: make sure that they are the same, encoded alike",
+                DataWarning,
+                stacklevel=callers_level(),
+            )
+
+
+def check_classes(model: object, trained: SourceSchema, found: SourceSchema, source: object) -> None:
+    """Refuse labels whose classes are numbered otherwise than those that a model was trained on.
+
+    Raises:
+        ConfigError: shows both.
+    """
+    old, new = trained.classes, found.classes
+    if old is None or new is None or len(old) != len(new):  # other numbers of classes are refused as such
+        return
+    for number, (was, now) in enumerate(zip(old, new, strict=True)):
+        if was != now:
+            raise ConfigError(
+                f"{source} has other classes than {model} was trained on: class {number} is {now!r} there, and {was!r} "
+                f"in training; convert its tables with `diskgnn convert --encoding-of GRAPH`, where GRAPH is what the "
+                f"model was trained on"
+            )
+
+
+def _shown(name: str | EdgeType) -> str:
+    return name if isinstance(name, str) else edge_type_name(name)
+
+
+def _pairs(
+    trained: SourceSchema, found: Mapping[str | EdgeType, _Columns | None]
+) -> Iterator[tuple[str | EdgeType, _Columns | None, _Columns | None]]:
+    """Types with features on both sides. A model of one type takes whatever the only type is called."""
+    for name, old in trained.known_columns.items():
+        of_kind = [other for other in found if isinstance(other, str) == isinstance(name, str)]
+        other = of_kind[0] if not trained.is_typed and len(of_kind) == 1 else name
+        if other in found:
+            yield other, old, found[other]

@@ -18,9 +18,10 @@ from diskgnn.importers.containers.file_kinds import permission_named
 from diskgnn.importers.containers.rows import CHUNK_EDGES
 from diskgnn.importers.ids.id_types import id_keys, id_kind
 from diskgnn.importers.ids.kept_ids import nodes_of_ids
-from diskgnn.importers.tables.column_encoding import label_numbers, seconds
+from diskgnn.importers.tables.column_encoding import label_numbers
 from diskgnn.importers.tables.table import Table, TableColumns
 from diskgnn.importers.tables.table_rows import is_list, splits
+from diskgnn.importers.tables.times import seconds
 from diskgnn.paths import PathLike
 from diskgnn.schema import ClassValue, EdgeType, edge_type_name, parse_edge_type
 from diskgnn.specs.targets import SEED_TASKS, LinkTarget, NodeTarget

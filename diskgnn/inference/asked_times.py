@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import date
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 from torch import nn
 
-from diskgnn.errors import ConfigError, InputError
+from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
-from diskgnn.importers.tables.column_encoding import seconds
+from diskgnn.importers.tables.times import Moment, moment
 from diskgnn.paths import PathLike
 from diskgnn.progress import Reporter, say
 from diskgnn.sampling.timed_types import timed_types
@@ -23,7 +21,6 @@ from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.targets import LinkTarget, NodeTarget
 from diskgnn.training.checkpoints import load_checkpoint
 
-Moment = int | str | date | np.integer[Any] | np.datetime64
 _CHOICES = (
     "give `at`, one time for all, or seeds with times (`times` in Python, a column `time` of the table), or pass "
     "ignore_times=True to draw what is later, too"
@@ -76,7 +73,7 @@ class AskedTimes:
 
     def __post_init__(self) -> None:
         if self.at is not None:
-            object.__setattr__(self, "at", _moment(self.at))
+            object.__setattr__(self, "at", moment("at", self.at))
         found = {"times": self.times is not None, "at": self.at is not None, "ignore_times": self.ignore_times}
         given = [name for name, is_given in found.items() if is_given]
         if len(given) > 1:
@@ -141,28 +138,6 @@ class AskedTimes:
             f"times: the model was trained with temporal={temporal!r}, and {', '.join(timed)} of {graph.manifest.path} "
             f"have times: {_CHOICES}"
         )
-
-
-def _moment(given: Moment) -> int:
-    """A whole number as it is; a date or a timestamp in seconds since 1970, as `convert` reads them."""
-    if isinstance(given, int | np.integer) and not isinstance(given, bool):
-        return int(given)
-    try:
-        if isinstance(given, str) and given.strip().lstrip("+-").isdigit():
-            return int(given)
-        found = seconds(pa.array([given]), "at")[0].as_py()
-    except (InputError, ValueError, TypeError) as error:
-        raise ConfigError(_no_moment(given)) from error
-    if found is None or isinstance(given, float | bool):
-        raise ConfigError(_no_moment(given))
-    return int(found)
-
-
-def _no_moment(given: object) -> str:
-    return (
-        "at: expected a whole number as the graph's times are, or a date or time such as 2024-01-31 or "
-        f"2024-01-31T12:00:00, found {given!r}"
-    )
 
 
 def _checked(times: npt.ArrayLike, num_seeds: int) -> npt.NDArray[np.int64]:

@@ -19,8 +19,8 @@ from diskgnn.importers.ids.id_columns import end_ids, node_ids
 from diskgnn.importers.ids.id_streams import IdColumns
 from diskgnn.importers.ids.id_types import readable_kind
 from diskgnn.importers.ids.kept_ids import kept_kind, nodes_of_ids
-from diskgnn.importers.tables.column_encoding import seconds
 from diskgnn.importers.tables.table import Table, TableColumns, is_table
+from diskgnn.importers.tables.times import seconds
 from diskgnn.paths import PathLike
 from diskgnn.storage.file_reading import ReadableFile, raise_if_disk_failed
 from diskgnn.storage.object_stores import local, located

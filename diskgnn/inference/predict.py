@@ -19,7 +19,8 @@ from diskgnn.default_reporter import reporter_for
 from diskgnn.errors import ConfigError
 from diskgnn.feature_columns import FeatureColumn
 from diskgnn.graph.graph import Graph
-from diskgnn.inference.asked_times import AskedTimes, Moment, is_temporal, trained_sampling
+from diskgnn.importers.tables.times import Moment
+from diskgnn.inference.asked_times import AskedTimes, is_temporal, trained_sampling
 from diskgnn.inference.asking import Asked, asked_of, chosen_nodes, classes_of, fanouts_of, kinds_of, pair_model
 from diskgnn.inference.message_edges import AS_GIVEN, MessageEdges, trained_reverse_type
 from diskgnn.inference.neighbourhoods import SPLIT, Neighbourhoods

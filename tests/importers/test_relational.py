@@ -114,7 +114,7 @@ def test_refusals(tmp_path: Path) -> None:
         (DESCRIPTION.replace("time: since", "time: when"), InputError, "expected a column 'when'"),
         (DESCRIPTION.replace("about: none", "about: words"), ConfigError, "about: expected number, .*found 'words'"),
         (DESCRIPTION.replace("about: none", "name: none"), ConfigError, "no keys and not the time.*found 'name'"),
-        (DESCRIPTION.replace("2020-01-05", "soon"), ConfigError, "val_timestamp: expected a date .*found 'soon'"),
+        (DESCRIPTION.replace("2020-01-05", "soon"), ConfigError, "val_timestamp: .*date or time .*found 'soon'"),
         (DESCRIPTION.replace("label: left", "label: gone"), InputError, "expected a column 'gone'"),
         (DESCRIPTION.replace("entity: {user: users}, ", ""), ConfigError, "expected one key of an entity, found none"),
         (DESCRIPTION.replace("file: users.parquet", "file: people.parquet"), InputError, "people.parquet"),

@@ -173,7 +173,7 @@ def test_refusals(tmp_path: Path) -> None:
     path = database(tmp_path)
     for options, message in (
         ({"times": "nobody.at"}, "times: expected TABLE.COLUMN of a table of users, Order Details, visits, found 'nob"),
-        ({"val_timestamp": "soon"}, "val_timestamp: expected a date"),
+        ({"val_timestamp": "soon"}, "val_timestamp: expected a whole number .* or a date or time"),
         ({"tasks": "x"}, "format sqlite takes times, val_timestamp"),
     ):
         with pytest.raises(ConfigError, match=message):

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +39,10 @@ from diskgnn.importers.tables.column_encoding import (
     encoded_rows,
     find_statistics,
     label_numbers,
-    seconds,
 )
 from diskgnn.importers.tables.frames import JoinedTables, RowTable
 from diskgnn.importers.tables.rows_until import RowsUntil
+from diskgnn.importers.tables.times import moment, seconds
 from diskgnn.schema import EdgeType
 
 
@@ -111,7 +110,8 @@ def graph_of(
     for (of, name), reason in source.left_out.items():
         listing.leave_out(of, name, reason)
     source = _cut(_without_hidden(source, listing), source.until if until == AUTO else until, listing)
-    statistics_until = _timestamp("val_timestamp", source.val_timestamp if val_timestamp is None else val_timestamp)
+    val_timestamp = source.val_timestamp if val_timestamp is None else val_timestamp
+    statistics_until = None if val_timestamp is None else moment("val_timestamp", val_timestamp)
     nodes = {name: _nodes(name, table, statistics_until, listing, encoding) for name, table in source.tables.items()}
     edges: dict[EdgeType, EdgeInput] = {}
     for name, table in source.tables.items():
@@ -200,9 +200,9 @@ def _without(table: KeyedTable, column: str, told: str) -> KeyedTable:
 
 def _cut(source: RelationalSource, until: Any, listing: SourceListing) -> RelationalSource:
     """`source` without rows after a time."""
-    seconds_until = _timestamp("until", until)
-    if seconds_until is None:
+    if until is None:
         return source
+    seconds_until = moment("until", until)
     tables = dict(source.tables)
     for name, table in source.tables.items():
         if table.time is not None:
@@ -312,21 +312,6 @@ def _labels(name: str, task: TaskTables, rows: JoinedTables) -> RowSource:
                 yield np.asarray(label_numbers(batch.column(0), task.kind, name).fill_null(none)).astype(dtype)
 
     return RowSource(name, rows.num_rows, (), dtype, chunks, stored_bytes=rows.stored_bytes)
-
-
-def _timestamp(argument: str, given: Any) -> int | None:
-    if given is None:
-        return None
-    if isinstance(given, int) or (isinstance(given, str) and given.lstrip("-").isdecimal()):
-        return int(given)
-    text = given.isoformat() if isinstance(given, date) else given
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise ConfigError(
-            f"{argument}: expected a date such as 2020-01-31, a timestamp or seconds since 1970, found {given!r}"
-        ) from error
-    return int(np.datetime64(found.replace(tzinfo=None), "s").astype(np.int64))
 
 
 __all__: Sequence[str] = ("KeyedTable", "RelationalSource", "TaskTables", "read", "recognises")

@@ -34,6 +34,7 @@ from diskgnn.importers.containers.rows import CHUNK_BYTES, RowSource
 from diskgnn.importers.source_listing import EXCLUDED, SourceListing
 from diskgnn.importers.tables.frames import RowTable
 from diskgnn.importers.tables.spark_vectors import is_vector, vector_lengths, vector_rows
+from diskgnn.importers.tables.times import seconds
 
 _CHOICES = (*ENCODINGS, "none")
 _MOST_VALUES = 32  # of a category
@@ -55,60 +56,6 @@ def natural_encoding(kind: pa.DataType) -> str:
     if _is_list(kind) or is_vector(kind):
         return "vector"
     return "none"
-
-
-def seconds(values: pa.Array, where: str) -> pa.Array:
-    """Times as int64 seconds since 1970: timestamps, dates and text such as 2024-01-31 or 2024-01-31T12:00:00+01:00,
-    rounded down. Whole numbers stay as they are. What has no zone is taken as UTC.
-
-    Raises:
-        InputError: something else.
-    """
-    if pa.types.is_integer(values.type):
-        return values.cast(pa.int64())
-    if pa.types.is_floating(values.type):  # whole numbers, where a data frame had gaps
-        try:
-            return pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values).cast(pa.int64())
-        except pa.ArrowInvalid as error:
-            raise InputError(
-                f"{where}: expected timestamps, dates or whole numbers, found fractions ({error})"
-            ) from error
-    if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
-        values = _parsed_times(values, where)
-    if pa.types.is_date(values.type):
-        values = values.cast(pa.timestamp("s"))
-    if not pa.types.is_timestamp(values.type):
-        raise InputError(f"{where}: expected timestamps, dates or whole numbers, found {values.type}")
-    per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[values.type.unit]
-    counts = values.cast(pa.int64())
-    floored = np.asarray(counts.fill_null(0)) // per_second
-    return pa.array(floored, mask=np.asarray(counts.is_null()))
-
-
-def _parsed_times(values: pa.Array, where: str) -> pa.Array:
-    values = pc.utf8_trim_whitespace(values)
-    values = pc.if_else(pc.equal(values, ""), pa.scalar(None, values.type), values)
-    for kind in (pa.timestamp("us"), pa.timestamp("us", "UTC")):
-        try:
-            return values.cast(kind)
-        except pa.ArrowInvalid:
-            continue
-    for value in values.drop_null():
-        try:
-            value.cast(pa.timestamp("us"))
-        except pa.ArrowInvalid:
-            hint = "" if _is_zoned(value) else "; write them as 2024-01-31 or 2024-01-31 12:00:00"
-            if hint:
-                raise InputError(f"{where}: expected dates or times, found {value.as_py()!r}{hint}") from None
-    raise InputError(f"{where}: expected times that all name a zone, or none of them; found both")
-
-
-def _is_zoned(value: pa.Scalar) -> bool:
-    try:
-        value.cast(pa.timestamp("us", "UTC"))
-    except pa.ArrowInvalid:
-        return False
-    return True
 
 
 def label_numbers(values: pa.Array, task: str, where: str) -> pa.Array:

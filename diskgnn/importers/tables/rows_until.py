@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from diskgnn.importers.containers.rows import CHUNK_EDGES
-from diskgnn.importers.tables.column_encoding import seconds
 from diskgnn.importers.tables.frames import RowTable
 from diskgnn.importers.tables.parts import without
+from diskgnn.importers.tables.times import seconds
 
 
 class RowsUntil:

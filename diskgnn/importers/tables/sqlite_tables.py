@@ -17,6 +17,7 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from diskgnn.errors import InputError
+from diskgnn.importers.tables.times import timestamps
 
 _MOST_ROWS, _FIRST_ROWS = 1 << 14, 1 << 6  # at a time, as Python objects, which take some 100 bytes each
 _TEXT_BYTES = 4 << 20  # of text in them: beyond it, fewer rows are read at a time
@@ -173,15 +174,7 @@ def _converted(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
         return pa.array([None if value is None else bool(value) for value in values], kind)
     if kind != _TIMESTAMP:
         return pa.array(values, kind)
-    texts = pa.array(values, pa.string())
-    for read_as in (kind, pa.timestamp("us", "UTC")):
-        try:
-            return texts.cast(read_as).cast(kind)
-        except pa.ArrowInvalid:
-            if len(texts) == 1 and read_as != kind:
-                raise
-    # Some name a zone and some do not, which are of UTC.
-    return pa.concat_arrays([_converted([value], kind) for value in values])
+    return timestamps(pa.array(values, pa.string()))
 
 
 def _fits(value: Any, kind: pa.DataType) -> bool:

@@ -26,10 +26,10 @@ from diskgnn.importers.tables.column_encoding import (
     encoded_rows,
     find_statistics,
     natural_encoding,
-    seconds,
 )
 from diskgnn.importers.tables.spark_vectors import is_vector, vector_lengths, vector_rows
 from diskgnn.importers.tables.table import Table, TableColumns
+from diskgnn.importers.tables.times import seconds
 from diskgnn.schema import ClassValue
 
 _SPLITS = {"train": "train", "training": "train", "valid": "valid", "val": "valid", "validation": "valid",

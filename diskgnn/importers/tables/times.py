@@ -1,0 +1,112 @@
+"""The one place that reads dates and times: of columns, of options and of arguments.
+
+Times are whole numbers: what the user's numbers are, or seconds since 1970 in UTC. What names no zone is of UTC.
+"""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from diskgnn.errors import ConfigError, InputError
+
+Moment = int | str | date | np.integer[Any] | np.datetime64
+_TIMESTAMP, _IN_UTC = pa.timestamp("us"), pa.timestamp("us", "UTC")
+_ZONE = r"[T ]\d\d(:\d\d(:\d\d(\.\d+)?)?)?(Z|[+-]\d\d(:?\d\d)?)$"
+_FORMS = "2024-01-31, 2024-01-31 12:00:00 or 2024-01-31T12:00:00+01:00"
+
+
+def seconds(values: pa.Array, where: str) -> pa.Array:
+    """Times as int64 seconds since 1970: timestamps, dates, and text such as 2024-01-31 or 2024-01-31T12:00:00+01:00,
+    rounded down. Whole numbers stay as they are.
+
+    Args:
+        values: of a column. Null and empty text stay null.
+        where: it stands, for messages.
+
+    Raises:
+        InputError: something else; names the first text that is no time.
+    """
+    if pa.types.is_integer(values.type):
+        return values.cast(pa.int64())
+    if pa.types.is_floating(values.type):  # whole numbers, where a data frame had gaps
+        try:
+            return pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values).cast(pa.int64())
+        except pa.ArrowInvalid as error:
+            raise InputError(
+                f"{where}: expected timestamps, dates or whole numbers, found fractions ({error})"
+            ) from error
+    if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
+        values = _of_text(values, where)
+    if pa.types.is_date(values.type):
+        values = values.cast(pa.timestamp("s"))
+    if not pa.types.is_timestamp(values.type):
+        raise InputError(f"{where}: expected timestamps, dates or whole numbers, found {values.type}")
+    per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[values.type.unit]
+    counts = values.cast(pa.int64())
+    floored = np.asarray(counts.fill_null(0)) // per_second
+    return pa.array(floored, mask=np.asarray(counts.is_null()))
+
+
+def moment(argument: str, given: Moment) -> int:
+    """One time, as `seconds` reads those of a column; text of digits is a whole number.
+
+    Raises:
+        ConfigError: none; names the argument.
+    """
+    if isinstance(given, str) and given.strip().lstrip("+-").isdecimal():
+        return int(given)
+    try:
+        if isinstance(given, float | bool):
+            raise TypeError(given)
+        value = given.astype("datetime64[us]") if isinstance(given, np.datetime64) else given  # Arrow has no days
+        found = seconds(pa.array([value]), argument)[0].as_py()
+    except (InputError, pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+        raise ConfigError(_no_moment(argument, given)) from error
+    if found is None:
+        raise ConfigError(_no_moment(argument, given))
+    return int(found)
+
+
+def _no_moment(argument: str, given: object) -> str:
+    return (
+        f"{argument}: expected a whole number as the graph's times are, or a date or time ({_FORMS}), found {given!r}"
+    )
+
+
+def timestamps(texts: pa.Array) -> pa.Array:
+    """Text as timestamps of microseconds in UTC, without a zone. Null stays.
+
+    Raises:
+        pa.ArrowInvalid: one is no date or time.
+    """
+    for kind in (_TIMESTAMP, _IN_UTC):  # all without a zone, or all with one
+        try:
+            return texts.cast(kind).cast(_TIMESTAMP)
+        except pa.ArrowInvalid:
+            continue
+    has_zone = pc.match_substring_regex(texts, _ZONE).fill_null(False)
+    without = pc.if_else(has_zone, pa.scalar(None, texts.type), texts).cast(_TIMESTAMP)
+    return pc.replace_with_mask(without, has_zone, texts.filter(has_zone).cast(_IN_UTC).cast(_TIMESTAMP))
+
+
+def _of_text(values: pa.Array, where: str) -> pa.Array:
+    values = pc.utf8_trim_whitespace(values)
+    values = pc.if_else(pc.equal(values, ""), pa.scalar(None, values.type), values)
+    try:
+        return timestamps(values)
+    except pa.ArrowInvalid:
+        wrong = next(value for value in values.drop_null() if not _is_time(value))
+        raise InputError(f"{where}: expected dates or times, found {wrong.as_py()!r}; write them as {_FORMS}") from None
+
+
+def _is_time(value: pa.Scalar) -> bool:
+    try:
+        timestamps(pa.array([value.as_py()], value.type))
+    except pa.ArrowInvalid:
+        return False
+    return True

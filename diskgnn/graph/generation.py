@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -33,10 +33,9 @@ from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE
 from diskgnn.storage import artifacts
 from diskgnn.storage.artifacts import edge_file, node_file
 from diskgnn.storage.disk_space import DiskBudget, allocated_bytes, require_free_bytes
-from diskgnn.storage.pace import Pace
 from diskgnn.storage.publishing import published
 from diskgnn.storage.row_format import RowFormat
-from diskgnn.storage.work import is_long
+from diskgnn.storage.work import Output, State, Work, is_long
 from diskgnn.storage.writer import ArtifactWriter, staging_of
 from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.resources import Resources
@@ -122,8 +121,8 @@ def generate(
         thread_bytes=4 * rows.row_bytes,
     )
     chunks = Chunks.within(resources)
-    pace, budget = Pace(num_nodes * rows.row_bytes), DiskBudget(disk, [staging_of(Path(out).resolve())])
-    is_large = pace.has_units or is_long(3 * spec.num_drawn_edges * EDGE_BYTES)
+    budget = DiskBudget(disk, [staging_of(Path(out).resolve())])
+    is_large = is_long(num_nodes * rows.row_bytes) or is_long(3 * spec.num_drawn_edges * EDGE_BYTES)
     writer = ArtifactWriter(
         out, artifacts.GRAPH, config=spec.to_json(0), overwrite=overwrite, resumable=is_large, disk=budget
     )
@@ -144,7 +143,7 @@ def generate(
         (num_edges,) = writer.files[indices].shape or ()
         writer.config = spec.to_json(num_edges)
         names = [node_file(kind, ONE_NODE_TYPE) for kind in (artifacts.FEATURES, artifacts.FEATURE_CHECKSUMS)]
-        writer.unit(names, lambda: _write_features(writer, generator, spec, chunks, pace, reporter))
+        writer.unit(names, lambda: _write_features(writer, generator, spec, chunks, reporter))
         writer.send(*names)
         _write_int64s(writer, node_file(artifacts.LABELS, ONE_NODE_TYPE), generator.labels, range(num_nodes), chunks)
         first = 0
@@ -234,7 +233,6 @@ def _write_features(
     generator: GraphGenerator,
     spec: GenerationSpec,
     chunks: Chunks,
-    pace: Pace,
     reporter: Reporter,
 ) -> None:
     rows, num_nodes = spec.rows, spec.num_nodes
@@ -245,22 +243,18 @@ def _write_features(
         generator.features(first, feature_type, data)
         return data.view(rows.storage)
 
-    with (
-        writer.array_file(
-            node_file(artifacts.FEATURES, ONE_NODE_TYPE),
-            rows.storage,
-            num_nodes,
-            (rows.num_features,),
-            checksums=node_file(artifacts.FEATURE_CHECKSUMS, ONE_NODE_TYPE),
-            pace=pace,
-            may_stream=True,
-        ) as file,
-        reporter.stage("write features", num_nodes * rows.row_bytes, "B") as advance,
-    ):
-        advance(file.rows_written * rows.row_bytes)
-        for data in chunks.of(make, range(file.rows_written, num_nodes), rows.row_bytes):
-            file.write(data)
-            advance(data.nbytes)
+    name, checksums = (node_file(kind, ONE_NODE_TYPE) for kind in (artifacts.FEATURES, artifacts.FEATURE_CHECKSUMS))
+
+    def write(state: State, output: Output) -> Generator[int, None, None]:
+        file = output.array(name, rows.storage, num_nodes, (rows.num_features,), checksums=checksums, may_stream=True)
+        with reporter.stage("write features", num_nodes * rows.row_bytes, "B") as advance:
+            advance(file.rows_written * rows.row_bytes)
+            for data in chunks.of(make, range(file.rows_written, num_nodes), rows.row_bytes):
+                file.write(data)
+                advance(data.nbytes)
+                yield data.nbytes
+
+    Work(writer, name).run(lambda work: work.fold("generate", write, {}))
 
 
 def _write_int64s(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import fields
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,9 @@ from diskgnn.progress import Reporter
 from diskgnn.storage import artifacts
 from diskgnn.storage.artifacts import node_file
 from diskgnn.storage.checked_files import ChunkChecksums, npy_data_offset, npy_parts
-from diskgnn.storage.pace import Pace
 from diskgnn.storage.row_format import RowFormat
 from diskgnn.storage.value_counts import ValueCounts
+from diskgnn.storage.work import Output, State, Work
 from diskgnn.storage.writer import ArtifactWriter
 
 # As many classes may be inferred from the labels of however few nodes; a model's last layer costs memory for each.
@@ -49,34 +50,39 @@ def write_features(
         reference: leave the file where it is.
         reporter: told about one stage, in bytes.
     """
-    scan = ValueScan(row_format)
     file_name = node_file(artifacts.FEATURES, node_type)
     checksums_name = node_file(artifacts.FEATURE_CHECKSUMS, node_type)
-    with reporter.stage("scan features" if reference else "copy features", rows.total_bytes, "B") as advance:
-        if reference:
-            assert rows.path is not None
-            checksums = ChunkChecksums()
+    if reference:
+        assert rows.path is not None
+        scan, checksums = ValueScan(row_format), ChunkChecksums()
+        with reporter.stage("scan features", rows.total_bytes, "B") as advance:
             if not rows.headerless:
                 checksums.add(_header_bytes(rows.path))
             for chunk in rows.chunks():
                 scan.add(chunk)
                 checksums.add(chunk.reshape(-1).view(np.uint8))
                 advance(chunk.nbytes)
-            headerless = (rows.dtype.str, tuple(rows.shape)) if rows.headerless else None
-            writer.add_external(file_name, rows.path, crc32c=checksums.crc32c, headerless=headerless)
-            writer.save_array(checksums_name, checksums.chunks())
-        else:
-            pace = Pace(rows.total_bytes)
-            with writer.array_file(
-                file_name, rows.dtype, rows.num_rows, rows.row_shape, checksums=checksums_name,
-                pace=pace if pace.has_units else None, may_stream=True,
-            ) as file:  # fmt: skip
-                scan.go_on(file.rows_written, file.found)
+        headerless = (rows.dtype.str, tuple(rows.shape)) if rows.headerless else None
+        writer.add_external(file_name, rows.path, crc32c=checksums.crc32c, headerless=headerless)
+        writer.save_array(checksums_name, checksums.chunks())
+    else:
+
+        def copy(state: State, output: Output) -> Generator[int, None, None]:
+            file = output.array(
+                file_name, rows.dtype, rows.num_rows, rows.row_shape, checksums=checksums_name, may_stream=True
+            )
+            scan = ValueScan(row_format, file.rows_written, state["values"])
+            with reporter.stage("copy features", rows.total_bytes, "B") as advance:
                 advance(file.rows_written * rows.row_bytes)
                 for chunk in rows.chunks_from(file.rows_written):
                     scan.add(chunk)
-                    file.write(chunk, scan.state)
+                    file.write(chunk)
                     advance(chunk.nbytes)
+                    yield chunk.nbytes
+
+        first = {"values": np.zeros(len(fields(ValueCounts)), np.int64)}
+        found = Work(writer, file_name).run(lambda work: work.fold("copy", copy, first))
+        scan = ValueScan(row_format, rows.num_rows, found["values"])
     scan.warn(rows.name, "node")
     return scan.counts
 

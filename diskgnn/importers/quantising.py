@@ -7,7 +7,7 @@ Integer-Arithmetic-Only Inference, CVPR 2018). Memory is that of one chunk, what
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,9 +20,9 @@ from diskgnn.progress import Reporter
 from diskgnn.storage import artifacts
 from diskgnn.storage.artifacts import node_file
 from diskgnn.storage.checked_files import load_npy
-from diskgnn.storage.pace import Pace
 from diskgnn.storage.quantisation import Quantisation
 from diskgnn.storage.row_format import RowFormat
+from diskgnn.storage.work import Output, State, Work
 from diskgnn.storage.writer import ArtifactWriter
 
 QUANTISED = ("int8", "int4", "float16", "bfloat16")
@@ -88,7 +88,7 @@ def write_quantised(
     Raises:
         InputError: NaN, infinite values, or values that `stored` does not reach; names the row and column.
     """
-    values = _Values(source, given)
+    values, features_file = _Values(source, given), node_file(artifacts.FEATURES, node_type)
     quantisation = None
     if stored.dtype in _CODES:
         codes_file = node_file(artifacts.FEATURE_CODES, node_type)
@@ -103,33 +103,29 @@ def write_quantised(
 
         writer.unit([codes_file], scan)
         quantisation = Quantisation(*load_npy(writer.path(codes_file))[0])
-    pace = Pace(stored.row_bytes * source.num_rows)
-    errors = _Errors(given.num_features)
-    with (
-        writer.array_file(
-            node_file(artifacts.FEATURES, node_type),
-            stored.storage,
-            source.num_rows,
-            (stored.stored_columns,),
-            checksums=node_file(artifacts.FEATURE_CHECKSUMS, node_type),
-            pace=pace if pace.has_units else None,
-            may_stream=True,
-        ) as file,  # fmt: skip
-        reporter.stage("quantise features", source.total_bytes, "B") as advance,
-    ):
-        if file.rows_written:
-            errors.go_on(file.rows_written, file.found)
+
+    def write(state: State, output: Output) -> Generator[int, None, None]:
+        file = output.array(
+            features_file, stored.storage, source.num_rows, (stored.stored_columns,),
+            checksums=node_file(artifacts.FEATURE_CHECKSUMS, node_type), may_stream=True,
+        )  # fmt: skip
+        errors = _Errors(file.rows_written, state["errors"])
+        with reporter.stage("quantise features", source.total_bytes, "B") as advance:
             advance(file.rows_written * source.row_bytes)
-        for part in values.parts(advance, file.rows_written):
-            if quantisation is None:
-                bits, found = (_to_float16 if stored.dtype == "float16" else _to_bfloat16)(part, values)
-            else:
-                codes = encode(part, quantisation, stored.dtype)
-                found = (codes.astype(np.float32) - quantisation.zero_point) * quantisation.scale
-                bits = pack_nibbles(codes) if stored.dtype == "int4" else codes
-            errors.add(part, found)
-            file.write(bits, errors.done)
-    return errors.result()
+            for part in values.parts(advance, file.rows_written):
+                if quantisation is None:
+                    bits, found = (_to_float16 if stored.dtype == "float16" else _to_bfloat16)(part, values)
+                else:
+                    codes = encode(part, quantisation, stored.dtype)
+                    found = (codes.astype(np.float32) - quantisation.zero_point) * quantisation.scale
+                    bits = pack_nibbles(codes) if stored.dtype == "int4" else codes
+                errors.add(part, found)
+                file.write(bits)
+                yield bits.nbytes
+
+    first = {"errors": np.zeros((4, given.num_features))}
+    found = Work(writer, features_file).run(lambda work: work.fold("quantise", write, first))
+    return _Errors(source.num_rows, found["errors"]).result()
 
 
 class _Values:
@@ -228,10 +224,11 @@ def _to_bfloat16(part: npt.NDArray[np.float32], values: _Values) -> tuple[npt.ND
 class _Errors:
     """Means and deviations of columns, and how far their values were moved, over parts of some rows."""
 
-    def __init__(self, num_features: int) -> None:
-        self._count = 0
-        self._mean, self._squares = np.zeros(num_features), np.zeros(num_features)  # of distances from the mean
-        self._sum, self._max = np.zeros(num_features), np.zeros(num_features)  # of absolute errors
+    def __init__(self, count: int, sums: Floats) -> None:
+        """Goes on after `count` rows with their `sums` [4, D], which it changes."""
+        self._count = count
+        # The mean, squares of distances from it, the sum and the largest of the absolute errors, each [D].
+        self._mean, self._squares, self._sum, self._max = sums
 
     def add(self, part: npt.NDArray[np.float32], found: npt.NDArray[np.float32]) -> None:
         """`found` [n, D] is what `part` comes back as."""
@@ -245,15 +242,6 @@ class _Errors:
         error = np.abs(exact - found)
         self._sum += error.sum(axis=0)
         np.maximum(self._max, error.max(axis=0), out=self._max)
-
-    def done(self) -> dict[str, npt.NDArray[Any]]:
-        """All that is known so far, for a record."""
-        return {"errors": np.stack([self._mean, self._squares, self._sum, self._max])}
-
-    def go_on(self, num_rows: int, done: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Go on after `num_rows`, of which `done` was said."""
-        self._count = num_rows
-        self._mean, self._squares, self._sum, self._max = done["errors"]
 
     def result(self) -> QuantisationError:
         """Of all that was added."""

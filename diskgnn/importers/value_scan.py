@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, fields
 from typing import Any
 
 import numpy as np
@@ -25,8 +25,10 @@ class ValueScan:
     above all numbers, NaN above infinity. Whole numbers are not looked at.
     """
 
-    def __init__(self, rows: RowFormat) -> None:
-        self._infinity, self.num_rows, self.counts = rows.exponent_bits, 0, ValueCounts()
+    def __init__(self, rows: RowFormat, num_rows: int = 0, found: npt.NDArray[np.int64] | None = None) -> None:
+        """Goes on after `num_rows` with what was `found` [6] in them, the fields of `ValueCounts`; it changes that."""
+        self._infinity, self.num_rows = rows.exponent_bits, num_rows
+        self._found = np.zeros(len(fields(ValueCounts)), np.int64) if found is None else found
         if rows.dtype == "bfloat16":
             self._extreme = int(np.float32(EXTREME).view(np.uint32)) >> 16
         elif rows.dtype == "float32":
@@ -34,14 +36,10 @@ class ValueScan:
         else:  # float16 ends below EXTREME
             self._extreme = (self._infinity or 0) - 1
 
-    def state(self) -> dict[str, npt.NDArray[Any]]:
-        """What was found so far, for a record that a killed run leaves."""
-        return {"values": np.array(list(asdict(self.counts).values()))}
-
-    def go_on(self, num_rows: int, state: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Go on after `num_rows`, if there are any, when `state` was found."""
-        if num_rows:
-            self.num_rows, self.counts = num_rows, ValueCounts(*state["values"].tolist())
+    @property
+    def counts(self) -> ValueCounts:
+        """What was found so far."""
+        return ValueCounts(*self._found.tolist())
 
     def add(self, chunk: npt.NDArray[Any]) -> None:
         """`chunk` [some rows, D] follows what was added before."""
@@ -62,7 +60,7 @@ class ValueScan:
         found, infinity, before = magnitudes[rows, columns], number(self._infinity), self.counts
         nan, infinite = int((found > infinity).sum()), int((found == infinity).sum())
         first = (before.first_row, before.first_column) if before else (first_row + int(rows[0]), int(columns[0]))
-        self.counts = ValueCounts(
+        self._found[:] = (
             before.nan + nan, before.infinite + infinite, before.extreme + len(found) - nan - infinite,
             before.rows + len(np.unique(rows)), *first,
         )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,6 @@ from diskgnn.storage import faults
 from diskgnn.storage.checked_files import ChecksummedFile, ChunkChecksums, checksum_file, npy_header_bytes
 from diskgnn.storage.disk_space import free_bytes
 from diskgnn.storage.manifest_document import FileEntry
-from diskgnn.storage.pace import Pace
 from diskgnn.storage.uploads import SentFile
 
 if TYPE_CHECKING:
@@ -30,9 +29,8 @@ class ArrayFile:
 
     Use as a context manager; leaving it without an error registers the file. `rows` None means as many as will
     have been written, which costs one read of the file for its checksum. `checksums` names a .npy file for those of
-    its chunks (see `ChunkChecksums`). With `pace`, and a writer that is resumable, a killed run goes on where it was:
-    after `rows_written` rows, once it is entered, when it had said what `found` has. Or it goes on where `begun` says,
-    which is what `done` said, where somebody else makes the records.
+    its chunks (see `ChunkChecksums`). With `begun`, which is what `done` said in a killed run, it goes on after as many
+    `rows_written`, once it is entered; if what was written is not what it was, it begins anew.
 
     With `may_stream`, where the artifact goes to a store and the file has no room here, it is written there at once. A
     killed run makes it again.
@@ -46,7 +44,6 @@ class ArrayFile:
         rows: int | None,
         row_shape: tuple[int, ...] = (),
         checksums: str | None = None,
-        pace: Pace | None = None,
         begun: Mapping[str, npt.NDArray[Any]] | None = None,
         *,
         may_stream: bool = False,
@@ -55,10 +52,9 @@ class ArrayFile:
         self._begun = begun
         self._writer, self.name, self._rows, self._row_shape = writer, name, rows, row_shape
         self._checksums, self._chunks = checksums, ChunkChecksums()
-        self._dtype, self._pace, self._may_stream = np.dtype(dtype), pace, may_stream
-        assert pace is None or rows is not None
+        self._dtype, self._may_stream = np.dtype(dtype), may_stream
         self.rows_written = self._num_bytes = 0
-        self.found: Mapping[str, npt.NDArray[Any]] = {}
+        self.goes_on = False  # with what a killed run wrote
 
     @property
     def names(self) -> list[str]:
@@ -66,8 +62,8 @@ class ArrayFile:
         return [self.name] if self._checksums is None else [self.name, self._checksums]
 
     def __enter__(self) -> ArrayFile:
-        begun = self._writer.recorded(self.name) if self._pace is not None else self._begun
-        if begun and self._goes_on(begun):
+        if self._begun is not None and self._goes_on(self._begun):
+            self.goes_on = True
             return self
         header = npy_header_bytes(self._dtype, (self._rows or 0, *self._row_shape))
         self._file = self._opened(len(header))
@@ -82,23 +78,24 @@ class ArrayFile:
             path.unlink(missing_ok=True)
             self._writer.disk.look()
             if num_bytes + num_bytes // _SMALL_PART + _SMALL_BYTES > free_bytes(path.parent, self._writer.disk):
-                self._pace = None
                 return outbox.file(self.name, num_bytes)
         return ChecksummedFile(path, disk=self._writer.disk)
 
-    def write(self, rows: npt.NDArray[Any], beside: Callable[[], Mapping[str, npt.NDArray[Any]]] = dict) -> None:
-        """Append `rows` [any number, *row_shape] of the file's dtype. `beside` says what else is to be known by whoever
-        goes on after them."""
+    @property
+    def is_streamed(self) -> bool:
+        """True if it is written to a store at once."""
+        return isinstance(self._file, SentFile)
+
+    def write(self, rows: npt.NDArray[Any]) -> None:
+        """Append `rows` [any number, *row_shape] of the file's dtype."""
         assert (rows.shape[1:], rows.dtype) == (self._row_shape, self._dtype), (rows.shape, rows.dtype)
         self.rows_written += len(rows)
         assert self._rows is None or self.rows_written <= self._rows, (self.rows_written, self._rows)
         faults.point("artifact.write")
         self._write(np.ascontiguousarray(rows).reshape(-1).view(np.uint8))
-        if self._pace is not None and self._pace.done(rows.nbytes):
-            self._writer.record(self.name, {**beside(), **self.done()}, claims=[self.name])
 
     def done(self) -> dict[str, npt.NDArray[Any]]:
-        """What is written, for a record: `begun` of the file that goes on."""
+        """Returns what is written so far: `begun` of the file that goes on."""
         written = {"rows": np.array(self.rows_written), "written": np.array([self._num_bytes, self._file.crc32c])}
         return written | (self._chunks.done() if self._checksums is not None else {})
 
@@ -113,7 +110,7 @@ class ArrayFile:
                 return False
         except OSError:  # it is not there, or the disk cannot read it any more
             return False
-        self.rows_written, self._num_bytes, self.found = int(done["rows"]), num_bytes, done
+        self.rows_written, self._num_bytes = int(done["rows"]), num_bytes
         if self._checksums is not None:
             self._chunks = ChunkChecksums.after(done)
         self._file = ChecksummedFile(path, kept_bytes=num_bytes, crc32c=crc32c, disk=self._writer.disk)

@@ -63,8 +63,8 @@ class Shuffle:
         assert self.path is not None
         return self.path.name
 
-    def open(self, state: Mapping[str, npt.NDArray[Any]] | None = None) -> None:
-        """Begins the log, or goes on where it was when it had this `state`.
+    def open(self, state: Mapping[str, npt.NDArray[Any]] | None = None, *, for_more: bool = True) -> None:
+        """Begins the log, or goes on where it was when it had this `state`; without `for_more` only to be read.
 
         Raises:
             DamagedStepError: the log is shorter than it was then.
@@ -81,6 +81,8 @@ class Shuffle:
         self._partitions, self._lengths, self._crcs = partitions.tolist(), lengths.tolist(), [0, *crcs.tolist()]
         np.add.at(self.partition_bytes, partitions, lengths)
         num_bytes = int(lengths.sum())
+        if not for_more:
+            return
         if not self.path.exists() or self.path.stat().st_size < num_bytes:
             raise DamagedStepError(self.step, f"{self.path} is shorter than what was written to it")
         self._log = ChecksummedFile(self.path, kept_bytes=num_bytes, crc32c=self._crcs[-1], disk=self._disk)
@@ -90,9 +92,10 @@ class Shuffle:
         """Adds a piece: contiguous `content` of any dtype. In memory it is kept as it is, not copied."""
         faults.point("shuffle.write")
         self.partition_bytes[partition] += content.nbytes
-        if self._log is None:
+        if self.path is None:
             self._held[partition].append(content)
             return
+        assert self._log is not None
         data = content.reshape(-1).view(np.uint8)
         self._log.write(data)
         self._partitions.append(partition)
@@ -105,9 +108,8 @@ class Shuffle:
 
     def close(self) -> None:
         """Ends writing: the pieces can be read now, by several threads if need be."""
-        if self._log is None:
-            return
-        self._log.close()
+        if self._log is not None:
+            self._log.close()
         partitions, lengths = np.array(self._partitions, np.int64), np.array(self._lengths, np.int64)
         self._order, self._offsets = np.argsort(partitions, kind="stable"), np.cumsum(lengths) - lengths
         counts = np.bincount(partitions, minlength=len(self.partition_bytes))

@@ -105,25 +105,26 @@ class Work:
         with ExitStack() as closed:
             for spill in spills:
                 closed.callback(spill.close)
-                spill.open(_section(before, f"spill/{spill.name}") if before else None)
+                noted = _section(before, f"spill/{spill.name}") if before else None
+                spill.open(noted, for_more="finished" not in before)
             if "finished" not in before:
                 output = Output(self._writer, step, before)
                 with output, closing(run(state, output)) as pieces:
                     for num_bytes in pieces:
                         faults.point("work.piece")
                         self._handled_bytes += num_bytes
-                        if durable and self._is_due():
+                        if durable and output.stays_here and self._is_due():
                             output.hand_over()
                             self._note(step, key, state, spills, output)
                             self._commit()
                     output.hand_over()
                 if durable:
-                    self._note(step, key, state, spills, output, finished=True)
                     self._writer.keep(output.names)
+                    self._note(step, key, state, spills, output, finished=True)
             elif not all(self._writer.adopt(name) for name in before["finished"].tolist()):
                 raise DamagedStepError(step, f"{self._writer.staging} does not hold what was written")
         if any(not spill.in_memory for spill in consumes):
-            self._commit()
+            self._commit()  # or a kill would leave neither them nor what was made of them
         for spill in consumes:
             spill.remove()
         return state
@@ -213,6 +214,7 @@ class Output:
         row_shape: tuple[int, ...] = (),
         *,
         checksums: str | None = None,
+        may_stream: bool = False,
     ) -> ArrayFile:
         """Returns .npy file `name` of shape [rows, *row_shape], to go on with where the state says; see `ArrayFile`.
 
@@ -222,10 +224,12 @@ class Output:
         begun, path = _section(self._before, f"file/{name}"), self._writer.path(name)
         if not begun and path.exists():
             self._writer.disk.remove(path, allocated_bytes(path))
-        file = self._writer.array_file(name, dtype, rows, row_shape, checksums=checksums, begun=begun or None)
+        file = self._writer.array_file(
+            name, dtype, rows, row_shape, checksums=checksums, begun=begun or None, may_stream=may_stream
+        )
         self._opened.enter_context(file)
         self._files.append(file)
-        if begun and not file.found:
+        if begun and not file.goes_on:
             raise DamagedStepError(self._step, f"{path} is not what was written")
         return file
 
@@ -237,6 +241,11 @@ class Output:
         """Calls them."""
         for hand_over in self._handing:
             hand_over()
+
+    @property
+    def stays_here(self) -> bool:
+        """False if a file is written to a store at once: nobody can go on with that."""
+        return not any(file.is_streamed for file in self._files)
 
     @property
     def open_names(self) -> list[str]:

@@ -36,7 +36,6 @@ from diskgnn.storage.manifest_document import (
 )
 from diskgnn.storage.outbox import Outbox, refuse_headerless, target_of
 from diskgnn.storage.own_files import require_own_folder
-from diskgnn.storage.pace import Pace
 from diskgnn.storage.replacing import (
     clean_beside,
     note_leaving,
@@ -151,12 +150,11 @@ class ArtifactWriter:
         row_shape: tuple[int, ...] = (),
         *,
         checksums: str | None = None,
-        pace: Pace | None = None,
         begun: Mapping[str, npt.NDArray[Any]] | None = None,
         may_stream: bool = False,
     ) -> ArrayFile:
         """A .npy file `name` of shape [rows, *row_shape] to write front to back; see `ArrayFile`."""
-        return ArrayFile(self, name, dtype, rows, row_shape, checksums, pace, begun, may_stream=may_stream)
+        return ArrayFile(self, name, dtype, rows, row_shape, checksums, begun, may_stream=may_stream)
 
     def save_array(self, name: str, array: npt.NDArray[Any]) -> None:
         """Write `array` as .npy file `name` and register it."""

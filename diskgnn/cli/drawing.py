@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from diskgnn.errors import ConfigError
+from diskgnn.schema import ClassValue
 from diskgnn.specs.fanouts import Fanouts
 from diskgnn.specs.targets import NodeTarget, Target, as_target
 
@@ -28,7 +29,7 @@ def sampling_arguments(arguments: dict[str, Any], graph: Path) -> dict[str, Any]
     if arguments.get("sampler") is not None:
         sys.path.insert(0, str(Path.cwd()))  # as `python -m` does
     links = {name: value for name in _LINK_OPTIONS if (value := arguments.pop(name)) is not None}
-    given = {name: arguments.pop(name) for name in ("seeds", "columns", "task")}
+    given = {name: arguments.pop(name) for name in ("seeds", "columns", "task", "classes")}
     eval_fanouts = arguments["eval_fanouts"]
     target = _target(arguments["target"], links)
     return arguments | {
@@ -65,12 +66,13 @@ def _target(given: str | None, links: dict[str, Any]) -> Target:
 
 def _with_seeds(
     target: Target, graph: Path, seeds: tuple[SeedsOption, ...], columns: tuple[tuple[str, str], ...],
-    task: str | None,
+    task: str | None, classes: str | None,
 ) -> Target:  # fmt: skip
     """`target` with the seeds in tables."""
     if not seeds:
-        if columns or task:
-            raise ConfigError(f"{'columns' if columns else 'task'}: only for seeds in tables; pass `seeds` with it")
+        of_tables = {"columns": columns, "task": task, "classes": classes}
+        if useless := [name for name, value in of_tables.items() if value]:
+            raise ConfigError(f"{useless[0]}: only for seeds in tables; pass `seeds` with it")
         return target
     from diskgnn.cli.table_columns import table_columns
     from diskgnn.importers.seed_tables import read_target
@@ -79,7 +81,19 @@ def _with_seeds(
     if len(by_split) < len(seeds) or (None in by_split and len(seeds) > 1):
         raise ConfigError("seeds: expected one table with a column of splits, or each split once as SPLIT=PATH")
     tables: Any = by_split.get(None, by_split)
+    given: dict[str, Any] = {
+        "columns": table_columns(columns), "task": task, "classes": None if classes is None else _values(classes),
+    }  # fmt: skip
     if isinstance(target, NodeTarget):
-        return read_target(graph, tables, node_type=target.node_type, columns=table_columns(columns), task=task)
-    found = read_target(graph, tables, edge_type=target.edge_type, columns=table_columns(columns), task=task)
-    return replace(target, seeds=found.seeds, times=found.times, labels=found.labels)
+        return read_target(graph, tables, node_type=target.node_type, **given)
+    found = read_target(graph, tables, edge_type=target.edge_type, **given)
+    return replace(target, seeds=found.seeds, times=found.times, labels=found.labels, num_classes=found.num_classes,
+                   classes=found.classes)  # fmt: skip
+
+
+def _values(classes: str) -> list[ClassValue]:
+    """What `--target-classes` lists: truth values, whole numbers, or otherwise text."""
+    words = [word.strip() for word in classes.split(",")]
+    if {word.lower() for word in words} <= {"true", "false"}:
+        return [word.lower() == "true" for word in words]
+    return [int(word) for word in words] if all(word.isdecimal() for word in words) else [*words]

@@ -286,6 +286,9 @@ given_seeds = combined(
     _seeds("--target-task", "task", type=click.Choice(SEED_TASKS),
            help="What their labels are.  [default: class of whole numbers and truth values, multilabel of several of "
                 "them for each seed, regression of other numbers]"),
+    _seeds("--target-classes", "classes", metavar="VALUE,VALUE,...",
+           help="Classes 0, 1, ... of their labels as in training, for seeds that a trained model is applied to.  "
+                "[default: the values that there are, in ascending order]"),
 )  # fmt: skip
 sampling = combined(
     minibatches,

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from diskgnn.errors import ConfigError, InputError
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.type_data import NodeSet
-from diskgnn.importers.class_labels import LabelColumn, class_labels, is_value
+from diskgnn.importers.class_labels import KnownClasses, LabelColumn, class_labels, is_value
 from diskgnn.importers.containers.file_kinds import permission_named
 from diskgnn.importers.containers.rows import CHUNK_EDGES
 from diskgnn.importers.ids.id_types import id_keys, id_kind
@@ -23,7 +23,7 @@ from diskgnn.importers.tables.table import Table, TableColumns
 from diskgnn.importers.tables.table_rows import is_list, splits
 from diskgnn.importers.tables.times import seconds
 from diskgnn.paths import PathLike
-from diskgnn.schema import ClassValue, EdgeType, edge_type_name, parse_edge_type
+from diskgnn.schema import ClassValue, EdgeType, are_class_values, edge_type_name, parse_edge_type
 from diskgnn.specs.targets import SEED_TASKS, LinkTarget, NodeTarget
 
 _LABEL = "label"
@@ -38,6 +38,7 @@ def read_target(
     columns: TableColumns | None = None,
     task: str | None = None,
     num_classes: int | None = None,
+    classes: Sequence[ClassValue] | None = None,
 ) -> NodeTarget | LinkTarget:
     """The seeds that tables list, with the times and labels that they give them, as `prepare` and `sample` take them.
 
@@ -57,10 +58,13 @@ def read_target(
             truth values are a class, several numbers or truth values are 'multilabel', and others are to be regressed.
             Rows without any label are left out.
         num_classes: as in `NodeTarget`.
+        classes: the values of labels that are classes 0, 1, 2, ..., for a model that was trained on labels that had
+            others, too; by default those that the tables have, in ascending order.
 
     Raises:
         ConfigError: no such type of nodes or edges, task or split; labels that do not fit it, or several of a pair.
-        InputError: a table that cannot be read, columns that are not what they should be, or ids that no node has.
+        InputError: a table that cannot be read, columns that are not what they should be, ids that no node has, or a
+            label that is none of `classes`.
 
     Example:
         >>> target = diskgnn.read_target("graph", {"train": "train.parquet"}, node_type="users",
@@ -83,8 +87,17 @@ def read_target(
     numbers = {role: _nodes_by_split(nodes, {split: each[role] for split, each in rows.items()})
                for role, nodes in ends.items()}  # fmt: skip
     times = {split: _times(split, each["time"]) for split, each in rows.items()} if _all_have("time", rows) else None
-    found, classes = _labels(rows, labels, task, num_classes) if has_label else (None, None)
-    given: dict[str, Any] = {"times": times, "labels": found, "num_classes": num_classes, "classes": classes}
+    known = None
+    if classes is not None:
+        if not has_label or isinstance(classes, str) or not are_class_values(classes, len(classes)):
+            raise ConfigError(f"classes: expected the different values of a column of labels, found {classes!r:.80}")
+        if num_classes not in (None, len(classes)):
+            raise ConfigError(
+                f"num_classes: expected {len(classes)}, as many as there are `classes`, found {num_classes}"
+            )
+        num_classes, known = len(classes), KnownClasses("`classes`", len(classes), tuple(classes))
+    found, called = _labels(rows, labels, task, num_classes, known) if has_label else (None, None)
+    given: dict[str, Any] = {"times": times, "labels": found, "num_classes": num_classes, "classes": called}
     if edge_type is None:
         return NodeTarget(ends["id"].name, numbers["id"], **given)
     pairs = {split: np.stack([numbers[role][split] for role in ends], axis=1) for split in rows}
@@ -232,7 +245,11 @@ def _times(split: str, values: pa.ChunkedArray) -> npt.NDArray[np.int64]:
 
 
 def _labels(
-    rows: Mapping[str, pa.Table], names: Sequence[str], task: str | None, num_classes: int | None
+    rows: Mapping[str, pa.Table],
+    names: Sequence[str],
+    task: str | None,
+    num_classes: int | None,
+    known: KnownClasses | None,
 ) -> tuple[dict[str, npt.NDArray[Any]], tuple[ClassValue, ...] | None]:
     """[n] of each split; [n, C] of several labels, and of 'multilabel'. And what classes are called."""
     several = list(names) != [_LABEL]
@@ -245,7 +262,11 @@ def _labels(
         raise ConfigError(f"task: expected multilabel or regression for {len(names)} labels of each seed, found class")
     of_splits = {each[names[0]].type for each in rows.values()}
     if task == "class" and len(of_splits) == 1 and not pa.types.is_floating(kind := of_splits.pop()):
-        return _classes(rows, names[0], kind, num_classes)
+        return _classes(rows, names[0], kind, num_classes, known)
+    if known is not None:
+        raise ConfigError(
+            "classes: expected labels that are text, truth values or whole numbers of a class, found others"
+        )
     found = {split: [_numbers(split, each[name], task) for name in names] for split, each in rows.items()}
     return {
         split: np.stack(columns, axis=1) if several or task == "multilabel" else columns[0]
@@ -254,14 +275,14 @@ def _labels(
 
 
 def _classes(
-    rows: Mapping[str, pa.Table], name: str, kind: pa.DataType, num_classes: int | None
+    rows: Mapping[str, pa.Table], name: str, kind: pa.DataType, num_classes: int | None, known: KnownClasses | None
 ) -> tuple[dict[str, npt.NDArray[np.int64]], tuple[ClassValue, ...] | None]:
     """The classes of all splits together, and what they are called where these are not their numbers."""
     if not is_value(kind):
         raise InputError(f"seeds: labels: expected whole numbers, text or truth values, found {kind}")
     column = pa.chunked_array([chunk for each in rows.values() for chunk in each[name].chunks], kind)
     labels = LabelColumn("seeds: labels", len(column), kind, lambda first: iter(column.slice(first).chunks))
-    found = class_labels(labels, num_classes)
+    found = class_labels(labels, num_classes, known=known)
     ends = np.cumsum([each.num_rows for each in rows.values()])
     codes = dict(zip(rows, np.split(found.rows.load(), ends[:-1]), strict=True))
     return codes, found.values if len(found.values or ()) > 1 else None

@@ -24,6 +24,8 @@ def parse_columns(config: Mapping[str, Any], rows: RowFormat | None) -> Columns 
         return None
     columns = tuple(_parsed(typed(record, dict)) for record in typed(config["columns"], list))
     width = max(1, sum(column.width for column in columns))
+    if len({column.name for column in columns}) < len(columns):
+        raise ValueError("columns: a name twice")
     if rows is None or rows.num_features != width:
         raise ValueError(f"columns of {width} features, whose rows are {rows}")
     return columns

@@ -167,7 +167,8 @@ def _completed(config: Mapping[str, Any]) -> dict[str, Any]:
 def load_model(directory: PathLike, *, last: bool = False) -> nn.Module:
     """The model that `train(model="sage" | ...)` left in a checkpoint, with the weights of its best epoch.
 
-    `load_task` has what it was trained for.
+    `load_task` has what it was trained for. A model does not say what its features meant: `infer`, `predict` and
+    `evaluate` compare these where they are given the directory.
 
     Args:
         directory: what `train` was given as `checkpoint`.

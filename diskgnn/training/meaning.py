@@ -53,18 +53,31 @@ def check_features(
 def check_classes(model: object, trained: SourceSchema, found: SourceSchema, source: object) -> None:
     """Refuse labels whose classes are numbered otherwise than those that a model was trained on.
 
+    Warns:
+        DataWarning: only one of both says what its classes are called.
+
     Raises:
-        ConfigError: shows both.
+        ConfigError: shows the first class that differs.
     """
+    if (trained.target_kind, trained.num_outputs) != (found.target_kind, found.num_outputs):
+        return  # refused as such
     old, new = trained.classes, found.classes
-    if old is None or new is None or len(old) != len(new):  # other numbers of classes are refused as such
+    if old is None or new is None:
+        if old is not None or new is not None:
+            named, numbered = (model, source) if new is None else (source, model)
+            warnings.warn(
+                f"classes of {named} are called {', '.join(map(str, (old or new or ())[:_NAMES_SHOWN]))}, those of "
+                f"{numbered} have numbers only: make sure that these mean the same",
+                DataWarning,
+                stacklevel=callers_level(),
+            )
         return
     for number, (was, now) in enumerate(zip(old, new, strict=True)):
         if was != now:
             raise ConfigError(
                 f"{source} has other classes than {model} was trained on: class {number} is {now!r} there, and {was!r} "
                 f"in training; convert its tables with `diskgnn convert --encoding-of GRAPH`, where GRAPH is what the "
-                f"model was trained on"
+                f"model was trained on, or prepare seeds of tables with --target-classes"
             )
 
 

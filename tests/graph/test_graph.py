@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -60,6 +61,15 @@ def changed(kind: str, change: dict[str, object]) -> dict[str, object]:
 
 
 TARGET = {"kind": "class", "num_outputs": 1}
+RAW = {"name": "a", "encoding": "raw"}
+NUMBER = RAW | {"encoding": "number", "mean": 1.0, "deviation": 2.0}
+CATEGORY = {"name": "b", "encoding": "category", "values": ["x", "y"]}
+
+
+def test_columns_of_features() -> None:
+    columns = [RAW, CATEGORY]
+    (nodes,) = GraphConfig.parse(changed("node_types", {"columns": columns})).node_types
+    assert nodes.to_json()["columns"] == columns
 
 
 @pytest.mark.parametrize(
@@ -70,6 +80,14 @@ TARGET = {"kind": "class", "num_outputs": 1}
             {"feature_width": 4}, {"feature_width": True}, {"name": "a.b"}, {"name": "other"}, {"has_times": 0},
             {"has_times": True}, {"target": 3}, {"target": None}, {"target": TARGET | {"kind": "link"}},
             {"target": TARGET | {"num_outputs": 0}}, {"target": TARGET | {"kind": "multilabel"}},
+            *({"columns": columns} for columns in (
+                {}, [], [3], [RAW], [RAW, CATEGORY, NUMBER], [RAW | {"name": 3}, CATEGORY], [RAW, CATEGORY | RAW],
+                [RAW, CATEGORY | {"name": "a"}], [RAW | {"encoding": "hash"}, CATEGORY],
+                [RAW | {"encoding": "number"}, CATEGORY], [NUMBER | {"mean": 1}, CATEGORY], [RAW | {"width": 3}],
+                [NUMBER | {"mean": math.nan}, CATEGORY], [NUMBER | {"deviation": -1.0}, CATEGORY],
+                [CATEGORY | {"values": ["x", "x", "y"]}], [CATEGORY | {"values": ["x", 1, "y"]}],
+                [RAW | {"encoding": "vector", "width": 4}], [RAW, CATEGORY, RAW | {"encoding": "vector", "width": 0}],
+            )),
         )),
         *(changed("edge_types", change) for change in (
             {"num_edges": 2}, {"type": "node:to"}, {"type": "node:to:other"}, {"has_weights": True},

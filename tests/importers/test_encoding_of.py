@@ -22,6 +22,7 @@ import diskgnn
 from diskgnn import TableColumns
 from diskgnn.errors import ConfigError, DataWarning, InputError
 from diskgnn.graph.graph import Graph
+from diskgnn.specs.targets import NodeTarget
 from diskgnn.training.checkpoints import load_checkpoint
 
 N = 120
@@ -207,6 +208,47 @@ def test_other_classes_are_refused_by_evaluate(trained: Path, tmp_path: Path) ->
     with pytest.raises(ConfigError, match=r"other classes than .*class 0 is 'bread' there, and 'art' in training"):
         diskgnn.evaluate(trained / "run", tmp_path / "packed")
     diskgnn.infer(tmp_path / "other", tmp_path / "out.npy", trained / "run")  # which says the model's own classes
+
+
+def test_seeds_in_tables_have_classes_that_are_said(trained: Path, tmp_path: Path) -> None:
+    """Later seeds have one class only, which would be class 0."""
+    rows = {"id": PEOPLE["id"], "label": PEOPLE["topic"], "split": PEOPLE["split"]}
+    options = {"fanouts": [5, 5], "batch_size": 32, "cpu_cache": "10%"}
+    later = {"test": table(tmp_path, {"id": PEOPLE["id"][:9], "label": ["cars"] * 9}, "later.parquet")}
+    target = diskgnn.read_target(trained / "graph", table(tmp_path, rows, "seeds.parquet"))
+    diskgnn.prepare(trained / "graph", tmp_path / "packed", target=target, **options)
+    diskgnn.train(tmp_path / "packed", hidden=8, epochs=1, checkpoint=tmp_path / "run")
+    for name, classes in (("wrong", ["bread", "cars", "art"]), ("right", ["art", "bread", "cars"])):
+        target = diskgnn.read_target(trained / "graph", later, classes=classes)
+        assert target.labels is not None
+        assert set(target.labels["test"].tolist()) == {classes.index("cars")}
+        diskgnn.prepare(trained / "graph", tmp_path / name, target=target, **options)
+    with pytest.raises(ConfigError, match=r"class 0 is 'bread' there, and 'art' in training.*--target-classes"):
+        diskgnn.evaluate(tmp_path / "run", tmp_path / "wrong")
+    diskgnn.evaluate(tmp_path / "run", tmp_path / "right")
+    with pytest.raises(InputError, match="expected the classes a, b, as in `classes`, found 'cars'"):
+        diskgnn.read_target(trained / "graph", later, classes=["a", "b"])
+    run("prepare", trained / "graph", tmp_path / "command", "--fanouts", "5,5", "--cpu-cache", "10%", "--target-seeds",
+        f"test={later['test']}", "--target-classes", "art,bread,cars")  # fmt: skip
+    assert diskgnn.evaluate(tmp_path / "run", tmp_path / "command").num_seeds == 9
+
+
+def test_numbers_and_names_of_classes_cannot_be_compared(trained: Path, tmp_path: Path) -> None:
+    labels = {"train": np.arange(9) % 3, "test": np.arange(9) % 3}
+    target = NodeTarget("node", seeds={"train": np.arange(9), "test": np.arange(9, 18)}, labels=labels)
+    diskgnn.prepare(trained / "graph", tmp_path / "packed", target=target, fanouts=[5, 5], cpu_cache="10%")
+    with pytest.warns(
+        DataWarning, match="classes of the model in .* are called art, bread, cars, those of .* have num"
+    ):
+        diskgnn.evaluate(trained / "run", tmp_path / "packed")
+
+
+def test_fresh_epochs_say_what_they_train_on(trained: Path, tmp_path: Path) -> None:
+    with diskgnn.FreshEpochs(trained / "graph", tmp_path, fanouts=[5, 5], batch_size=32, cpu_cache="10%") as epochs:
+        diskgnn.train(epochs, hidden=8, epochs=1, checkpoint=tmp_path / "run")
+    made(tmp_path / "other", reordered())
+    with pytest.raises(ConfigError, match="node type node, feature 0"):
+        applied(tmp_path, tmp_path / "other")
 
 
 def test_whole_numbers_as_classes_are_those_of_the_graph(tmp_path: Path) -> None:

@@ -109,6 +109,8 @@ def features(
     """
     free = [name for name in table.schema.names if name not in taken]
     named = [columns.features] if isinstance(columns.features, str) else columns.features
+    if named is not None and len({*named}) < len(named):
+        raise ConfigError(f"{row_name}: features: expected different columns, found {', '.join(named)}")
     if known is not None:
         return _known_features(table, columns.encode, named or (), row_name, free, of, listing, known)
     names = list(named) if named is not None else ["features"] if "features" in free else free

@@ -80,6 +80,7 @@ def _graph_made(output: Output, report: StageReport, out: Path) -> None:
 @_edges("--reverse", is_flag=True, help="Also add each edge's reverse: makes the graph undirected.")
 @_edges("--self-loops", is_flag=True, help="Add an edge from each node to itself.")
 @_edges("--drop-duplicates", is_flag=True, help="Keep one of several equal edges.")
+@_edges("--keep-ids", is_flag=True, help="Keep the position of each edge in the list, for `prepare --edge-ids`.")
 @_nodes("--ids", type=options.SOURCE, help="Your own ids of the nodes, in order: .npy, or a table's id column.")
 @_nodes(
     "--features",

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from diskgnn.errors import ConfigError
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
+from diskgnn.importers.ids.id_streams import IdColumns
 from diskgnn.importers.source_listing import replaced
 from diskgnn.importers.tables.table import Table, is_table
 from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, EdgeType, edge_type_name
@@ -23,7 +24,13 @@ def is_of_one_type(given: GraphInput) -> bool:
 
 
 def completed(
-    given: GraphInput, on_nodes: Mapping[str, Any], *, reverse: bool, self_loops: bool, drop_duplicates: bool
+    given: GraphInput,
+    on_nodes: Mapping[str, Any],
+    *,
+    reverse: bool,
+    self_loops: bool,
+    drop_duplicates: bool,
+    keep_ids: bool,
 ) -> GraphInput:
     """The graph with what is given beside it.
 
@@ -34,12 +41,13 @@ def completed(
         reverse: add the reverse of every edge: to its type, if that has the same nodes at both ends, or as a type.
         self_loops: add (v, v) for every node that has none, in edge types with the same nodes at both ends.
         drop_duplicates: keep one of equal edges.
+        keep_ids: remember the position of each edge in its list.
 
     Raises:
         ConfigError: what is given does not go together.
     """
     edges = {
-        edge_type: _with_options(edge_type, described, reverse, self_loops, drop_duplicates)
+        edge_type: _with_options(edge_type, described, reverse, self_loops, drop_duplicates, keep_ids)
         for edge_type, described in given.edges.items()
     }
     stored = {name: on_nodes[name] for name in _STORED if name in on_nodes}
@@ -104,15 +112,26 @@ def require_excluded(exclude: Sequence[str], there: Mapping[str, Sequence[str]])
 
 
 def _with_options(
-    edge_type: EdgeType, described: EdgeInput, reverse: bool, self_loops: bool, drop_duplicates: bool
+    edge_type: EdgeType,
+    described: EdgeInput,
+    reverse: bool,
+    self_loops: bool,
+    drop_duplicates: bool,
+    keep_ids: bool,
 ) -> EdgeInput:
     within = edge_type[0] == edge_type[2]
+    if keep_ids and isinstance(described.edges, IdColumns) and described.edges.skips_unknown:
+        raise ConfigError(
+            f"keep_ids: edges of {edge_type_name(edge_type)} to ids that no node has are left out, so the others are "
+            "not where the table has them; pass skip_unknown=false (`options`), or do without"
+        )
     return replace(
         described,
         symmetric=described.symmetric or (reverse and within),
         reverse=described.reverse or (reverse and not within),
         self_loops=described.self_loops or (self_loops and within),
         drop_duplicates=described.drop_duplicates or drop_duplicates,
+        keep_ids=described.keep_ids or keep_ids,
     )
 
 

@@ -83,6 +83,7 @@ def convert(
     reverse: bool = False,
     self_loops: bool = False,
     drop_duplicates: bool = False,
+    keep_ids: bool = False,
     bfloat16: bool = False,
     reference_features: bool = False,
     quantise: str | None = None,
@@ -138,6 +139,7 @@ def convert(
         reverse: add the reverse of every edge, self-loops included.
         self_loops: add (v, v) for every node that has none.
         drop_duplicates: keep one of equal edges.
+        keep_ids: remember the position of each edge in the list, which `Block.edge_ids` then says.
         bfloat16: features stored as uint16 are bfloat16 bits.
         reference_features: leave the feature file where it is (.npy in C order) and refer to it.
         quantise: store the features as 'int8' or 'int4', with a scale and a zero point per column found in a pass of
@@ -176,7 +178,8 @@ def convert(
     started = time.perf_counter()
     memory_budget(memory)  # refuses now what makes no sense
     exclude = [exclude] if isinstance(exclude, str) else list(exclude)
-    on_edges = {"reverse": reverse, "self_loops": self_loops, "drop_duplicates": drop_duplicates}
+    added = {"reverse": reverse, "self_loops": self_loops, "drop_duplicates": drop_duplicates}
+    on_edges = {**added, "keep_ids": keep_ids}
     topology = {"edges": edges, "indptr": indptr, "indices": indices}
     on_nodes = {
         "nodes": nodes, "ids": ids, "features": features, "labels": labels, "train": train, "valid": valid,
@@ -185,7 +188,7 @@ def convert(
     }  # fmt: skip
     made_with = {}
     if schema is None:
-        made_with = asdict(EdgeOptions(**on_edges)) | ({} if quantise is None else {"quantise": quantise})
+        made_with = asdict(EdgeOptions(**added)) | ({} if quantise is None else {"quantise": quantise})
     encoding = None if encoding_of is None else GivenEncoding.of(encoding_of)
     with permission_named():
         described, typed = _described(
@@ -274,7 +277,8 @@ def _require_something(on_nodes: Mapping[str, Any]) -> None:
     """Raises ConfigError if nothing says what the nodes have, or only a part of what training on nodes needs."""
     if "features" not in on_nodes:
         raise ConfigError(
-            "features: expected an array with a row for each node, or a table of the nodes (`nodes`), found neither"
+            "features: expected an array with a row for each node, or a table of the nodes (`nodes`), found neither; "
+            "for edges alone, whatever ids they have, give the nodes as `node: {}` in a `schema`"
         )
     splits = [name for name in SPLITS if name in on_nodes]
     if splits and "labels" not in on_nodes:

@@ -137,7 +137,7 @@ class SamplingPlan:
             warnings.warn(
                 f"edge_ids: {self.graph.manifest.path} did not keep which edge of your list each is of {names}: "
                 "these edge_ids are places in the graph's own order, by destination; for rows of your list, convert "
-                "with `keep_ids: true` in a schema",
+                "with `--keep-ids` (`keep_ids: true` in a schema)",
                 DataWarning,
                 stacklevel=callers_level(),
             )

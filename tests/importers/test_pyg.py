@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 from pyg_graphs import FROM, one_type, two_types
-from torch_geometric.data import Data
+from torch_geometric.data import Data, InMemoryDataset
 
 from diskgnn import Graph, convert
-from diskgnn.errors import InputError
+from diskgnn.errors import ConfigError, InputError
 
 
 def test_data_in_memory_and_saved_are_one_graph(tmp_path):
@@ -81,3 +81,42 @@ def test_times_of_edges_have_a_name_of_their_own(tmp_path):
     (edges,) = graph.edges.values()
     assert edges.times.tolist() == both.edge_time[torch.from_numpy(np.array(edges.edge_ids))].tolist()
     assert graph.nodes["node"].times.tolist() == [7, 8, 9]
+
+
+class OneOf(InMemoryDataset):
+    """Graphs in memory, as data sets of PyG have them."""
+
+    def __init__(self, graphs):
+        super().__init__()
+        self.data, self.slices = self.collate(graphs)
+
+
+@pytest.mark.parametrize("make", [one_type, two_types])
+def test_a_data_set_of_one_graph_is_that_graph(tmp_path, make):
+    data = make()
+    convert(tmp_path / "graph", source=data)
+    expected = Graph.open(tmp_path / "graph").manifest.digest
+    collated, slices = InMemoryDataset.collate([make()])
+    kind = type(data)
+    given = {"none": (data, None), "slices": (collated, slices), "dict": (collated.to_dict(), slices, kind),
+             "set": OneOf([make()])}  # fmt: skip
+    for name, source in given.items():
+        convert(tmp_path / name, source=source)
+        assert Graph.open(tmp_path / name).manifest.digest == expected, name
+
+
+@pytest.mark.parametrize("make", [one_type, two_types])
+def test_tuples_that_are_no_graph_say_what_they_hold(tmp_path, make):
+    collated, slices = InMemoryDataset.collate([make(), make()])
+    for source in ((collated, slices), (collated.to_dict(), slices, type(collated)), OneOf([make(), make()])):
+        with pytest.raises(InputError, match="source: expected one graph, found a data set of several"):
+            convert(tmp_path / "graph", source=source)
+    torch.save((collated.to_dict(), slices, type(collated)), tmp_path / "several.pt")
+    with pytest.raises(InputError, match="expected one graph, found a data set of several"):
+        convert(tmp_path / "graph", source=tmp_path / "several.pt")
+    for source in ((make(), make()), (make(), 1), (make(), None, None, None)):
+        with pytest.raises(InputError, match=r"source: expected Data .*, found \(\w*Data, "):
+            convert(tmp_path / "graph", source=source)
+    for source in ((1, 2), ()):
+        with pytest.raises(ConfigError, match="expected something that a format recognises"):
+            convert(tmp_path / "graph", source=source)

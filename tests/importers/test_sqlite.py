@@ -204,3 +204,17 @@ def test_one_state_is_read_whatever_is_written_meanwhile(tmp_path: Path) -> None
     writer.commit()
     assert identity({"source": path}) != before  # a killed conversion is not taken up with another state
     writer.close()
+
+
+def test_positions_of_edges_are_rows_of_their_table(tmp_path: Path) -> None:
+    path = database(tmp_path, """
+        CREATE TABLE users (id INTEGER PRIMARY KEY, age REAL);
+        CREATE TABLE visits (user INTEGER NOT NULL REFERENCES users, seconds INTEGER);
+        INSERT INTO users VALUES (1, 20), (2, 30);
+        INSERT INTO visits VALUES (2, 5), (1, 9), (2, 2);
+        """)  # fmt: skip
+    with pytest.raises(ConfigError, match="keep_ids: edges of visits:f2p_user:users to ids that no node has"):
+        diskgnn.convert(tmp_path / "graph", source=path, keep_ids=True)
+    run("convert", tmp_path / "graph", "--from", "sqlite", path, "--set", "skip_unknown=false", "--keep-ids")
+    edges = Graph.open(tmp_path / "graph").edges["visits", "f2p_user", "users"]
+    assert np.array(edges.edge_ids).tolist() == [1, 0, 2]  # to user 1, then to user 2

@@ -40,10 +40,11 @@ def test_ids_are_those_of_the_positions(graph: Path, in_memory: bool) -> None:
     np.testing.assert_array_equal(ids.of(1, np.array([7, 3])), [7, 3])  # the user has none of his own
 
 
-def test_places_in_the_graph_are_not_taken_for_rows_of_a_list(tmp_path: Path) -> None:
+@pytest.mark.parametrize("by_schema", [False, True])
+def test_places_in_the_graph_are_not_taken_for_rows_of_a_list(tmp_path: Path, by_schema: bool) -> None:
     """A graph of an edge list sorts it: without `keep_ids`, nobody knows the rows any more, and that is a warning."""
     edges = np.random.default_rng(1).integers(0, 50, (2, 300))
-    nodes = {"features": np.zeros((50, 1), np.float32), "labels": np.zeros(50, int), "train": np.arange(50)}
+    nodes = {"features": np.zeros((50, 1), np.float32), "labels": np.arange(50) % 2, "train": np.arange(50)}
     asked = {"fanouts": [-1], "edge_ids": True, "keep_input_nodes": True, "cpu_cache": 0}
     diskgnn.convert(tmp_path / "plain", edges=edges, **nodes)
     with pytest.warns(DataWarning, match="edge_ids: .* did not keep which edge of your list each is of node:to:node"):
@@ -53,8 +54,11 @@ def test_places_in_the_graph_are_not_taken_for_rows_of_a_list(tmp_path: Path) ->
         diskgnn.FreshEpochs(tmp_path / "plain", tmp_path / "fresh", **asked),
     ):
         pass
-    kept = {"nodes": {"n": nodes}, "edges": {"n:a:n": {"edges": edges, "keep_ids": True}}}
-    diskgnn.convert(tmp_path / "kept", schema=kept)
+    if by_schema:
+        kept = {"nodes": {"n": nodes}, "edges": {"n:a:n": {"edges": edges, "keep_ids": True}}}
+        diskgnn.convert(tmp_path / "kept", schema=kept)
+    else:
+        diskgnn.convert(tmp_path / "kept", edges=edges, **nodes, keep_ids=True)
     with warnings.catch_warnings():
         warnings.simplefilter("error", DataWarning)
         diskgnn.prepare(tmp_path / "kept", tmp_path / "with", **asked)

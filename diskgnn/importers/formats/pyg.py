@@ -22,8 +22,11 @@ from diskgnn.importers.formats.pyg_graphs import (
     StoredGraph,
     as_source,
     is_bfloat16,
+    is_data_set,
     is_link_split,
     is_numeric,
+    is_stores,
+    only_graph,
     stored_graph,
 )
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
@@ -41,16 +44,9 @@ def recognises(source: object) -> bool:
         return kind_of(source) == "torch" and _names_pyg(source)
     if "torch_geometric" not in sys.modules:
         return False
-    from torch_geometric.data import Data, FeatureStore, GraphStore, HeteroData
+    from torch_geometric.data import Data, HeteroData
 
-    is_pair = isinstance(source, tuple) and len(source) == 2 and not isinstance(source[0], Path)
-    return (
-        isinstance(source, Data | HeteroData)
-        or is_link_split(source)
-        or (
-            is_pair and isinstance(source[0], FeatureStore) and isinstance(source[1], GraphStore)  # type: ignore[index]
-        )
-    )
+    return isinstance(source, Data | HeteroData) or is_data_set(source) or is_stores(source)
 
 
 def read(
@@ -130,7 +126,9 @@ def _parts(source: Any) -> list[StoredGraph]:
     """The graph, or the three graphs of RandomLinkSplit."""
     if isinstance(source, Path):
         return of_file(source)
-    return [stored_graph(part) for part in source] if is_link_split(source) else [stored_graph(source)]
+    if is_link_split(source):
+        return [stored_graph(part) for part in source]
+    return [stored_graph(only_graph(source, "source") if is_data_set(source) else source)]
 
 
 def _leave_out_objects(known: Attributes) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from diskgnn.errors import InputError, UnavailableError
 from diskgnn.importers.containers import torch_files
 from diskgnn.importers.containers.file_kinds import describe, kind_of
-from diskgnn.importers.formats.pyg_graphs import Stored, StoredGraph, as_source, is_link_split, stored_graph
+from diskgnn.importers.formats.pyg_graphs import Stored, StoredGraph, as_source, is_link_split, only_graph, stored_graph
 from diskgnn.storage.file_reading import raise_if_disk_failed
 
 
@@ -48,20 +48,8 @@ def load(path: Path) -> Any:
         ) from error
     if is_link_split(found):
         return found
-    slices = None
-    if isinstance(found, tuple):  # (data, slices, ...) of an InMemoryDataset
-        data, slices, kind = (*found, None, None, None)[:3]
-        kind = kind if kind in (Data, HeteroData) else Data
-        is_one = isinstance(data, dict | Data | HeteroData) and isinstance(slices, dict | None)
-        if not is_one or len(found) > 3:
-            held = ", ".join(type(each).__name__ for each in found)
-            raise InputError(
-                f"{path}: expected Data or HeteroData, or the (data, slices) of an InMemoryDataset, found ({held}); "
-                f"save the graph that is meant: torch.save(data, path)"
-            )
-        found = kind.from_dict(data) if isinstance(data, dict) else data
-    if slices is not None and any(len(each) > 2 for each in slices.values() if not isinstance(each, dict)):
-        raise InputError(f"{path}: expected one graph, found a data set of several; save the one that is meant")
+    if isinstance(found, tuple):
+        found = only_graph(found, str(path))
     if not isinstance(found, Data | HeteroData):
         raise InputError(f"{path}: expected Data or HeteroData, found {type(found).__name__} ({describe(path)})")
     return found

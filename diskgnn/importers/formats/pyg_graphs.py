@@ -44,7 +44,7 @@ def stored_graph(source: Any) -> StoredGraph:
     Raises:
         InputError: it is no graph, or parts of it are missing.
     """
-    from torch_geometric.data import Data, FeatureStore, GraphStore, HeteroData
+    from torch_geometric.data import Data, HeteroData
 
     if isinstance(source, Data):
         known = dict(source._store.items())
@@ -64,12 +64,74 @@ def stored_graph(source: Any) -> StoredGraph:
             {edge_type: _edges(edge_type, dict(store.items())) for edge_type, store in source.edge_items()},
             dict(source._global_store.items()),
         )
-    if isinstance(source, tuple) and len(source) == 2 and all(map(isinstance, source, (FeatureStore, GraphStore))):
+    if is_stores(source):
         return _of_stores(*source)
     found = type(source).__name__
     if isinstance(source, tuple):
         found = f"({', '.join(type(each).__name__ for each in source)})"
     raise InputError(f"expected Data, HeteroData or (FeatureStore, GraphStore), found {found}")
+
+
+def is_stores(source: Any) -> bool:
+    """True of (FeatureStore, GraphStore), of which Data is both."""
+    from torch_geometric.data import Data, FeatureStore, GraphStore, HeteroData
+
+    return (
+        isinstance(source, tuple)
+        and len(source) == 2
+        and all(map(isinstance, source, (FeatureStore, GraphStore)))
+        and not isinstance(source[0], Data | HeteroData)
+    )
+
+
+def is_data_set(source: Any) -> bool:
+    """True of a data set of PyG in memory, or of the tuple (data, slices, ...) that an InMemoryDataset saves."""
+    from torch_geometric.data import Data, Dataset, HeteroData
+
+    if isinstance(source, Dataset):
+        return True
+    return isinstance(source, tuple) and bool(source) and (
+        isinstance(source[0], Data | HeteroData)
+        or (isinstance(source[0], dict) and any(each in (Data, HeteroData) for each in source[2:]))
+    )  # fmt: skip
+
+
+def only_graph(source: Any, where: str) -> Any:
+    """The graph of a data set that has one: Data or HeteroData.
+
+    Args:
+        source: as `is_data_set` takes it.
+        where: it stands, for messages.
+
+    Raises:
+        InputError: it has several graphs, or is another tuple.
+    """
+    from torch_geometric.data import Data, Dataset, HeteroData
+
+    several = f"{where}: expected one graph, found a data set of several; pass or save the one that is meant"
+    if isinstance(source, Dataset):
+        if len(source) != 1:
+            raise InputError(several)
+        return source[0]
+    data, slices, kind = (*source, None, None, None)[:3]
+    if len(source) > 3 or not isinstance(data, dict | Data | HeteroData) or not isinstance(slices, dict | None):
+        held = ", ".join(type(each).__name__ for each in source)
+        raise InputError(
+            f"{where}: expected Data or HeteroData, or the (data, slices) of an InMemoryDataset, found ({held}); pass "
+            f"the graph that is meant, or save it: torch.save(data, path)"
+        )
+    if _have_several(slices or {}):
+        raise InputError(several)
+    kind = kind if kind in (Data, HeteroData) else Data
+    return kind.from_dict(data) if isinstance(data, dict) else data
+
+
+def _have_several(slices: Mapping[str, Any]) -> bool:
+    """True if more than one graph lies between the offsets of each attribute, which HeteroData has by type."""
+    return any(
+        _have_several(each) if isinstance(each, Mapping) else each is not None and len(each) > 2
+        for each in slices.values()
+    )
 
 
 def is_link_label(name: str) -> bool:

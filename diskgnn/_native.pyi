@@ -263,16 +263,6 @@ class BeladyPlanner:
     def initial_cpu_nodes(self) -> Int64:
         """Nodes resident when a cycle starts, by slot, ascending."""
 
-    def standing(self) -> tuple[Int32, Int32]:
-        """Where it stands between two minibatches, beside `location`: (arcs to drop by next use, free slots)."""
-
-    def go_on(self, dropped: Int32, free_slots: Int32) -> None:
-        """Continue where another planner of the same sequence stood, whose `location` this one's has become.
-
-        Raises:
-            ValueError: it cannot have stood there.
-        """
-
     def next_cycle_slots(self) -> Int32:
         """[C]: the next cycle's slot i takes the row in this cycle's slot [i]."""
 

@@ -6,7 +6,6 @@ a run that goes on after a kill.
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,8 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn._native import DIRECT_ALIGNMENT, crc32c, page_memory
-from diskgnn.packing.adopting import DamagedScratchError, opened_scratch
+from diskgnn._native import page_memory
 from diskgnn.storage import cache_hints
 from diskgnn.storage.file_reading import fill, opened
 
@@ -74,30 +72,6 @@ class AccessColumn:
         self._end = int(ends[-1]) if len(ends) else 0
         os.truncate(self.path, self._end * self.dtype.itemsize)
 
-    def save(self, first: int, last: int) -> int:
-        """Have the numbers from `first` up to `last` in the file, which is not durable yet; their CRC-32C."""
-        if (end := min(last, self._num_kept)) > first:
-            size = self.dtype.itemsize
-            _write_past_cache(self.path, self._kept.view(np.uint8), first * size, end * size)
-        return self._checksum(first, last)
-
-    def adopt(self, ends: npt.NDArray[np.int64], dtype: np.dtype[Any], saved: Sequence[tuple[int, int, int]]) -> None:
-        """Go on with the numbers of a run that was killed: those of each minibatch up to `ends` [b].
-
-        Args:
-            ends: of minibatches.
-            dtype: of the numbers.
-            saved: from which number to which were saved, and what `save` said of them.
-
-        Raises:
-            DamagedScratchError: the file is not what was saved.
-        """
-        self.resize(ends, dtype)
-        with opened_scratch(self.path) as descriptor:
-            fill(descriptor, 0, self._kept[: self._num_kept].view(np.uint8).data, self.path)
-            if any(self._checksum(first, last) != crc for first, last, crc in saved):
-                raise DamagedScratchError(f"{self.path} is not what was written")
-
     def write(self, first: int, numbers: npt.NDArray[Any]) -> None:
         """Set numbers from `first` on, of one minibatch. Threads may, each in places of its own: the first to write to
         fresh memory waits until it is cleared."""
@@ -136,47 +110,12 @@ class AccessColumn:
     def _set_dtype(self, dtype: np.dtype[Any]) -> None:
         self.dtype, self._kept = dtype, self._kept.view(dtype)
 
-    def _checksum(self, first: int, last: int) -> int:
-        """CRC-32C of the numbers from `first` up to `last`: as they are in memory, and else in the file."""
-        size, kept = self.dtype.itemsize, max(first, min(last, self._num_kept))
-        crc = crc32c(self._kept[first:kept].view(np.uint8))
-        buffer = memoryview(bytearray(min(_CHECK_BYTES, (last - kept) * size)))
-        with opened(self.path) as descriptor:
-            for offset in range(kept * size, last * size, _CHECK_BYTES):
-                crc = crc32c(fill(descriptor, offset, buffer[: last * size - offset], self.path), crc)
-        return crc
-
     def _write_file(self, first: int, numbers: npt.NDArray[Any]) -> None:
-        _write_at(self.path, 0, first * self.dtype.itemsize, numbers.view(np.uint8))
-
-
-def _write_past_cache(path: Path, content: npt.NDArray[np.uint8], first: int, last: int) -> None:
-    """Write the bytes of `content` from `first` up to `last` to the same place of a file; `content` begins on a page.
-
-    Whole pages go past the page cache where the file system has that: copies there would take longer than all else
-    that is done for them.
-    """
-    begin, end = -(-first // DIRECT_ALIGNMENT) * DIRECT_ALIGNMENT, last // DIRECT_ALIGNMENT * DIRECT_ALIGNMENT
-    if begin >= end:
-        begin = end = last
-    _write_at(path, 0, first, content[first:begin])
-    _write_at(path, 0, end, content[end:last])
-    try:
-        _write_at(path, getattr(os, "O_DIRECT", 0), begin, content[begin:end])
-    except OSError as error:
-        if error.errno != errno.EINVAL:  # no such writes there, or of other pages
-            raise
-        _write_at(path, 0, begin, content[begin:end])
-
-
-def _write_at(path: Path, flags: int, offset: int, content: npt.NDArray[np.uint8]) -> None:
-    view = content.data
-    if not view:
-        return
-    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC | flags)
-    try:
-        while view:
-            written = os.pwrite(descriptor, view, offset)
-            view, offset = view[written:], offset + written
-    finally:
-        os.close(descriptor)
+        view, offset = numbers.view(np.uint8).data, first * self.dtype.itemsize
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            while view:
+                written = os.pwrite(descriptor, view, offset)
+                view, offset = view[written:], offset + written
+        finally:
+            os.close(descriptor)

@@ -7,7 +7,7 @@ back, and so that a range of nodes is one piece of each minibatch: threads take 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,6 @@ import numpy.typing as npt
 from diskgnn._native import count_nodes, sort_nodes
 from diskgnn.ordered import in_order
 from diskgnn.packing.access_columns import INT32, AccessColumn, ScratchMemory
-from diskgnn.packing.schedule_record import ScheduleRecord
 
 _MIN_RANGES = 8  # of nodes
 _RANGE_NODES = 1 << 21  # at most, so that an int32 for each of a range's nodes stays in the processor's cache
@@ -61,53 +60,41 @@ class Accesses:
             IndexError: a node that is not in [0, num_nodes).
         """
         (found,) = Accesses.sort_all(
-            lambda _: ((nodes,) for nodes in minibatches), [(num_nodes, scratch)], threads=threads,
+            ((nodes,) for nodes in minibatches), [(num_nodes, scratch)], threads=threads,
             memory_bytes=memory_bytes,
         )  # fmt: skip
         return found
 
     @staticmethod
     def sort_all(
-        minibatches_from: Callable[[int], Iterable[Sequence[npt.NDArray[Any]]]],
+        minibatches: Iterable[Sequence[npt.NDArray[Any]]],
         row_sets: Sequence[tuple[int, Path]],
         *,
         threads: int = 1,
         memory_bytes: int = 0,
-        record: ScheduleRecord | None = None,
     ) -> list[Accesses]:
         """Those of each row set, of which `row_sets` have `num_nodes` and `scratch`. They and what is added to them may
         keep `memory_bytes` in memory.
 
         Args:
-            minibatches_from: the nodes of each row set in each minibatch from one on, which is the first, or the one
-                after those that `record` knows.
+            minibatches: the nodes of each row set in each minibatch.
             row_sets: what is sorted.
             threads: that sort.
             memory_bytes: for numbers.
-            record: where each unit is noted.
 
         Raises:
             IndexError: a node that is not in [0, num_nodes).
-            DamagedScratchError: what `record` knows is not what was written.
         """
         memory = ScratchMemory(memory_bytes)
         found = [Accesses(num_nodes, scratch, memory) for num_nodes, scratch in row_sets]
-        if record is not None:
-            for accesses in found:
-                accesses._adopt(record)
-        (number,) = {len(accesses._range_bounds) for accesses in found} or {0}
         sorting = (
             partial(accesses._sort, nodes, accesses._reserve(nodes))
-            for minibatch in minibatches_from(number)
+            for minibatch in minibatches
             for nodes, accesses in zip(minibatch, found, strict=True)
         )
         with ThreadPoolExecutor(threads) as pool:
             for bounds, accesses in zip(in_order(pool, sorting, threads), itertools.cycle(found)):
                 accesses._range_bounds.append(bounds)
-                if accesses is found[-1]:
-                    number += 1
-                    if record is not None and number % record.unit_batches == 0:
-                        _note(found, record)
         for accesses in found:
             accesses.offsets = accesses._ends()
         return found
@@ -180,44 +167,6 @@ class Accesses:
         """[b+1] in accesses, of the minibatches so far."""
         lengths = [int(bounds[-1]) for bounds in self._range_bounds]
         return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
-
-    def _saved(self, record: ScheduleRecord) -> tuple[dict[str, npt.NDArray[Any]], list[Path]]:
-        """What to note of all minibatches so far, the last unit of which is new; the files that have it."""
-        name, ends = self.scratch.stem, self._ends()
-        first = int(ends[-1 - record.unit_batches])
-        units = [[first, ends[-1], self._nodes.save(first, ends[-1]), self._order.save(first, ends[-1])]]
-        if (before := record.get(f"{name}/units")) is not None:
-            units = [*before.tolist(), *units]
-        done = {"ends": ends, "units": np.array(units, np.int64), "item_bytes": np.array(self._nodes.dtype.itemsize)}
-        return {f"{name}/{key}": value for key, value in done.items()}, [self._nodes.path, self._order.path]
-
-    def _adopt(self, record: ScheduleRecord) -> None:
-        """Go on with the minibatches that `record` knows.
-
-        Raises:
-            DamagedScratchError: they are not what was written.
-        """
-        name = self.scratch.stem
-        ends, units, item_bytes = (record.get(f"{name}/{key}") for key in ("ends", "units", "item_bytes"))
-        if ends is None or units is None or item_bytes is None:
-            return
-        of_nodes, of_order = ([(first, last, crc) for first, last, *crcs in units.tolist() for crc in crcs[k : k + 1]]
-                              for k in range(2))  # fmt: skip
-        self._nodes.adopt(ends[1:], np.dtype(f"<i{int(item_bytes)}"), of_nodes)
-        self._order.adopt(ends[1:], INT32, of_order)
-        for nodes in self._nodes.read(list(zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True))):
-            self._range_bounds.append(self._bounds_of(nodes))
-
-
-def _note(found: Sequence[Accesses], record: ScheduleRecord) -> None:
-    """Note durably that all minibatches so far are sorted."""
-    done: dict[str, npt.NDArray[Any]] = {}
-    written: list[Path] = []
-    for accesses in found:
-        arrays, paths = accesses._saved(record)
-        done |= arrays
-        written += paths
-    record.note(done, written)
 
 
 def count_histogram(counts: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:

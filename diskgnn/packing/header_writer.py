@@ -34,7 +34,6 @@ class HeaderWriter:
         num_static: [K] static rows.
         needed: [K] each [N], to note the rows that extents have.
         tails: [T * 4096] for the page of each extent that is not full yet.
-        adopted: the first headers, where a killed run wrote them.
         by_reference: write the numbers of rows, too; nothing is left to be written then.
         numbers: the minibatches that get an extent, ascending; all by default.
     """
@@ -52,7 +51,6 @@ class HeaderWriter:
         num_static: Sequence[int],
         needed: Sequence[npt.NDArray[np.bool_]],
         tails: npt.NDArray[np.uint8],
-        adopted: PlacedHeaders | None = None,
         by_reference: bool = False,
         numbers: Sequence[int] | None = None,
     ) -> None:
@@ -68,27 +66,13 @@ class HeaderWriter:
         self._node_bytes = np.full(len(nodes_paths), 4, np.int64)
         self._nodes_crc32c = np.zeros(len(nodes_paths), np.uint32)
         self._static_accesses = np.zeros(len(nodes_paths), np.int64)
-        self.first = self._number = 0 if adopted is None else len(adopted.index)  # the next extent
-        self._offset = 0 if adopted is None else adopted.index.num_bytes
-        if adopted is not None:
-            self._index.extents[: self.first], self._index.rows[: self.first] = (
-                adopted.index.extents,
-                adopted.index.rows,
-            )
-            self._node_bytes[:], self._nodes_crc32c[:] = adopted.node_bytes, adopted.nodes_crc32c
-            self._static_accesses[:] = adopted.static_accesses
+        self._number = self._offset = 0  # of the next extent
 
     def __enter__(self) -> HeaderWriter:
         with ExitStack() as opening:
-            headers, self._nodes_files = self.headers(), list[BinaryIO]()
-            for number, path in enumerate(self._nodes_paths):
-                path.touch()
-                file = opening.enter_context(path.open("r+b"))
-                file.truncate(headers.nodes_file_bytes(number))
-                file.seek(0, 2)
-                self._nodes_files.append(file)
+            self._nodes_files: list[BinaryIO] = [opening.enter_context(path.open("wb")) for path in self._nodes_paths]
             # Again, in the thread that writes.
-            minibatches = self._samples.read(self.split, first=self.first)
+            minibatches = self._samples.read(self.split)
             opening.callback(minibatches.close)
             self._minibatches: Iterator[SampledMinibatch] = minibatches
             if self._numbers is not None:
@@ -150,20 +134,9 @@ class HeaderWriter:
         tail = self._tails[self._number * DIRECT_ALIGNMENT :][:DIRECT_ALIGNMENT]
         return start_extent(self._pages, self._path, self._offset, data, rows_offset, tail, True)
 
-    def headers(self) -> PlacedHeaders:
-        """What is written so far."""
-        index, written = self._index, self._number
-        so_far = ExtentIndex(index.extents[:written], index.rows[:written], index.row_bytes)
-        return PlacedHeaders(so_far, self._static_accesses, self._node_bytes, self._nodes_crc32c)
-
-    def flush(self) -> None:
-        """Hand all that was written to the system."""
-        for file in self._nodes_files:
-            file.flush()
-        self._pages.finish()
-
     def placed(self, schedules: Sequence[Schedule]) -> PlacedSplit:
         """What is left to write when all headers are."""
         assert self._number == len(self._index), (self._number, len(self._index))
         tiers = [(schedule.initial_cpu_nodes, schedule.next_cycle_slots) for schedule in schedules]
-        return PlacedSplit.of(self.split, self.headers(), self._tails, self._nodes_paths, tiers, adopted=self.first > 0)
+        headers = PlacedHeaders(self._index, self._static_accesses, self._node_bytes, self._nodes_crc32c)
+        return PlacedSplit.of(self.split, headers, self._tails, self._nodes_paths, tiers, adopted=False)

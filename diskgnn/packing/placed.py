@@ -28,7 +28,7 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 
 @dataclass(frozen=True)
 class PlacedHeaders:
-    """The first n extents of a split: their headers are in its file, and the nodes of their rows in scratch files."""
+    """The extents of a split: their headers are in its file, and the nodes of their rows in scratch files."""
 
     index: ExtentIndex  # [n] rows_crc32c still 0
     static_accesses: npt.NDArray[np.int64]  # [K] addresses of static rows
@@ -101,7 +101,7 @@ class PlacedSplit:
     headers: PlacedHeaders
     tails: npt.NDArray[np.uint8]  # [T * 4096] of each extent, the page that is not full yet
     row_sets: tuple[PlacedRows, ...]  # [K]
-    adopted: bool  # some headers are those of a run that was killed, and were not compared with their checksums yet
+    adopted: bool  # headers are those of a run that was killed, and were not compared with their checksums yet
 
     @staticmethod
     def of(
@@ -130,16 +130,14 @@ class PlacedSplit:
 
     def to_arrays(self) -> dict[str, npt.NDArray[Any]]:
         """For a record."""
-        found = self.headers.to_arrays() | {"to_the_end": np.array(True)}
+        found = self.headers.to_arrays()
         for number, rows in enumerate(self.row_sets):
             found |= {f"initial_{number}": rows.initial_cpu_nodes, f"slots_{number}": rows.next_cycle_slots}
         return found
 
     @staticmethod
-    def tiers_in(found: Arrays) -> list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]] | None:
-        """The `tiers` that a record has of a split; None if the split was not placed to the end."""
-        if "to_the_end" not in found:
-            return None
+    def tiers_in(found: Arrays) -> list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]]:
+        """The `tiers` that a record has of a split."""
         num_sets = len(found["static_accesses"])
         return [(found[f"initial_{number}"], found[f"slots_{number}"]) for number in range(num_sets)]
 

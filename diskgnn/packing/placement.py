@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,6 @@ import numpy.typing as npt
 from diskgnn._native import BeladyPlanner
 from diskgnn.packing.adopting import changes_named
 from diskgnn.packing.reuse import Reuse
-from diskgnn.packing.schedule_record import ScheduleRecord
 from diskgnn.storage import faults
 
 _MAX_ADDRESSES = (1 << 31) - 2  # the location of a row is its address + 1, in an int32
@@ -56,7 +54,7 @@ class Schedule:
         Raises:
             ArtifactError: scratch was changed meanwhile; iterating, too.
         """
-        self.reuse, self._first = reuse, 0
+        self.reuse = reuse
         static_nodes = reuse.static_nodes
         most_rows = int(np.diff(reuse.accesses.offsets).max(initial=0))
         self.cpu_rows = addressable_slots(reuse.most_kept(cpu_rows), len(static_nodes), most_rows)
@@ -78,31 +76,7 @@ class Schedule:
         return self._planner.next_cycle_slots()
 
     def __iter__(self) -> Iterator[Placement]:
-        for nodes, order, next_uses in self.reuse.read(self._first):
+        for nodes, order, next_uses in self.reuse.read():
             with changes_named(self.reuse.accesses.scratch):
                 addresses, disk_nodes, admissions = self._planner.place(nodes, order, next_uses)
             yield Placement(addresses, disk_nodes, admissions.reshape(-1, 2))
-
-    def standing(self, record: ScheduleRecord, turn: int) -> tuple[dict[str, npt.NDArray[Any]], Path]:
-        """Where the iteration stands, to be noted, and the file that has it; `turn`: see `ScheduleRecord.save`."""
-        dropped, free_slots = self._planner.standing()
-        path, saved = record.save(self.reuse.accesses.scratch, turn, self._location)
-        found = {"dropped": dropped, "free_slots": free_slots, "location": saved}
-        return {f"{self._name}/{key}": array for key, array in found.items()}, path
-
-    def go_on(self, record: ScheduleRecord, first: int) -> None:
-        """Iterate from the minibatch `first` on, at which an iteration stood that `record` knows.
-
-        Raises:
-            DamagedScratchError: what it left is not what it wrote.
-        """
-        dropped, free_slots = record.get(f"{self._name}/dropped"), record.get(f"{self._name}/free_slots")
-        assert dropped is not None
-        assert free_slots is not None
-        record.load(self.reuse.accesses.scratch, f"{self._name}/location", self._location)
-        self._planner.go_on(dropped, free_slots)
-        self._first = first
-
-    @property
-    def _name(self) -> str:
-        return self.reuse.accesses.scratch.stem

@@ -7,11 +7,9 @@ minibatch have which next use (native/packing/belady.h): that is a matter of mil
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,10 +20,8 @@ from diskgnn.ordered import in_order
 from diskgnn.packing.access_columns import INT32
 from diskgnn.packing.accesses import Accesses
 from diskgnn.packing.adopting import changes_named
-from diskgnn.packing.schedule_record import ScheduleRecord
 
 SCRATCH_SUFFIXES = (".accesses", ".order", ".next", ".arcs")
-_STEPS_PER_PASS = 2  # that are noted: what is noted of one takes an int32 per node
 MAX_BATCHES = 1 << 29  # next uses are int32 and span two cycles
 
 
@@ -53,17 +49,15 @@ class Reuse:
         *,
         threads: int = 1,
         once: bool = False,
-        record: ScheduleRecord | None = None,
     ) -> None:
-        """Reads the sequence backwards, with an int32 per node in memory; notes in `record` how far that is."""
+        """Reads the sequence backwards, with an int32 per node in memory."""
         self.accesses, self.static_nodes, self._once = accesses, static_nodes, once
         self._distance_dtype = _distance_dtype(accesses.num_batches)
         self._distances = accesses.column(".next")
         self._arcs = accesses.scratch.with_suffix(".arcs")
-        if record is None or record.get(f"{accesses.scratch.stem}/parts") is None:
-            self._distances.resize(accesses.offsets[1:], self._distance_dtype)
+        self._distances.resize(accesses.offsets[1:], self._distance_dtype)
         with ThreadPoolExecutor(threads) as pool, changes_named(accesses.scratch):
-            self._find_next_uses(pool, record)
+            self._find_next_uses(pool)
             self.first_uses = np.zeros(accesses.num_batches, np.int32)  # [B] rows that each is the first to need
             self._bounds = self._count(pool, threads)  # [B+1] of minibatches' pairs in the file of arcs
 
@@ -92,12 +86,12 @@ class Reuse:
         """The rows that a cycle reads, see `misses`."""
         return int(self.misses(cache_rows).sum(dtype=np.int64))
 
-    def read(self, first: int = 0) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[np.int32], npt.NDArray[np.int32]]]:
-        """Of each minibatch from `first` on: nodes ascending, where they were, next uses; valid until the next one.
+    def read(self) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[np.int32], npt.NDArray[np.int32]]]:
+        """Of each minibatch: nodes ascending, where they were, next uses; valid until the next one.
 
         A next use is a minibatch, counted on into the next cycle; -1 for static rows.
         """
-        batches = range(first, self.accesses.num_batches)
+        batches = range(self.accesses.num_batches)
         return zip(self.accesses.nodes(batches), self.accesses.order(batches), self._next_uses(batches), strict=True)
 
     def read_backwards(self) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[np.int32]]]:
@@ -120,24 +114,18 @@ class Reuse:
                 next_uses[distances == 0] = -1
             yield next_uses
 
-    def _find_next_uses(self, pool: ThreadPoolExecutor, record: ScheduleRecord | None) -> None:
+    def _find_next_uses(self, pool: ThreadPoolExecutor) -> None:
         """Write those of all accesses."""
         next_use = np.zeros(self.accesses.num_nodes, np.int32)
         next_use[self.static_nodes] = -1
-        num_batches = self.accesses.num_batches
-        bounds = np.linspace(num_batches, 0, 1 + (1 if record is None else _STEPS_PER_PASS)).astype(int).tolist()
-        parts = [range(first, last) for last, first in pairwise(bounds)]
-        steps = [(to_add, part) for to_add in (num_batches, 0) for part in parts]
-        done = 0 if record is None else self._adopt_next_uses(record, next_use, steps)
-        for number, (to_add, part) in enumerate(steps[done:], done):
-            for _ in pool.map(partial(self._step, next_use, to_add, part), range(self.accesses.num_ranges)):
+        for to_add in (self.accesses.num_batches, 0):
+            for _ in pool.map(partial(self._pass, next_use, to_add), range(self.accesses.num_ranges)):
                 pass
-            if record is not None:
-                self._note_step(record, next_use, number, steps)
 
-    def _step(self, next_use: npt.NDArray[np.int32], to_add: int, part: range, node_range: int) -> None:
-        """Go over some minibatches backwards, of the second pass if nothing is `to_add` to them; one range of nodes."""
-        accesses, backwards = self.accesses, part[::-1]
+    def _pass(self, next_use: npt.NDArray[np.int32], to_add: int, node_range: int) -> None:
+        """Go over all minibatches backwards, the second time if nothing is `to_add` to them; one range of nodes."""
+        accesses = self.accesses
+        backwards = range(accesses.num_batches)[::-1]
         first_node, end_node = (int(start) for start in accesses.range_starts[node_range : node_range + 2])
         of_range = next_use[first_node:end_node]
         pieces = accesses.pieces(backwards, node_range)
@@ -146,41 +134,6 @@ class Reuse:
             if not to_add:
                 found -= batch
                 self._distances.write(first, np.maximum(found, 0, out=found).astype(self._distance_dtype))
-
-    def _note_step(
-        self, record: ScheduleRecord, next_use: npt.NDArray[np.int32], number: int, steps: Sequence[tuple[int, range]]
-    ) -> None:
-        """Note that a step is done, and those before it."""
-        name, (to_add, part) = self.accesses.scratch.stem, steps[number]
-        done: dict[str, npt.NDArray[Any]] = {f"{name}/steps": np.array(number + 1)}
-        written: list[Path] = []
-        if number + 1 < len(steps):
-            path, done[f"{name}/next_use"] = record.save(self.accesses.scratch, number, next_use)
-            written.append(path)
-        if not to_add:
-            first, last = (int(self.accesses.offsets[end]) for end in (part.start, part.stop))
-            parts = [] if (before := record.get(f"{name}/parts")) is None else before.tolist()
-            done[f"{name}/parts"] = np.array([*parts, [first, last, self._distances.save(first, last)]], np.int64)
-            written.append(self._distances.path)
-        record.note(done, written)
-
-    def _adopt_next_uses(
-        self, record: ScheduleRecord, next_use: npt.NDArray[np.int32], steps: Sequence[tuple[int, range]]
-    ) -> int:
-        """How many steps a killed run had done, which this one goes on with.
-
-        Raises:
-            DamagedScratchError: what it left is not what it wrote.
-        """
-        name = self.accesses.scratch.stem
-        if (done := record.get(f"{name}/steps")) is None:
-            return 0
-        if int(done) < len(steps):
-            record.load(self.accesses.scratch, f"{name}/next_use", next_use)
-        if (parts := record.get(f"{name}/parts")) is not None:
-            saved = [tuple(part) for part in parts.tolist()]
-            self._distances.adopt(self.accesses.offsets[1:], self._distance_dtype, saved)
-        return int(done)
 
     def _count(self, pool: ThreadPoolExecutor, threads: int) -> npt.NDArray[np.int64]:
         """Count the next uses of each minibatch into the file of arcs."""

@@ -1,15 +1,13 @@
 """The first half of packing: places one split after another, and writes what comes before the rows of each extent.
 
-Units are some minibatches of a split. A run that goes on after a kill finds those that are sorted, whose next uses are
-known and whose headers are written, and where the schedule stood at some of these.
+A run that goes on after a kill finds the splits that are placed; one that was under way is placed anew.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +20,14 @@ from diskgnn.packing.accesses import Accesses
 from diskgnn.packing.edge_ids import EdgeIds
 from diskgnn.packing.header_encoder import HeaderEncoder
 from diskgnn.packing.header_writer import HeaderWriter
-from diskgnn.packing.placed import Arrays, Placed, PlacedHeaders, PlacedSplit
-from diskgnn.packing.placement import Schedule
+from diskgnn.packing.placed import Placed, PlacedHeaders, PlacedSplit
 from diskgnn.packing.reserving import scratch_pages
 from diskgnn.packing.row_sets import RowSet
-from diskgnn.packing.schedule_record import ScheduleRecord
 from diskgnn.packing.split_labels import SplitLabels
 from diskgnn.packing.split_scheduler import SplitScheduler
 from diskgnn.packing.static_choice import choose_static
 from diskgnn.packing.tier_budgets import Division
 from diskgnn.packing.tiers import Tiers
-from diskgnn.progress import Advance
 from diskgnn.storage import artifacts
 from diskgnn.storage.pace import Pace
 from diskgnn.storage.packed_config import PackedConfig
@@ -42,9 +37,6 @@ from diskgnn.system.resources import Resources
 
 RECORD = "placing"
 _MAX_WAITING = 2  # minibatches that are placed and whose headers are not written yet
-# Of samples, about ten seconds' work: what is noted of it is nearly as large, and so is an int32 for each node.
-_LEAST_UNIT_BYTES = 2 << 30
-_STANDINGS = 4  # of a split's schedule that are noted: each takes an int32 per node
 
 
 class SplitPlacer:
@@ -82,15 +74,14 @@ class SplitPlacer:
         self.needed: list[npt.NDArray[np.bool_]] = [np.zeros(row_set.num_rows, np.bool_) for row_set in row_sets]
         self._divisions: dict[str, Division] = {}
         self._read_bytes = 0
-        pace = Pace(samples.manifest.total_bytes, unit_bytes, usual_bytes=_LEAST_UNIT_BYTES)
-        num_batches = sum(size.num_batches for size in samples.config.splits.values())
-        self._unit_batches = pace.items(num_batches) if pace.has_units and not once else num_batches
+        self._records = not once and Pace(samples.manifest.total_bytes, unit_bytes).has_units
         self._splits: list[PlacedSplit] = []
         self._recorded = self._read_record()
-        begun = ScheduleRecord.split_in(writer)
-        for split in samples.splits:
-            if split != begun or self._is_placed(split):
-                self._scheduler.remove(split)
+        for split in samples.splits:  # what a killed run left of those that it has not placed
+            self._scheduler.remove(split)
+            if split not in self._recorded:
+                for path in (writer.path(artifacts.extents_file(split)), *self._nodes_paths(split)):
+                    path.unlink(missing_ok=True)
         writer.disk.look()
 
     def place_all(self, tiers: Tiers) -> Placed:
@@ -100,15 +91,21 @@ class SplitPlacer:
             DamagedScratchError: what a killed run left is not what it wrote.
         """
         for split in self.samples.splits:
-            self._splits.append(self._adopt(split) or self._place(split, tiers))
+            if (adopted := self._adopt(split)) is not None:
+                self._splits.append(adopted)
+                continue
+            self._splits.append(self._place(split, tiers))
+            if self._records:
+                self.record()
         static_nodes, needed = tuple(self.static_nodes), tuple(self.needed)
         return Placed(
             self.row_sets, static_nodes, needed, self._splits, self._divisions, self._read_bytes,
             self.config.by_reference,
         )  # fmt: skip
 
-    def record(self, last: HeaderWriter | PlacedSplit | None = None) -> None:
-        """Note durably which splits are placed, and the headers of the last one that is under way, or placed now."""
+    def record(self) -> None:
+        """Note durably which splits are placed."""
+        self.pages.finish()
         done: dict[str, npt.NDArray[Any]] = {}
         for number, nodes in enumerate(self.static_nodes):
             done[f"static_{number}"] = nodes
@@ -116,18 +113,12 @@ class SplitPlacer:
             done[f"{split}/division"] = np.array(
                 [[*division.rows, division.read_bytes], [*division.even_rows, division.even_read_bytes]], np.int64
             )
-        found = [(placed.name, placed.to_arrays()) for placed in self._splits]
-        if isinstance(last, HeaderWriter):
-            last.flush()
-            found.append((last.split, last.headers().to_arrays()))
-        elif last is not None:
-            self.pages.finish()
-            found.append((last.name, last.to_arrays()))
         claims: list[str] = []
-        for split, arrays in found:
-            done |= {f"{split}/{name}": array for name, array in arrays.items()}
-            claims += [artifacts.extents_file(split)] if len(arrays["extents"]) else []
-            claims += [path.name for path in self._nodes_paths(split)]
+        for placed in self._splits:
+            arrays = placed.to_arrays()
+            done |= {f"{placed.name}/{name}": array for name, array in arrays.items()}
+            claims += [artifacts.extents_file(placed.name)] if len(arrays["extents"]) else []
+            claims += [path.name for path in self._nodes_paths(placed.name)]
         self.writer.record(RECORD, done, claims=claims)
 
     def _read_record(self) -> dict[str, dict[str, npt.NDArray[Any]]]:
@@ -143,107 +134,45 @@ class SplitPlacer:
 
     def _adopt(self, split: str) -> PlacedSplit | None:
         """`split`, where a killed run placed it to the end."""
-        found = self._recorded.get(split, {})
-        tiers = PlacedSplit.tiers_in(found) if found else None
-        if tiers is None:
+        if (found := self._recorded.get(split)) is None:
             return None
+        tiers = PlacedSplit.tiers_in(found)
         if "division" in found:
             rows, even_rows = found["division"].tolist()
             self._divisions[split] = Division(tuple(rows[:-1]), rows[-1], tuple(even_rows[:-1]), even_rows[-1])
         for needed, (initial, _) in zip(self.needed, tiers, strict=True):
             needed[initial] = True
+        headers = PlacedHeaders.from_arrays(found, [each.row_bytes for each in self.row_sets])
         paths = self._nodes_paths(split)
-        return PlacedSplit.of(split, self._adopt_headers(split, found), self._tails(split), paths, tiers, adopted=True)
-
-    def _is_placed(self, split: str) -> bool:
-        found = self._recorded.get(split)
-        return found is not None and PlacedSplit.tiers_in(found) is not None
-
-    def _adopt_headers(self, split: str, found: Arrays) -> PlacedHeaders:
-        headers = PlacedHeaders.from_arrays(found, [row_set.row_bytes for row_set in self.row_sets])
-        headers.adopt_nodes(self._nodes_paths(split), self.needed)
-        return headers
+        headers.adopt_nodes(paths, self.needed)
+        return PlacedSplit.of(split, headers, self._tails(split), paths, tiers, adopted=True)
 
     def _place(self, split: str, tiers: Tiers) -> PlacedSplit:
         """Place `split`: its headers go to their final offsets, the nodes of its rows to scratch files."""
         num_batches = self.samples.config.splits[split].num_batches
-        record = ScheduleRecord(self.writer, split, self._unit_batches) if num_batches > self._unit_batches else None
         with self.resources.reporter.stage(f"place {split}", 2 * num_batches, "minibatches") as advance:
-            static_nodes = partial(self._static_nodes, split, tiers)
-            found = self._scheduler.schedules_of(split, tiers, static_nodes, advance, record)
+            found = self._scheduler.schedules_of(split, tiers, partial(self._static_nodes, split, tiers), advance)
             if found.division is not None:
                 self._divisions[split] = found.division
             for needed, schedule in zip(self.needed, found.schedules, strict=True):
                 needed[schedule.initial_cpu_nodes] = True
-            with self._header_writer(split) as headers:
-                self._write_headers(headers, found.schedules, record, advance)
-        placed_split = headers.placed(found.schedules)
-        if record is not None:
-            self.record(placed_split)
-        self._read_bytes += found.read_bytes
-        self._read_bytes += sum(
-            rows.nodes_path.stat().st_size
-            for rows in placed_split.row_sets  # when rows are packed
-        )
-        self._scheduler.remove(split, record)
-        return placed_split
-
-    def _write_headers(
-        self, headers: HeaderWriter, schedules: Sequence[Schedule], record: ScheduleRecord | None, advance: Advance
-    ) -> None:
-        """Place all minibatches, and write the headers that a killed run has not written."""
-        num_batches, first = self.samples.config.splits[headers.split].num_batches, 0
-        stood = None if record is None else record.get("standing")
-        turn, number = (0, 0) if stood is None else stood.tolist()
-        if record is not None and 0 < number <= headers.first:
-            for schedule in schedules:
-                schedule.go_on(record, number)
-            first = number
-        advance(headers.first)
-        placed = zip(range(first, num_batches), *schedules, strict=True)
-        # Placing and encoding keep a core busy each.
-        with ThreadPoolExecutor(1) as pool:
-            for unit in self._units(first, num_batches):
-                calls = (
-                    partial(headers.write, placements)
-                    for number, *placements in islice(placed, len(unit)) if number >= headers.first
-                )  # fmt: skip
+            # Placing and encoding keep a core busy each.
+            with self._header_writer(split) as headers, ThreadPoolExecutor(1) as pool:
+                calls = (partial(headers.write, placements) for placements in zip(*found.schedules, strict=True))
                 for _ in in_order(pool, calls, _MAX_WAITING):
                     advance(1)
-                if record is None or unit.stop == num_batches:
-                    continue
-                if unit.stop > headers.first:
-                    self.record(headers)
-                if unit.stop // self._unit_batches % max(1, num_batches // self._unit_batches // _STANDINGS) == 0:
-                    turn += 1
-                    self._note_standing(record, schedules, turn, unit.stop)
-        assert next(placed, None) is None  # which ends the schedules, too
-
-    def _units(self, first: int, num_batches: int) -> Iterator[range]:
-        """The minibatches of a split from `first` on."""
-        while first < num_batches:
-            last = min(num_batches, (first // self._unit_batches + 1) * self._unit_batches)
-            yield range(first, last)
-            first = last
-
-    def _note_standing(self, record: ScheduleRecord, schedules: Sequence[Schedule], turn: int, number: int) -> None:
-        """Note where the schedules stand, before the minibatch `number`; the headers before that are recorded."""
-        done: dict[str, npt.NDArray[Any]] = {"standing": np.array([turn, number])}
-        written: list[Path] = []
-        for schedule in schedules:
-            found, path = schedule.standing(record, turn)
-            done |= found
-            written.append(path)
-        record.note(done, written)
+        placed_split = headers.placed(found.schedules)
+        self._read_bytes += found.read_bytes
+        self._read_bytes += sum(rows.nodes_path.stat().st_size for rows in placed_split.row_sets)  # to pack rows
+        self._scheduler.remove(split)
+        return placed_split
 
     def _header_writer(self, split: str) -> HeaderWriter:
-        found = self._recorded.get(split)
         return HeaderWriter(
             self.writer, self.pages, self.samples,
             HeaderEncoder(self.config, self.row_sets, self._labels(split), self._edge_ids), split,
             nodes_paths=self._nodes_paths(split), row_bytes=self.config.stored_row_bytes,
             num_static=[len(nodes) for nodes in self.static_nodes], needed=self.needed, tails=self._tails(split),
-            adopted=None if found is None else self._adopt_headers(split, found),
             by_reference=self.config.by_reference,
         )  # fmt: skip
 

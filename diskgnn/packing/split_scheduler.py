@@ -17,13 +17,10 @@ from diskgnn.packing.accesses import Accesses
 from diskgnn.packing.placement import Schedule
 from diskgnn.packing.reuse import MAX_BATCHES, SCRATCH_SUFFIXES, Reuse, most_scratch_bytes
 from diskgnn.packing.row_sets import RowSet
-from diskgnn.packing.schedule_record import SUFFIXES as RECORD_SUFFIXES
-from diskgnn.packing.schedule_record import ScheduleRecord
 from diskgnn.packing.static_choice import Nodes
 from diskgnn.packing.tier_budgets import Demand, Division, divide_cpu_rows
 from diskgnn.packing.tiers import TierBudgets, Tiers
 from diskgnn.progress import Advance
-from diskgnn.storage.disk_space import allocated_bytes
 from diskgnn.storage.samples import Samples
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
@@ -66,7 +63,6 @@ class SplitScheduler:
         tiers: Tiers,
         static_nodes: Callable[[Sequence[Accesses]], Sequence[Nodes]],
         advance: Advance,
-        record: ScheduleRecord | None = None,
     ) -> SplitSchedules:
         """That of `split`.
 
@@ -75,27 +71,22 @@ class SplitScheduler:
             tiers: rows [K] where those of each row set are known.
             static_nodes: [K] which rows are static, when it is asked with the accesses [K].
             advance: told of each minibatch.
-            record: where it is noted how far this is, and what a killed run noted.
 
         Raises:
             ConfigError: it has too many minibatches.
-            DamagedScratchError: what a killed run left is not what it wrote.
         """
         num_batches = self._samples.config.splits[split].num_batches
         if num_batches > MAX_BATCHES:
             raise ConfigError(f"{split}: {num_batches} minibatches; at most {MAX_BATCHES} can be placed")
-        accesses = self._accesses(split, advance, record)
+        accesses = self._accesses(split, advance)
         reuses = [
-            Reuse(found, static, threads=self._resources.threads, once=self._once, record=record)
+            Reuse(found, static, threads=self._resources.threads, once=self._once)
             for found, static in zip(accesses, static_nodes(accesses), strict=True)
         ]
         return self._schedules(split, reuses, tiers)
 
-    def remove(self, split: str, record: ScheduleRecord | None = None) -> None:
+    def remove(self, split: str) -> None:
         """Delete what `split` was scheduled with, by a killed run, too."""
-        if record is not None:
-            record.forget()
-            self._claimed_bytes += record.claimed_bytes
         for row_set in self._row_sets:
             for path in self._scratch_files(split, row_set):
                 path.unlink(missing_ok=True)
@@ -107,17 +98,14 @@ class SplitScheduler:
 
     def _scratch_files(self, split: str, row_set: RowSet) -> list[Path]:
         path = self._scratch_path(split, row_set)
-        return [path.with_suffix(suffix) for suffix in (*SCRATCH_SUFFIXES, *RECORD_SUFFIXES)]
+        return [path.with_suffix(suffix) for suffix in SCRATCH_SUFFIXES]
 
-    def _accesses(self, split: str, advance: Advance, record: ScheduleRecord | None) -> list[Accesses]:
+    def _accesses(self, split: str, advance: Advance) -> list[Accesses]:
         """Of each row set."""
         num_batches = self._samples.config.splits[split].num_batches
 
-        def needed(first: int) -> Iterator[list[npt.NDArray[Any]]]:
-            if record is not None:
-                self._claim_adopted(split, record, first)
-            advance(first)
-            for minibatch in self._samples.read(split, first=first):
+        def needed() -> Iterator[list[npt.NDArray[Any]]]:
+            for minibatch in self._samples.read(split):
                 nodes = [row_set.needed(minibatch) for row_set in self._row_sets]
                 scratch_bytes = sum(most_scratch_bytes(len(each), each.itemsize, num_batches) for each in nodes)
                 self._writer.disk.claim(scratch_bytes)
@@ -128,20 +116,9 @@ class SplitScheduler:
         scratch = [self._scratch_path(split, row_set) for row_set in self._row_sets]
         sizes = [row_set.num_rows for row_set in self._row_sets]
         return Accesses.sort_all(
-            needed, list(zip(sizes, scratch, strict=True)), threads=self._resources.threads,
-            memory_bytes=self._scratch_memory_bytes, record=record,
+            needed(), list(zip(sizes, scratch, strict=True)), threads=self._resources.threads,
+            memory_bytes=self._scratch_memory_bytes,
         )  # fmt: skip
-
-    def _claim_adopted(self, split: str, record: ScheduleRecord, num_adopted: int) -> None:
-        """Claim what the first minibatches, which a killed run has sorted, will take, but for what it took already."""
-        num_batches = self._samples.config.splits[split].num_batches
-        most_bytes = taken_bytes = 0
-        for row_set in self._row_sets:
-            taken_bytes += sum(map(allocated_bytes, self._scratch_files(split, row_set)))
-            if (ends := record.get(f"{self._scratch_path(split, row_set).stem}/ends")) is not None:
-                most_bytes += most_scratch_bytes(int(ends[-1]), row_set.id_bytes, num_adopted * num_batches)
-        self._writer.disk.claim(max(0, most_bytes - taken_bytes))
-        self._claimed_bytes += max(most_bytes, taken_bytes)
 
     def _schedules(self, split: str, reuses: Sequence[Reuse], tiers: Tiers) -> SplitSchedules:
         division = None

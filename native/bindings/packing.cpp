@@ -234,19 +234,7 @@ void bind_packing(nb::module_& m) {
       .def("place", &place<std::int32_t>, "nodes"_a.noconvert(), "order"_a.noconvert(), "next_uses"_a.noconvert())
       .def("place", &place<std::int64_t>, "nodes"_a.noconvert(), "order"_a.noconvert(), "next_uses"_a.noconvert())
       .def("initial_cpu_nodes", [](BeladyPlanner& self) { return to_numpy(std::vector(self.initial_cpu_nodes())); })
-      .def("next_cycle_slots", [](const BeladyPlanner& self) { return to_numpy(self.next_cycle_slots()); })
-      .def("standing",
-           [](const BeladyPlanner& self) {
-             BeladyPlanner::Standing standing = self.standing();
-             return nb::make_tuple(to_numpy(std::move(standing.dropped)), to_numpy(std::move(standing.free_slots)));
-           })
-      .def(
-          "go_on",
-          [](BeladyPlanner& self, In<std::int32_t> dropped, In<std::int32_t> free_slots) {
-            const std::span<const std::int32_t> counts = span_of(dropped), slots = span_of(free_slots);
-            self.go_on({{counts.begin(), counts.end()}, {slots.begin(), slots.end()}});
-          },
-          "dropped"_a.noconvert(), "free_slots"_a.noconvert());
+      .def("next_cycle_slots", [](const BeladyPlanner& self) { return to_numpy(self.next_cycle_slots()); });
   m.attr("ROW_ALIGNMENT") = kRowAlignment;
   nb::class_<PageWriter>(m, "PageWriter")
       .def(nb::init<>())

@@ -249,17 +249,6 @@ Placement<Node> BeladyPlanner::place(std::span<const Node> nodes, std::span<cons
   return placement;
 }
 
-void BeladyPlanner::go_on(Standing standing) {
-  if (!started_) throw std::logic_error("not all of the initial rows are known");
-  const auto is_slot = [this](std::int32_t slot) { return slot >= 0 && slot < capacity_; };
-  if (standing.dropped.size() != dropped_.size() || standing.free_slots.size() > unsign(capacity_) ||
-      !std::all_of(standing.free_slots.begin(), standing.free_slots.end(), is_slot)) {
-    throw std::invalid_argument("expected where a planner of the same sequence stood");
-  }
-  dropped_ = std::move(standing.dropped);
-  free_slots_ = std::move(standing.free_slots);
-}
-
 std::vector<std::int32_t> BeladyPlanner::next_cycle_slots() const {
   std::vector<std::int32_t> slots;
   slots.reserve(unsign(capacity_));

@@ -58,17 +58,6 @@ class BeladyPlanner {
   Placement<Node> place(std::span<const Node> nodes, std::span<const std::int32_t> order,
                         std::span<const std::int32_t> next_uses);
 
-  // Where `place` stands between two minibatches, beside `location`.
-  struct Standing {
-    std::vector<std::int32_t> dropped;     // [2B + 1]
-    std::vector<std::int32_t> free_slots;  // in their order
-  };
-  Standing standing() const { return {dropped_, free_slots_}; }
-
-  // Continues where another planner of the same sequence stood, whose `location` this one's has become, too. The rows
-  // that are resident when a cycle starts have to be found before. Throws std::invalid_argument if it cannot be that.
-  void go_on(Standing standing);
-
   // Nodes of the rows resident when a cycle starts, by slot; ascending.
   const std::vector<std::int64_t>& initial_cpu_nodes();
 

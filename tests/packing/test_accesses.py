@@ -26,16 +26,9 @@ ALL_BYTES = sum(nodes.nbytes + 4 * len(nodes) for minibatch in minibatches() for
 
 @pytest.mark.parametrize(("threads", "memory_bytes"), [(1, 0), (3, 0), (1, ALL_BYTES // 2), (3, 2 * ALL_BYTES)])
 def test_several_row_sets_are_sorted_in_one_pass(tmp_path: Path, threads: int, memory_bytes: int) -> None:
-    given, passes = minibatches(), []
-
-    def once(first: int):
-        assert first == 0
-        passes.append(1)
-        yield from given
-
+    given = minibatches()
     row_sets = [(size, tmp_path / f"{number}.accesses") for number, size in enumerate(SIZES)]
-    found = Accesses.sort_all(once, row_sets, threads=threads, memory_bytes=memory_bytes)
-    assert len(passes) == 1
+    found = Accesses.sort_all(iter(given), row_sets, threads=threads, memory_bytes=memory_bytes)
     for number, accesses in enumerate(found):
         expected = [nodes[number] for nodes in given]
         batches = range(len(given))
@@ -68,4 +61,4 @@ def test_a_process_with_room_for_more_than_the_machine_has_can_fork(tmp_path: Pa
 def test_a_row_that_is_none_is_refused(tmp_path: Path) -> None:
     wrong = [[np.array([1], np.int32), np.array([3], np.int32)]]
     with pytest.raises(IndexError):
-        Accesses.sort_all(lambda _: wrong, [(2, tmp_path / "a.accesses"), (3, tmp_path / "b.accesses")])
+        Accesses.sort_all(wrong, [(2, tmp_path / "a.accesses"), (3, tmp_path / "b.accesses")])

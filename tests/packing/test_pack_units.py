@@ -115,7 +115,7 @@ class Passes:
 
 @pytest.mark.parametrize(
     "point",
-    ["artifact.sync", "artifact.write", "pack.header", "pack.scheduled", "pack.rows", "pack.window", "unit.written"],
+    ["artifact.sync", "artifact.write", "pack.header", "pack.rows", "pack.window", "unit.written"],
 )
 def test_a_kill_anywhere_changes_no_byte(packing: Packing, tmp_path: Path, point: str) -> None:
     passes = Passes()
@@ -189,44 +189,34 @@ def test_what_one_process_places_another_packs(packing: Packing, tmp_path: Path,
     assert all(packed.static_nodes(name).tolist() == [7, 3, 90] for name in names)
 
 
-@pytest.mark.parametrize("point", ["pack.header", "pack.window"])
-def test_a_kill_costs_a_unit(one_type: Packing, tmp_path: Path, point: str) -> None:
-    """Of headers and windows, which are all that takes long, no more than a unit is made again."""
+def test_a_kill_costs_a_unit_of_rows(one_type: Packing, tmp_path: Path) -> None:
     whole = Passes()
-    with faults.armed(point, whole):
+    with faults.armed("pack.window", whole):
         one_type.pack(tmp_path / "counted")
     assert whole.count > UNITS_PER_STAGE
     unit = -(-whole.count // UNITS_PER_STAGE)
     for after in np.linspace(1, whole.count - 1, 8).astype(int).tolist():
         first, second, out = Passes(after), Passes(), tmp_path / f"killed-{after}"
-        with pytest.raises(Killed), faults.armed(point, first):
+        with pytest.raises(Killed), faults.armed("pack.window", first):
             one_type.pack(out)
-        with faults.armed(point, second):
+        with faults.armed("pack.window", second):
             one_type.pack(out)
         again = first.count + second.count - whole.count
-        assert again <= 2 * unit, (after, again, whole.count)  # 2: headers wait to be written
+        assert again <= unit, (after, again, whole.count)
         shutil.rmtree(out)
 
 
-@pytest.mark.parametrize("memory_bytes", [(1 << 30, 0), (0, 1 << 30)])
-def test_what_is_scheduled_is_not_scheduled_again(
-    packing: Packing, tmp_path: Path, memory_bytes: tuple[int, int]
-) -> None:
-    """Whether accesses were in memory or in files, and whether they are now."""
-    whole, out = Passes(), tmp_path / "out"
-    before, after = memory_bytes
-    with faults.armed("pack.scheduled", whole):
-        packing.pack(tmp_path / "counted", memory_bytes=before)
-    assert whole.count > UNITS_PER_STAGE // 2
-    for kill_after in np.linspace(whole.count // 3, whole.count - 1, 2).astype(int).tolist():
-        first, second = Passes(kill_after), Passes()
-        with pytest.raises(Killed), faults.armed("pack.scheduled", first):
-            packing.pack(out, memory_bytes=before)
-        with faults.armed("pack.scheduled", second):
-            packing.pack(out, memory_bytes=after)
-        assert first.count + second.count == whole.count
-        assert verify_artifact(out).digest == packing.digest
-        shutil.rmtree(out)
+def test_a_kill_while_placing_costs_the_split(one_type: Packing, tmp_path: Path) -> None:
+    sizes = one_type.samples.config.splits
+    train, valid = (sizes[split].num_batches for split in ("train", "valid"))
+    for after, expected in ((3, train + valid), (train - 1, train + valid), (train + 2, valid)):
+        again, out = Passes(), tmp_path / f"killed-{after}"
+        with pytest.raises(Killed), faults.armed("pack.header", Killed(), after=after):
+            one_type.pack(out)
+        with faults.armed("pack.header", again):
+            one_type.pack(out)
+        assert again.count == expected
+        assert verify_artifact(out).digest == one_type.digest
 
 
 def test_killed_again_and_again(one_type: Packing, tmp_path: Path) -> None:
@@ -275,7 +265,7 @@ def killed_at(packing: Packing, out: Path, point: str, after: int) -> Iterator[P
 
 @pytest.mark.parametrize(
     ("packed", "point", "after"),
-    [("one_type", "pack.header", 60), ("one_type", "artifact.sync", 0), ("several_types", "pack.window", 25)],
+    [("one_type", "pack.header", 78), ("one_type", "artifact.sync", 0), ("several_types", "pack.window", 25)],
 )
 def test_what_is_damaged_meanwhile_is_made_again(
     request: pytest.FixtureRequest, tmp_path: Path, packed: str, point: str, after: int

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,6 +11,9 @@ from diskgnn.cli import options
 from diskgnn.cli.command import Command
 from diskgnn.cli.rendering import Output
 from diskgnn.progress import StageReport
+
+if TYPE_CHECKING:
+    from diskgnn.graph.graph import Graph
 
 _source = options.section("Data sets in the formats of others")
 _edges = options.section("Edges")
@@ -29,6 +32,7 @@ def _graph_made(output: Output, report: StageReport, out: Path) -> None:
         output.source_contents(contents, with_left_out=False)  # warnings have said that
     graph = Graph.open(out)
     splits = [each.splits for each in graph.nodes.values()] + [each.splits for each in graph.edges.values()]
+    unsplit = [nodes for nodes in graph.nodes.values() if nodes.config.target is not None and not nodes.splits]
     if any("train" in each for each in splits):
         from diskgnn.cli.proposed_draws import about_times
 
@@ -38,6 +42,8 @@ def _graph_made(output: Output, report: StageReport, out: Path) -> None:
         output.next("diskgnn", "prepare", out, packed, "--fanouts", "10,10", *temporal, "--epochs", 4,
                     "--cpu-cache", "10%", "--estimate",
                     why="predicts time and disk space; without --estimate it prepares")  # fmt: skip
+    elif unsplit:
+        _propose_split(output, graph)
     else:
         output.next(
             "diskgnn",
@@ -45,6 +51,19 @@ def _graph_made(output: Output, report: StageReport, out: Path) -> None:
             out,
             why="it has no nodes to train on yet: convert with --train or a column of splits, or prepare with "
             "--target-seeds",
+        )
+
+
+def _propose_split(output: Output, graph: Graph) -> None:
+    """Of labelled nodes that are in no split: the same command with one, where it takes it."""
+    context = click.get_current_context()
+    why = "its labels are in no split, so there is nothing to train on yet; or give --train or a column of splits"
+    if len(graph.nodes) == 1 and context.params.get("schema") is None and context.parent is not None:
+        words = [each for each in context.parent.obj if each != "--overwrite"]
+        output.next("diskgnn", *words, "--random-split", "0.8,0.1,0.1", "--overwrite", why=why)
+    else:
+        output.next(
+            "diskgnn", "inspect", graph.manifest.path, why=f"{why}, or in a schema random_split: [0.8, 0.1, 0.1]"
         )
 
 
@@ -99,6 +118,11 @@ def _graph_made(output: Output, report: StageReport, out: Path) -> None:
 @_nodes("--train", type=options.SOURCE, help="Nodes to train on: .npy of ids, or of bool [N].")
 @_nodes("--valid", type=options.SOURCE, help="Nodes to choose the best epoch by.")
 @_nodes("--test", type=options.SOURCE, help="Nodes to report accuracy on.")
+@_nodes(
+    "--random-split",
+    metavar="SHARES",
+    help="In place of these three: draw train, valid and test among the nodes with labels, such as 0.8,0.1,0.1.",
+)
 @_nodes("--num-nodes", type=click.IntRange(min=1), help="N.  [default: as many as there are feature rows]")
 @_nodes("--num-classes", type=click.IntRange(min=1), help="Classes.  [default: the largest label + 1]")
 @_tables("--nodes", type=options.SOURCE, help="Table with a row per node, for what the options above don't give.")

@@ -217,5 +217,17 @@ def evaluate(
     scores = {name: _score_text(name, value) for name, value in result.scores.items()}
     output.fields(f"{split} split of {packed}", {**record, **scores})
     output.result(record)
-    output.next("diskgnn", "infer", "GRAPH", "--checkpoint", checkpoint, "--out", "outputs.npy",
-                why="outputs for all nodes of the graph directory GRAPH")  # fmt: skip
+    out, what = _wanted(checkpoint)
+    output.next("diskgnn", "infer", "GRAPH", "--checkpoint", checkpoint, "--out", out, *what,
+                why="for all nodes of the graph directory GRAPH; `predict` says it of some")  # fmt: skip
+
+
+def _wanted(checkpoint: Path) -> tuple[str, tuple[str, ...]]:
+    """What people mostly want of a model: a file, and the option for it."""
+    from diskgnn.training.checkpoints import load_checkpoint
+
+    task = load_checkpoint(checkpoint)["config"]["task"]
+    asked = {"node classification": "classes", "multi-label classification": "probabilities"}
+    if task in asked:
+        return "predictions.parquet", ("--what", asked[task])
+    return ("predictions.parquet", ()) if task == "regression" else ("vectors.npy", ())

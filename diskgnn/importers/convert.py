@@ -75,6 +75,7 @@ def convert(
     train: Source | None = None,
     valid: Source | None = None,
     test: Source | None = None,
+    random_split: str | Sequence[float] | None = None,
     columns: TableColumns | None = None,
     exclude: str | Sequence[str] = (),
     encoding_of: PathLike | Graph | None = None,
@@ -127,6 +128,8 @@ def convert(
         train: node ids, or bool [N].
         valid: as `train`; None if there is none.
         test: as `train`; None if there is none.
+        random_split: shares of train, valid and test, [0.8, 0.1, 0.1] or '0.8,0.1,0.1', to be drawn at random among the
+            nodes with labels in place of these three: always the same ones.
         columns: what the columns of Parquet tables are called.
         exclude: columns to leave out of the graph, such as one that labels are made from: COLUMN of every table that
             has it, or TABLE.COLUMN. The tables of a database have their own names, those of a `schema` the names of
@@ -183,8 +186,9 @@ def convert(
     topology = {"edges": edges, "indptr": indptr, "indices": indices}
     on_nodes = {
         "nodes": nodes, "ids": ids, "features": features, "labels": labels, "train": train, "valid": valid,
-        "test": test, "columns": columns, "num_nodes": num_nodes, "num_classes": num_classes, "bfloat16": bfloat16,
-        "reference_features": reference_features, "quantise": quantise,
+        "test": test, "random_split": random_split, "columns": columns, "num_nodes": num_nodes,
+        "num_classes": num_classes, "bfloat16": bfloat16, "reference_features": reference_features,
+        "quantise": quantise,
     }  # fmt: skip
     made_with = {}
     if schema is None:
@@ -286,10 +290,10 @@ def _require_something(on_nodes: Mapping[str, Any]) -> None:
             f"labels: expected one for each node of {' and '.join(splits)}, found none; pass `labels`, or leave out "
             f"{' and '.join(f'`{name}`' for name in splits)} if there is nothing to learn of nodes"
         )
-    if "labels" in on_nodes and "train" not in on_nodes:
+    if "labels" in on_nodes and "train" not in on_nodes and "random_split" not in on_nodes:
         raise ConfigError(
-            "train: expected the nodes to train on, found none; pass `train`, or leave out `labels` if there is "
-            "nothing to learn of nodes"
+            "train: expected the nodes to train on, found none; pass `train`, or random_split='0.8,0.1,0.1' to draw "
+            "them among those with labels, or leave out `labels` if there is nothing to learn of nodes"
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,6 +16,7 @@ from diskgnn.importers.containers.raw_files import RawFile
 from diskgnn.importers.containers.rows import EdgeStream
 from diskgnn.importers.encoding_of import GivenEncoding
 from diskgnn.importers.ids.id_streams import IdColumns
+from diskgnn.importers.random_splits import parse_shares
 from diskgnn.importers.tables.table import TableColumns
 from diskgnn.paths import PathLike
 from diskgnn.schema import (
@@ -70,6 +71,8 @@ class NodeInput:
     train: Source | None = None  # node ids, or bool [N]
     valid: Source | None = None
     test: Source | None = None
+    # Shares of train, valid and test that are drawn among the labelled nodes, in place of these three.
+    random_split: str | Sequence[float] | None = None
     times: Source | None = None  # [N] integers or datetime64: when each node appears
     columns: TableColumns = field(default_factory=TableColumns)  # of the table
     bfloat16: bool = False  # features stored as uint16 are bfloat16 bits
@@ -77,6 +80,8 @@ class NodeInput:
     quantise: str | None = None  # store the features in fewer bits: int8, int4, float16 or bfloat16
 
     def __post_init__(self) -> None:
+        if self.random_split is not None:
+            object.__setattr__(self, "random_split", parse_shares(self.random_split))
         if self.task not in TARGET_KINDS:
             raise ConfigError(f"task: expected one of {', '.join(TARGET_KINDS)}, found {self.task!r}")
         if self.num_classes is not None and (self.task != "class" or self.num_classes < 1):
@@ -256,7 +261,7 @@ def _parse(where: str, content: Any, kind: type[T], folder: Path | None) -> T:
         elif name == "columns" and not isinstance(value, TableColumns):
             columns = mapping_of(f"{where}: columns", value, tuple(member.name for member in fields(TableColumns)))
             given[name] = TableColumns(**columns)
-        elif name not in ("classes", "columns") and not _is(value, expected):
+        elif name not in ("classes", "columns", "random_split") and not _is(value, expected):
             raise ConfigError(f"{where}: {name}: expected {expected}, found {value!r:.80}")
     try:
         return kind(**given)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,7 @@ from diskgnn.importers.containers.rows import CHUNK_EDGES, EdgeStream, RowSource
 from diskgnn.importers.encoding_of import GivenEncoding
 from diskgnn.importers.graph_input import EdgeInput, NodeInput
 from diskgnn.importers.ids.id_streams import IdColumns
+from diskgnn.importers.random_splits import random_splits
 from diskgnn.importers.source_listing import EXCLUDED, SourceListing
 from diskgnn.importers.tables import table_rows
 from diskgnn.importers.tables.table import Table, TableColumns, is_table
@@ -126,6 +128,9 @@ def open_nodes(
         split: node_arrays.split_ids(named(split, owner, source), source, num_nodes)
         for split, source in sources.items()
     }
+    if given.random_split is not None:
+        splits = _random_splits(given.random_split, splits, rows_of_labels, owner)
+        listing.read(node_type, "random split", "splits", ", ".join(map(str, given.random_split)))
     if splits and labels is None:
         missing = "labels" if table is None else f"a column of labels in {table.path} (`columns`, label=NAME)"
         raise ConfigError(
@@ -134,6 +139,25 @@ def open_nodes(
         )
     classes = None if labels is None else labels.values
     return OpenNodes(given, owner, num_nodes, features, rows_of_labels, times, splits, classes)
+
+
+def _random_splits(
+    shares: Any, given: Mapping[str, npt.NDArray[np.int64]], labels: RowSource | None, owner: str
+) -> dict[str, npt.NDArray[np.int64]]:
+    """Splits drawn among the nodes with labels.
+
+    Raises:
+        ConfigError: there are no labels, or splits already.
+    """
+    where = f"{owner and owner + ': '}random_split: "
+    if labels is None:
+        raise ConfigError(f"{where}expected labels, of which it draws the nodes, found none")
+    if given:
+        raise ConfigError(
+            f"{where}expected nodes that are in no split, found {' and '.join(given)}; leave these out (a column of "
+            "splits by `exclude`), or this"
+        )
+    return random_splits(labels, shares)
 
 
 def _taken_columns(given: NodeInput, table: Table) -> dict[str, str]:

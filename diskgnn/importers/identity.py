@@ -57,7 +57,7 @@ def _named(value: Any) -> Any:
         return [type(value).__name__, value.name, [_named(origin) for origin in origins]]
     if isinstance(value, Mapping):
         return [[_named(key), _named(part)] for key, part in value.items()]
-    if isinstance(value, (tuple, list)) and all(isinstance(part, (str, int, tuple, list)) for part in value):
+    if isinstance(value, (tuple, list)) and all(isinstance(part, (str, int, float, tuple, list)) for part in value):
         return [_named(part) for part in value]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         parts = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
@@ -13,6 +14,7 @@ from torch import nn
 from diskgnn.batches.batch_source import BatchSource, schema_of
 from diskgnn.default_reporter import reporter_for
 from diskgnn.draws import batch_key
+from diskgnn.errors import DataWarning, callers_level
 from diskgnn.loading.options import LoaderOptions
 from diskgnn.loading.tracing import UNTRACED
 from diskgnn.paths import PathLike
@@ -206,6 +208,12 @@ def _run(
         check_alike(ranks, source)
         task, loss = asked
         task = task_of(schema_of(source), task, loss) if task is None or isinstance(task, str) else task
+        if isinstance(task, NodeClassification) and task.num_outputs == 1 and ranks.is_first:
+            warnings.warn(
+                "labels: all are of one class, so that any model is right: train on seeds of several classes",
+                DataWarning,
+                stacklevel=callers_level(),
+            )
         criterion = config.criterion(task.metrics, evaluations)
         if config.best_by is not None and isinstance(task, NodeClassification):
             require_classes_of(config.best_by, task.target_kind, lambda: classes_in(evaluations["valid"], ranks))

@@ -1,8 +1,10 @@
 """Commands that train and evaluate."""
 
 import json
+import shlex
 import signal
 
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from commands import run
@@ -21,6 +23,17 @@ def test_options_of_reading_reach_the_loader(packed, tmp_path):
     for command in (training, ["evaluate", packed, "--checkpoint", tmp_path / "c"]):
         assert "0% and 100%" in run(*command, "--device-cache", "101%", exit_code=2).stderr
         assert "--prefetch: expected at least 1" in run(*command, "--prefetch", 0, exit_code=2).stderr
+
+
+def test_evaluate_proposes_what_people_want_of_a_model(packed, tmp_path):
+    run("train", packed, "--hidden", 4, "--epochs", 1, "--checkpoint", tmp_path / "run")
+    said = run("evaluate", packed, "--checkpoint", tmp_path / "run").stderr
+    (line,) = (line for line in said.splitlines() if line.startswith("next: diskgnn infer GRAPH "))
+    words = shlex.split(line.removeprefix("next: diskgnn ").partition("   #")[0])
+    assert words[-2:] == ["--what", "classes"]
+    out = words.index("predictions.parquet")
+    run("infer", tmp_path / "generated", *words[2:out], tmp_path / "predictions.parquet", *words[out + 1 :])
+    assert len(pq.read_table(tmp_path / "predictions.parquet")) == 200
 
 
 @pytest.mark.slow

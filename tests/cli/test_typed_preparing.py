@@ -45,6 +45,8 @@ def test_links_are_prepared_trained_and_evaluated(typed, tmp_path):
         "--target", "author:writes:paper", "--eval-negatives", 5, "--temporal", "ignore")  # fmt: skip
     run("train", tmp_path / "packed", "--task", "link", "--epochs", 1, "--hidden", 8, "--checkpoint", tmp_path / "run")
     flags = ["--checkpoint", tmp_path / "run", "--split", "valid"]
+    said = run("evaluate", tmp_path / "packed", *flags).stderr
+    assert "--out vectors.npy   # for all nodes" in said  # of which a model for links has no classes
     found = json.loads(run("evaluate", tmp_path / "packed", *flags, "--json").stdout)
     assert 0 < found["mrr"] <= 1
 

@@ -67,7 +67,7 @@ BAD = [
     (
         {"train": None},
         ConfigError,
-        r"train: expected the nodes to train on, found none; pass `train`, or leave out `labels`",
+        r"train: expected the nodes to train on, found none; pass `train`, or random_split='0.8,0.1,0.1'",
     ),
     (
         {"features": np.ones((49, 3), np.float32)},

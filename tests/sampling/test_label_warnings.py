@@ -174,3 +174,12 @@ def test_seeds_of_one_class(tmp_path: Path) -> None:
     (told,) = warned(graph, tmp_path / "other", target=target)
     assert "of class 2" in told
     assert warned(graph, tmp_path / "both", target=NodeTarget("user")) == []
+
+
+def test_training_on_one_class_alone(tmp_path: Path) -> None:
+    rng = np.random.default_rng(12)
+    graph = converted(tmp_path / "graph", columns_of(rng), np.zeros(COUNT, np.int64), classes=("no",))
+    with pytest.warns(DataWarning, match="all 3000 seeds of train that were looked at are of class 'no'"):
+        diskgnn.prepare(graph, tmp_path / "packed", fanouts=[1], batch_size=COUNT)
+    with pytest.warns(DataWarning, match="labels: all are of one class"):
+        diskgnn.train(tmp_path / "packed", epochs=1)

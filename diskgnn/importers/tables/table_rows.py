@@ -25,8 +25,8 @@ from diskgnn.importers.tables.column_encoding import (
     TableEncoding,
     encoded_rows,
     find_statistics,
-    natural_encoding,
 )
+from diskgnn.importers.tables.column_values import natural_encoding
 from diskgnn.importers.tables.spark_vectors import is_vector, vector_lengths, vector_rows
 from diskgnn.importers.tables.table import Table, TableColumns
 from diskgnn.importers.tables.times import seconds

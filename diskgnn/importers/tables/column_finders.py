@@ -1,0 +1,187 @@
+"""What a first pass over a column finds: means and deviations, the values of categories, the lengths of lists."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from diskgnn.errors import DataWarning, InputError, callers_level
+from diskgnn.feature_columns import FeatureColumn
+from diskgnn.importers.tables import column_values
+
+_MOST_VALUES = 32  # of a category
+COUNTS_ROWS = "it counts the rows"
+
+
+class Finder(Protocol):
+    """What is found of one column in a first pass."""
+
+    def add(self, values: pa.Array) -> None:
+        """`values` are known."""
+        ...
+
+    def found(self) -> FeatureColumn | str:
+        """How the column is encoded, once all values are known; or why it is to be left out."""
+        ...
+
+
+class _ScalableNumbers:
+    """Numbers of a column, or times; warns once of those that cannot be scaled."""
+
+    def __init__(self, encoding: str, where: str) -> None:
+        self._encoding, self._where, self._is_warned = encoding, where, False
+
+    def of(self, values: pa.Array) -> npt.NDArray[np.float64]:
+        """[n] numbers, NaN where there is none that can be scaled."""
+        numbers = column_values.numbers(values, self._encoding, self._where)
+        is_extreme = np.abs(numbers) > column_values.LARGEST_SCALED
+        if is_extreme.any() and not self._is_warned:
+            self._is_warned = True
+            warnings.warn(
+                f"{self._where}: found {numbers[is_extreme][0]}; infinite values and those beyond "
+                f"±{column_values.LARGEST_SCALED:g} become 0, as null does: replace or clip them",
+                DataWarning,
+                stacklevel=callers_level(),
+            )
+        return column_values.scalable(numbers)
+
+
+class _Moments:
+    """Mean and deviation of numbers, or of times."""
+
+    def __init__(self, table: str, name: str, encoding: str, asked: bool) -> None:
+        self._name, self._encoding, self._numbers = name, encoding, _ScalableNumbers(encoding, f"{table}.{name}")
+        self._count, self._mean, self._squares = 0, 0.0, 0.0
+        self._rows, self._counts_rows = 0, not asked
+
+    def add(self, values: pa.Array) -> None:
+        if self._counts_rows:
+            expected = np.arange(self._rows, self._rows + len(values))
+            self._counts_rows = (
+                pa.types.is_integer(values.type) and not values.null_count and np.array_equal(values, expected)
+            )
+        self._rows += len(values)
+        numbers = self._numbers.of(values)
+        numbers = numbers[np.isfinite(numbers)]
+        if len(numbers):  # Chan, Golub and LeVeque: the moments of two samples make those of both
+            mean, total = float(numbers.mean()), self._count + len(numbers)
+            shift = mean - self._mean
+            self._squares += float(((numbers - mean) ** 2).sum()) + shift**2 * self._count * len(numbers) / total
+            self._mean += shift * len(numbers) / total
+            self._count = total
+
+    def found(self) -> FeatureColumn | str:
+        if self._counts_rows and self._rows > 1:
+            return COUNTS_ROWS
+        deviation = float(np.sqrt(self._squares / max(self._count, 1)))
+        return FeatureColumn(self._name, self._encoding, mean=self._mean, deviation=deviation)
+
+
+class _AsTheyAre:
+    """Nothing has to be found: the column becomes one number as it is."""
+
+    def __init__(self, table: str, name: str, encoding: str, asked: bool) -> None:
+        self._column, self._where = FeatureColumn(name, encoding), f"{table}.{name}"
+
+    def add(self, values: pa.Array) -> None:
+        if self._column.encoding == "boolean":
+            column_values.truths(values, self._where)
+
+    def found(self) -> FeatureColumn | str:
+        return self._column
+
+
+class _Values:
+    """The values of a category, in ascending order."""
+
+    def __init__(self, table: str, name: str, encoding: str, asked: bool) -> None:
+        self._name, self._where, self._asked = name, f"{table}.{name}", asked
+        self._values: pa.Array | None = None
+        self._is_text = False
+
+    def add(self, values: pa.Array) -> None:
+        if self._is_text:
+            return
+        found = pc.unique(values.drop_null())
+        self._values = found if self._values is None else pc.unique(pa.concat_arrays([self._values, found]))
+        if len(self._values) > _MOST_VALUES:
+            if self._asked:
+                raise InputError(
+                    f"{self._where}: expected at most {_MOST_VALUES} values of a category, found more; encode it as "
+                    f"none, or as a vector beforehand"
+                )
+            self._is_text = True
+        else:
+            self._values = self._values.take(pc.array_sort_indices(self._values))
+
+    def found(self) -> FeatureColumn | str:
+        if self._is_text:
+            return f"more than {_MOST_VALUES} values: text or ids; embed text beforehand, as a column of vectors"
+        if self._values is None or not len(self._values):
+            return "it has no values"
+        words = tuple(column_values.words(self._values, self._where).to_pylist())
+        return FeatureColumn(self._name, "category", len(words), values=words)
+
+
+class _Length:
+    """The length of lists and vectors."""
+
+    def __init__(self, table: str, name: str, encoding: str, asked: bool) -> None:
+        self._name, self._where, self._width = name, f"{table}.{name}", 0
+
+    def add(self, values: pa.Array) -> None:
+        lengths = column_values.lengths(values, self._where)
+        known = lengths[lengths >= 0]
+        self._width = self._width or (int(known[0]) if len(known) else 0)
+
+    def found(self) -> FeatureColumn | str:
+        return FeatureColumn(self._name, "vector", self._width) if self._width else "it has no values"
+
+
+class UnknownValues:
+    """A column whose encoding is known. Counts values of a category that have no feature."""
+
+    def __init__(self, table: str, column: FeatureColumn) -> None:
+        self._where, self._column = f"{table}.{column.name}", column
+        self._numbers = _ScalableNumbers(column.encoding, self._where)
+        self._num_unknown, self._first_unknown = 0, ""
+
+    def add(self, values: pa.Array) -> None:
+        """`values` are known."""
+        if self._column.encoding == "boolean":
+            column_values.truths(values, self._where)
+        if self._column.mean is not None:
+            self._numbers.of(values)
+        if self._column.values is None:
+            return
+        words = column_values.words(values, self._where).drop_null()
+        unknown = words.filter(pc.invert(pc.is_in(words, pa.array(self._column.values, pa.string()))))
+        if len(unknown) and not self._num_unknown:
+            self._first_unknown = unknown[0].as_py()
+        self._num_unknown += len(unknown)
+
+    def found(self) -> FeatureColumn | str:
+        """The column, as it is known."""
+        return self._column
+
+    def warn_of_unknown(self, graph: str, num_rows: int) -> None:
+        """Warn of values that no feature stands for."""
+        if self._num_unknown:
+            warnings.warn(
+                f"{self._where}: {self._num_unknown} of {num_rows} rows have a value that {graph} has not, the first "
+                f"of them {self._first_unknown!r}: all features of the column are 0 there",
+                DataWarning,
+                stacklevel=callers_level(),
+            )
+
+
+FINDERS: Mapping[str, Callable[[str, str, str, bool], Finder]] = {
+    "number": _Moments, "raw": _AsTheyAre, "time": _Moments, "boolean": _AsTheyAre, "category": _Values,
+    "vector": _Length,
+}  # fmt: skip

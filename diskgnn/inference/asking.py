@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -59,6 +60,7 @@ def asked_of(
         raise ConfigError(f"node_type: expected one of {', '.join(kinds)}, found {node_type!r}")
     kind: str | None = None
     called: tuple[ClassValue, ...] | None = None
+    config: Mapping[str, Any] | None = None  # of the checkpoint
     types: tuple[str, ...]
     if isinstance(model, nn.Module):
         net, types = model, tuple(kinds)
@@ -69,7 +71,8 @@ def asked_of(
         if getattr(net, "decoder", None) is not None:
             kind = "link"
     else:
-        net, schema = load_model(model), load_checkpoint(model)["config"]["schema"]
+        net, config = load_model(model), load_checkpoint(model)["config"]
+        schema = config["schema"]
         target = schema["target"]
         kind = schema["target_kind"] if isinstance(target, str) else "link"  # whose rows of nodes are vectors
         called = schema.get("classes")
@@ -85,8 +88,8 @@ def asked_of(
             f"{_named(model)} is for nodes of type {node_type}; {source} has only {', '.join(kinds)}: give what was "
             f"made from a graph with the types that it was trained on, or train a model on this one"
         )
-    if not isinstance(model, nn.Module):
-        check_applied_to(model, columns, source)
+    if config is not None and not isinstance(model, nn.Module):
+        check_applied_to(model, config, columns, source)
     if kind is None:
         kind, called = kinds[node_type] or "class", classes.get(node_type)
     if what is None:
@@ -142,11 +145,13 @@ def pair_model(
             which edges.
     """
     trained_for: EdgeType | None = None
+    config: Mapping[str, Any] | None = None
     kind, classes = "link", None
     if isinstance(model, nn.Module):
         net = model
     else:
-        net, schema = load_model(model), load_checkpoint(model)["config"]["schema"]
+        net, config = load_model(model), load_checkpoint(model)["config"]
+        schema = config["schema"]
         target, kind, classes = schema["target"], schema["target_kind"], schema.get("classes")
         if isinstance(target, str):
             raise ConfigError(f"pairs: the model in {model} was trained for {target} nodes, not for links")
@@ -160,8 +165,8 @@ def pair_model(
             f"{', '.join(map(edge_type_name, graph.edges))}: give a graph with the types that it was trained on, or "
             "train a model on this one"
         )
-    if not isinstance(model, nn.Module):
-        check_applied_to(model, graph.config.known_columns, graph.manifest.path)
+    if config is not None and not isinstance(model, nn.Module):
+        check_applied_to(model, config, graph.config.known_columns, graph.manifest.path)
     return net, found, kind, classes
 
 

@@ -61,10 +61,11 @@ def infer(
 
     Args:
         graph: graph directory, or an opened one; another one than the model was trained on will do if it has the types
-            and features that the model takes.
+            that the model takes, and features that mean the same (`convert(encoding_of=...)`).
         out: the file to write: .npy [N, ...], or .parquet with the nodes' ids beside the values.
-        model: what `diskgnn.train` left in a checkpoint directory, or one that `make_model` or `make_typed_model` made;
-            or a `diskgnn.training.models.BlockModel` of layers of your own, see docs/guide/infer.md.
+        model: what `diskgnn.train` left in a checkpoint directory, which says what features meant; or a model that
+            `make_model` or `make_typed_model` made; or a `diskgnn.training.models.BlockModel` of layers of your own,
+            see docs/guide/infer.md.
         what: 'logits' (what the model returns, the default), 'probabilities', 'classes', or 'embeddings': the rows that
             enter the last layer, or the head of a model that has one. Of link prediction, where they are the default:
             the vectors that the decoder compares.
@@ -86,7 +87,8 @@ def infer(
         what was moved of rows (`moved_bytes`) and of edges (`edge_bytes`).
 
     Raises:
-        ConfigError: arguments or a model that cannot work, or less memory than it takes, with the figure.
+        ConfigError: arguments or a model that cannot work, features that mean something else than in training, or less
+            memory than it takes, with the figure.
         InputError: a file of nodes that cannot be read, or with ids that no node has.
         DiskFullError: less disk than it takes, with the figure.
         ArtifactError: the graph or the checkpoint is missing or damaged.

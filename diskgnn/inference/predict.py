@@ -123,7 +123,8 @@ def predict(
         reporter: told of every stage, in place of the bars; see `diskgnn.progress`.
 
     Raises:
-        ConfigError: arguments or a model that cannot work, or less memory than it takes, with the figure.
+        ConfigError: arguments or a model that cannot work, features that mean something else than in training, or less
+            memory than it takes, with the figure.
         InputError, ArtifactError, OutputExistsError, DiskFullError: see `infer`.
 
     Example:

@@ -1,12 +1,12 @@
 """Checkpoints of training: one file of tensors and plain containers, replaced atomically.
 
 `DIRECTORY/checkpoint.pt` is written by `torch.save`; `torch.load(..., weights_only=True)` reads it. Its keys:
-format, version, config (what the run was started with, and as `sampling`
-how its minibatches were drawn, None if the source does not say), position (epoch, batch, the train source's state),
-epoch_so_far (losses, seconds and counters of the epoch that is under way), history (one dict per finished epoch),
-model and optimizer (state dicts), rng (torch's, of the CPU and of the CUDA device if one is used), other_ranks (of
-several: position, epoch_so_far and rng of ranks 1, 2, ..., those above being rank 0's), and best (epoch and
-model state of the best validation score, or None). Where vectors of nodes lie on disk, embeddings says which state of
+format, version, config (what the run was started with, as `schema` what minibatches hold and what their features mean,
+and as `sampling` how they were drawn, None if the source does not say), position (epoch, batch, the train source's
+state), epoch_so_far (losses, seconds and counters of the epoch that is under way), history (one dict per finished
+epoch), model and optimizer (state dicts), rng (torch's, of the CPU and of the CUDA device if one is used), other_ranks
+(of several: position, epoch_so_far and rng of ranks 1, 2, ..., those above being rank 0's), and best (epoch and model
+state of the best validation score, or None). Where vectors of nodes lie on disk, embeddings says which state of
 them it is (see `disk_embeddings`).
 """
 
@@ -211,24 +211,29 @@ def check_trained_on(directory: PathLike, found: SourceSchema, source: str) -> N
         ArtifactError: as `load_checkpoint`.
         ConfigError: names what the model was trained on, and what is there.
     """
-    trained = SourceSchema.of_record(load_checkpoint(directory)["config"]["schema"])
+    config = load_checkpoint(directory)["config"]
+    trained = SourceSchema.of_record(config["schema"])
     there, here = _held(trained), _held(found)
     if there != here:
         raise ConfigError(
             f"the checkpoint {directory} was trained on {there}; {source} has {here}: evaluate it on what was prepared "
             f"of such a graph, or train anew on {source}"
         )
-    check_applied_to(directory, found.known_columns, source)
+    check_applied_to(directory, config, found.known_columns, source)
     check_classes(_named(directory), trained, found, source)
 
 
 def check_applied_to(
-    directory: PathLike, found: Mapping[str | EdgeType, tuple[FeatureColumn, ...] | None], source: object
+    directory: PathLike,
+    config: Mapping[str, Any],
+    found: Mapping[str | EdgeType, tuple[FeatureColumn, ...] | None],
+    source: object,
 ) -> None:
     """Refuse to apply the model in a checkpoint to features that mean something else than in training.
 
     Args:
         directory: see `load_model`.
+        config: that of its checkpoint.
         found: the columns of each type that has features, see `SourceSchema.known_columns`.
         source: where these are, for messages.
 
@@ -236,10 +241,8 @@ def check_applied_to(
         DataWarning: see `check_features`.
 
     Raises:
-        ArtifactError: as `load_checkpoint`.
         ConfigError: names the first feature that differs.
     """
-    config = load_checkpoint(directory)["config"]
     trained = SourceSchema.of_record(config["schema"])
     if config["named_model"] and not trained.is_typed:  # such a model takes no features of edges
         found = {name: columns for name, columns in found.items() if isinstance(name, str)}

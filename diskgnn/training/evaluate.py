@@ -59,10 +59,12 @@ def evaluate(
         reporter: told of every minibatch, in place of the bars; see `diskgnn.progress`.
 
     Warns:
-        DataWarning: the model was trained by times, and the minibatches were drawn without.
+        DataWarning: the model was trained by times, and the minibatches were drawn without. Or features or classes have
+            names in training or in `source` only, so that nobody can compare them.
 
     Raises:
-        ConfigError: the device is not there, or the model does not fit the minibatches.
+        ConfigError: the device is not there, or the model does not fit the minibatches. Or features or classes of these
+            mean something else than in training, as a checkpoint says.
         ArtifactError: `source` is no packed directory, or has no such split; or there is no checkpoint.
 
     Example:

@@ -29,7 +29,7 @@ def _graph_made(output: Output, report: StageReport, out: Path) -> None:
     output.result(report)
     contents = getattr(report, "contents", None)
     if contents is not None:
-        output.source_contents(contents, with_left_out=False)  # warnings have said that
+        output.source_contents(contents, with_warned=False)
     graph = Graph.open(out)
     splits = [each.splits for each in graph.nodes.values()] + [each.splits for each in graph.edges.values()]
     unsplit = [nodes for nodes in graph.nodes.values() if nodes.config.target is not None and not nodes.splits]

@@ -132,8 +132,9 @@ class Output:
             table.add_row(*(escape(format_value(column, value)) for column, value in zip(columns, row, strict=True)))
         self.results.print(table)
 
-    def source_contents(self, contents: SourceContents, *, with_left_out: bool = True) -> None:
-        """What was read from a data set, a line for each type or column, and what was left out and why."""
+    def source_contents(self, contents: SourceContents, *, with_warned: bool = True) -> None:
+        """What was read from a data set, a line for each type or column, and what was left out and why, unless a
+        warning has said that."""
         read: dict[str, list[str]] = {}
         for item in contents.read:
             if not item.how:
@@ -145,8 +146,9 @@ class Output:
         if columns := [item for item in contents.read if item.how]:
             shown = ("of", "name", "use", "how", "width", "null_share")
             self.table("columns read", shown, map(_column_row, _runs(columns)))
-        if contents.left_out and with_left_out:
-            rows = [(item.of, item.name or "''", item.reason) for item in contents.left_out]
+        left_out = [item for item in contents.left_out if with_warned or item.expected]
+        if left_out:
+            rows = [(item.of, item.name or "''", item.reason) for item in left_out]
             self.table("left out", ["of", "name", "reason"], rows)
 
     def stages(self, reports: Sequence[StageReport]) -> None:

@@ -180,7 +180,7 @@ def test_values_that_are_new_have_no_feature(trained: Path, tmp_path: Path) -> N
     plans = PEOPLE["plan"].copy()
     plans[[3, 4, 9]] = "gold"
     with pytest.warns(
-        DataWarning, match=r"\.plan: 3 of 120 rows have a value that .*graph has not, .* 'gold': all feat"
+        DataWarning, match=r"values of plan of node .* has no feature for them: in 3 of 120 rows, first 'gold'"
     ):
         graph = made(tmp_path / "other", PEOPLE | {"plan": plans}, encoding_of=trained / "graph")
     np.testing.assert_allclose(graph.features, features(PEOPLE | {"plan": plans}), atol=1e-6)
@@ -376,7 +376,7 @@ def test_databases_too(tmp_path: Path) -> None:
         file.executemany("INSERT INTO users VALUES (?, ?, ?)", [("b", "u1", 3.0), ("c", "u2", None)])
         file.executemany("INSERT INTO orders VALUES (?, ?, ?)", [(200.0, 7, "u2")])
     diskgnn.convert(tmp_path / "graph", source=tmp_path / "db")
-    with pytest.warns(DataWarning, match=r"users\.plan: 1 of 2 rows have a value .* 'c'"):
+    with pytest.warns(DataWarning, match=r"values of plan of users .*in 1 of 2 rows, first 'c'"):
         diskgnn.convert(tmp_path / "later", source=tmp_path / "later.db", encoding_of=tmp_path / "graph")
     graph, age = Graph.open(tmp_path / "later"), np.arange(50.0) % 7
     expected = [[(3 - age.mean()) / age.std(), 0, 1], [0, 0, 0]]

@@ -148,7 +148,7 @@ class TableEncoding:
                     f"{self._table}.{column.name}: expected {column_values.TAKEN[column.encoding]}, as {known.graph} "
                     f"encodes the column as {column.encoding}, found {kinds[column.name]}"
                 )
-            self._finders[column.name] = column_finders.UnknownValues(self._table, column)
+            self._finders[column.name] = column_finders.UnknownValues(self._table, column, known.graph)
         for name in kinds:
             if name not in encodings and name not in asked:
                 reason = known.left_out.get(name)
@@ -179,16 +179,15 @@ class TableEncoding:
         self.left_out |= {name: why for name, why in found.items() if isinstance(why, str)}
         self.features = tuple(column for column in found.values() if isinstance(column, FeatureColumn))
         self._finders = {column.name: self._finders[column.name] for column in self.features}
-        if self._known is not None:
-            for finder in self._finders.values():
-                if isinstance(finder, column_finders.UnknownValues):
-                    finder.warn_of_unknown(self._known.graph, self._num_rows)
 
     def list_columns(self, of: str, listing: SourceListing) -> None:
         """Note what became of each column of the table of the type `of`."""
         for column in self.features:
             share = self._nulls[column.name] / self._num_rows if self._num_rows else None
             listing.read(of, column.name, "features", column.encoding, column.width, share)
+            finder = self._finders.get(column.name)
+            if isinstance(finder, column_finders.UnknownValues) and (why := finder.told(self._num_rows)):
+                listing.leave_out(of, f"values of {column.name}", why)
         for name in self._asked_out:
             listing.leave_out(of, name, EXCLUDED, expected=True)
         for name, reason in self.left_out.items():

@@ -147,8 +147,8 @@ class _Length:
 class UnknownValues:
     """A column whose encoding is known. Counts values of a category that have no feature."""
 
-    def __init__(self, table: str, column: FeatureColumn) -> None:
-        self._where, self._column = f"{table}.{column.name}", column
+    def __init__(self, table: str, column: FeatureColumn, graph: str) -> None:
+        self._where, self._column, self._graph = f"{table}.{column.name}", column, graph
         self._numbers = _ScalableNumbers(column.encoding, self._where)
         self._num_unknown, self._first_unknown = 0, ""
 
@@ -170,15 +170,12 @@ class UnknownValues:
         """The column, as it is known."""
         return self._column
 
-    def warn_of_unknown(self, graph: str, num_rows: int) -> None:
-        """Warn of values that no feature stands for."""
-        if self._num_unknown:
-            warnings.warn(
-                f"{self._where}: {self._num_unknown} of {num_rows} rows have a value that {graph} has not, the first "
-                f"of them {self._first_unknown!r}: all features of the column are 0 there",
-                DataWarning,
-                stacklevel=callers_level(),
-            )
+    def told(self, num_rows: int) -> str:
+        """Which of `num_rows` have a value that has no feature; "" if none has."""
+        if not self._num_unknown:
+            return ""
+        found = f"in {self._num_unknown} of {num_rows} rows, first {self._first_unknown!r}"
+        return f"{self._graph} has no feature for them: {found}"
 
 
 FINDERS: Mapping[str, Callable[[str, str, str, bool], Finder]] = {

@@ -1,4 +1,4 @@
-"""What follows every layer of a model but the last: normalisation, activation, dropout, and a skip connection."""
+"""Normalisation, activation, dropout and skip connection, which follow every layer of a model but the last."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ Activation = Callable[[Tensor, float], Tensor]  # of rows, with the probability 
 
 
 class BatchNorm(nn.BatchNorm1d):
-    """Batch normalisation that also takes no row or a single one in training: these have no spread, so that running
-    statistics are used as in evaluation. A minibatch of one seed without neighbours has such a layer.
+    """Batch normalisation that also takes no row or a single one in training. These have no spread, so it uses the
+    running statistics then, as in evaluation. A minibatch of one seed without neighbours has such a layer.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -26,9 +26,9 @@ _NORMS: dict[str, Callable[[int], nn.Module]] = {"none": nn.Identity, "batch": B
 
 
 class Between(nn.Module):
-    """Makes the next layer's input of a layer's output: activation(norm(out)), dropout, and the layer's own input.
+    """Turns a layer's output into the next layer's input: dropout(activation(norm(out))), plus skip(own) if asked for.
 
-    All of it works row by row outside of training, so that `infer` can do it for any window of nodes.
+    Outside of training each row depends on itself alone, so that `infer` can do this for any window of nodes.
 
     Args:
         in_channels: columns of the layer's input.
@@ -36,8 +36,8 @@ class Between(nn.Module):
         norm: 'none', 'batch' or 'layer'.
         activation: takes rows and the probability of dropout.
         dropout: that probability in training.
-        skip: add the layer's input, by a linear map where it has another width (He et al., Deep Residual Learning for
-            Image Recognition, CVPR 2016; the rows that are added are those of the destinations themselves).
+        skip: add the destinations' own rows of the layer's input, by a linear map where they have another width (He et
+            al., Deep Residual Learning for Image Recognition, CVPR 2016).
     """
 
     def __init__(
@@ -63,17 +63,17 @@ class Between(nn.Module):
         return rows if self.skip is None else rows + self.skip(own)
 
     def rows(self, out: Tensor) -> Tensor:
-        """The same before a skip connection adds to it."""
+        """Computes the same without what the skip connection adds."""
         return self.activation(self.norm(out), self.dropout if self.training else 0.0)
 
 
 def between_layers(
     widths: Sequence[tuple[int, int]], norm: str, activation: Activation, dropout: float, *, skip: bool
 ) -> nn.ModuleList:
-    """What follows each of some layers.
+    """Makes a `Between` for each of some layers.
 
     Args:
-        widths: columns of the input and the output of each.
+        widths: columns of the input and the output of each layer.
         norm, activation, dropout, skip: as `Between` has them.
     """
     return nn.ModuleList(Between(*each, norm, activation, dropout, skip=skip) for each in widths)

@@ -73,15 +73,11 @@ def stored_graph(source: Any) -> StoredGraph:
 
 
 def is_stores(source: Any) -> bool:
-    """True of (FeatureStore, GraphStore), of which Data is both."""
-    from torch_geometric.data import Data, FeatureStore, GraphStore, HeteroData
+    """True of (FeatureStore, GraphStore). HeteroData is both, and so is Data, but that cannot list what it has."""
+    from torch_geometric.data import Data, FeatureStore, GraphStore
 
-    return (
-        isinstance(source, tuple)
-        and len(source) == 2
-        and all(map(isinstance, source, (FeatureStore, GraphStore)))
-        and not isinstance(source[0], Data | HeteroData)
-    )
+    is_pair = isinstance(source, tuple) and len(source) == 2
+    return is_pair and all(map(isinstance, source, (FeatureStore, GraphStore))) and not isinstance(source[0], Data)
 
 
 def is_data_set(source: Any) -> bool:
@@ -90,10 +86,10 @@ def is_data_set(source: Any) -> bool:
 
     if isinstance(source, Dataset):
         return True
-    return isinstance(source, tuple) and bool(source) and (
-        isinstance(source[0], Data | HeteroData)
-        or (isinstance(source[0], dict) and any(each in (Data, HeteroData) for each in source[2:]))
-    )  # fmt: skip
+    if not isinstance(source, tuple) or len(source) not in (1, 2, 3) or is_stores(source):
+        return False
+    is_dict = isinstance(source[0], dict) and any(each in (Data, HeteroData) for each in source[2:])
+    return isinstance(source[0], Data | HeteroData) or is_dict
 
 
 def only_graph(source: Any, where: str) -> Any:
@@ -114,11 +110,13 @@ def only_graph(source: Any, where: str) -> Any:
             raise InputError(several)
         return source[0]
     data, slices, kind = (*source, None, None, None)[:3]
+    if slices is data:  # given as both stores
+        slices = None
     if len(source) > 3 or not isinstance(data, dict | Data | HeteroData) or not isinstance(slices, dict | None):
         held = ", ".join(type(each).__name__ for each in source)
         raise InputError(
-            f"{where}: expected Data or HeteroData, or the (data, slices) of an InMemoryDataset, found ({held}); pass "
-            f"the graph that is meant, or save it: torch.save(data, path)"
+            f"{where}: expected Data or HeteroData, or the (data, slices) of an InMemoryDataset, found ({held}); save "
+            f"the graph that is meant, torch.save(data, path), or pass it"
         )
     if _have_several(slices or {}):
         raise InputError(several)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from commands import loaded_mib
 from comparisons import cgroups_of, write_learnable_graph
 from graphs import FEATURE_CHECKSUMS, FEATURES, INDICES, INDPTR, LABELS, TRAIN, chunk_checksums
 
@@ -31,6 +32,7 @@ from diskgnn.storage.row_format import RowFormat
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.memory_cgroup import refusal
 from diskgnn.training.model_spec import ModelSpec
+from diskgnn.units import format_size
 
 needs_cgroup = pytest.mark.skipif(bool(refusal()), reason="this process may make no memory cgroup")
 FANOUTS, BATCH_SIZE, BATCHES = [3, 2], 32, 4
@@ -232,8 +234,9 @@ def test_results_that_are_none_are_refused():
 @needs_cgroup
 @pytest.mark.slow
 def test_what_does_not_fit_the_cap_is_measured_without_it_where_it_fits_the_machine(tmp_path):
-    """320 MB of features that take no room on disk, under a cap of 300 MiB."""
-    num_nodes, width = 80_000, 1000
+    """Features that take no room on disk, and a little more memory than the cap."""
+    cap, width = (loaded_mib() + 150) << 20, 1000
+    num_nodes = cap // (4 * width) + 2000
     config = GraphConfig.of_one_type(num_nodes, num_nodes, 2, RowFormat("float32", width)).to_json({})
     with ArtifactWriter(tmp_path / "graph", artifacts.GRAPH, config=config) as writer:
         np.lib.format.open_memmap(writer.path(FEATURES), "w+", np.float32, (num_nodes, width)).flush()
@@ -246,11 +249,11 @@ def test_what_does_not_fit_the_cap_is_measured_without_it_where_it_fits_the_mach
         writer.save_array(TRAIN, np.arange(64))
         writer.publish()
     comparison = compare(tmp_path / "graph", ComparisonSettings(
-        300 << 20, SamplingSpec([2], 32), "in-memory", model=ModelSpec("sage", hidden=4), rate_file_bytes=1 << 20,
+        cap, SamplingSpec([2], 32), "in-memory", model=ModelSpec("sage", hidden=4), rate_file_bytes=1 << 20,
     ))  # fmt: skip
     capped, uncapped = comparison.results
     assert (capped.status, capped.capped, capped.loading) == ("out of memory", True, None)
-    assert "but this process may use no more than 300.0 MiB" in capped.message  # told by arithmetic, at once
+    assert f"but this process may use no more than {format_size(cap)}" in capped.message  # told by arithmetic, at once
     assert (uncapped.status, uncapped.capped, uncapped.name) == ("ok", False, "in-memory, without the cap")
     assert uncapped.training.requested_rows > 0
     assert uncapped.peak_process_bytes > num_nodes * width * 4

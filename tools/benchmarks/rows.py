@@ -34,7 +34,6 @@ def rows(settings: Settings) -> dict[str, Any]:
         classes=min(settings.classes, 16),
         train_fraction=0.1,
         batch_size=64,
-        memory=256 << 20,
     )
     make_graph(small)
     make_packed(small)

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from diskgnn.graph.graph import Graph
-from diskgnn.packing.space import read_bytes
+from diskgnn.packing.space import extents_bytes
 from diskgnn.preparing.sequence_samples import SequenceSample, sample_sequences
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.specs.caches import cache_rows
@@ -46,28 +46,28 @@ def main() -> None:
     alone = _sample(graph, SamplingSpec(fanouts, 1, splits=["train"], target=NodeTarget(seeds={"train": some})))
     shared = _sample(graph, SamplingSpec(fanouts, options.batch_size, splits=["train"]))
 
-    print("| stored | rows a seed | bytes a seed | bytes an epoch | of these |\n|---|---|---|---|---|")
-    rows = alone.forecast.rows(alone.forecast.hottest(0), 0).requested / len(some)
-    per_seed = rows * row_bytes + alone.structure_bytes
-    first = per_seed * len(seeds)
-    print(f"| a neighbourhood for each seed | {rows:,.1f} | {per_seed:,.0f} | {first:,.0f} | 1 |")
-    for cache in options.caches.split(","):
-        held = cache_rows(cache, row_bytes, graph.num_nodes)
-        found = shared.forecast.rows(shared.forecast.hottest(0), held)
-        structure_bytes = shared.structure_bytes * shared.size.num_batches
-        stored = read_bytes(found, shared.size.num_batches, structure_bytes, row_bytes, 0)
-        print(
-            f"| minibatches of {options.batch_size:,}, {cache} of the rows in memory | {found.disk / len(seeds):,.1f} "
-            f"| {stored / len(seeds):,.0f} | {stored:,.0f} | {stored / first:.3f} |"
-        )
-    print(f"{len(seeds):,} seeds, rows of {row_bytes:,} bytes; all features: {graph.num_nodes * row_bytes:,} bytes")
+    caches = options.caches.split(",")
+    (forecast,), num_batches = shared.forecasts, shared.size.num_batches
+    rows = [alone.requested / len(some)]  # of a seed
+    first = (rows[0] * row_bytes + alone.header_bytes) * len(seeds)
+    cells = [f"{first / 1e6:,.0f} MB"]
+    for cache in caches:
+        found = forecast.rows(forecast.hottest(0), cache_rows(cache, row_bytes, graph.num_nodes))
+        stored = extents_bytes([found], [row_bytes], num_batches, shared.header_bytes * num_batches)
+        rows.append(found.disk / len(seeds))
+        cells.append(f"{stored / 1e6:,.0f} MB ({stored / first:.2f})")
+    heads = ("neighbourhoods", *(f"minibatches, {cache} in memory" for cache in caches), "rows of a seed")
+    print(f"| graph, fanouts | {' | '.join(heads)} |\n|{'---|' * (1 + len(heads))}")
+    shown = ", ".join(f"{each:,.0f}" for each in rows)
+    print(f"| {options.graph.name}, {options.fanouts} | {' | '.join(cells)} | {shown} |")
 
 
 def _sample(graph: Graph, spec: SamplingSpec) -> SequenceSample:
     """The whole train split under `spec`."""
     (samples,), _ = sample_sequences(
-        [SamplingPlan(graph, spec)], Resources.of("auto", None), max_seconds=math.inf, max_accesses=200_000_000
-    )
+        [SamplingPlan(graph, spec)], Resources.of("auto", None), keep_input_nodes=False, max_seconds=math.inf,
+        max_accesses=200_000_000,
+    )  # fmt: skip
     return samples["train"]
 
 

@@ -7,7 +7,7 @@ A way is DRAWS, DRAWS:PERIOD or DRAWS:PERIOD:GROUP, as `--draws`, `--draw-period
 minibatches are sampled in memory, and rows are counted as `prepare` counts them; no feature is read, so the graph may
 have features of one column. `--row-bytes` says how long rows are to be taken to be. The first way is what the others
 are compared with, with float32 rows. Where there are more than `--max-accesses`, those of a part of the nodes are kept,
-and the last column says by how much counts may be off.
+and a line before the table says by how much counts may be off.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import math
 from pathlib import Path
 
 from diskgnn.graph.graph import Graph
-from diskgnn.packing.space import read_bytes
+from diskgnn.packing.space import extents_bytes
 from diskgnn.preparing.sequence_samples import sample_sequences
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.specs.caches import cache_rows
@@ -43,38 +43,35 @@ def main() -> None:
 
     graph = Graph.open(options.graph)
     ways, caches = options.ways.split(","), options.caches.split(",")
-    widths = {"float32": options.row_bytes, "int8": options.row_bytes // 4}
-    heads = [f"rows, {cache}" for cache in caches] + [f"{dtype}, {cache}" for dtype in widths for cache in caches]
-    print(f"| way | {' | '.join(heads)} | off by |\n|{'---|' * (len(heads) + 2)}")
-    first: dict[str, int] = {}  # of each column: the first way's
+    widths = {"": 0, "float32": options.row_bytes, "int8": options.row_bytes // 4}  # "" counts rows
+    lines = {(width, cache): [f"{options.graph.name}, {cache}{width and f', {width}'}"]
+             for width in widths for cache in caches}  # fmt: skip
+    first: dict[tuple[str, str], int] = {}  # what others are compared with
     for way in ways:  # one after the other, so that each may keep as many accesses
         plan = SamplingPlan(graph, spec_of(way, options))
         (samples,), _ = sample_sequences(
             [plan],
             Resources.of(options.memory, options.threads),
+            keep_input_nodes=False,
             max_seconds=math.inf,
             max_accesses=options.max_accesses,
         )
         sample, epochs = samples["train"], options.epochs
-        structure_bytes = sample.structure_bytes * sample.size.num_batches
-        counted = {
-            cache: sample.forecast.rows(
-                sample.forecast.hottest(0), cache_rows(cache, options.row_bytes, graph.num_nodes)
-            )
-            for cache in caches
-        }
-        cells = [f"{rows.disk // epochs:,}" for rows in counted.values()]
-        values = [rows.disk // epochs for rows in counted.values()]
-        for row_bytes in widths.values():
-            for rows in counted.values():
-                read = read_bytes(rows, sample.size.num_batches, structure_bytes, row_bytes, 0) // epochs
-                cells.append(format_size(read))
-                values.append(read)
-        compared = [*heads[: 2 * len(caches)], *heads[len(caches) : 2 * len(caches)]]  # int8 with float32
-        shares = [value / max(1, first.setdefault(name, value)) for name, value in zip(compared, values, strict=True)]
-        error = max(rows.disk_error for rows in counted.values())
-        cells = [f"{cell} ({share:.2f})" for cell, share in zip(cells, shares, strict=True)]
-        print(f"| {' | '.join([way, *cells])} | {f'{error:.1%}' if error else ''} |", flush=True)
+        (forecast,), num_batches = sample.forecasts, sample.size.num_batches
+        for (width, cache), cells in lines.items():
+            held = cache_rows(cache, options.row_bytes, graph.num_nodes)
+            rows = forecast.rows(forecast.hottest(0), held)
+            value = rows.disk // epochs
+            if width:
+                header_bytes = sample.header_bytes * num_batches
+                value = extents_bytes([rows], [widths[width]], num_batches, header_bytes) // epochs
+            share = value / max(1, first.setdefault(("float32" if width else "", cache), value))  # int8 with float32
+            cells.append(f"{format_size(value) if width else f'{value:,}'}{f' ({share:.2f})' if share != 1 else ''}")
+            if rows.disk_error:
+                print(f"{way}, {cache}: counts may be off by {rows.disk_error:.1%}")
+    print(f"| rows from disk | {' | '.join(ways)} |\n|{'---|' * (len(ways) + 1)}")
+    for cells in lines.values():
+        print(f"| {' | '.join(cells)} |")
 
 
 def spec_of(way: str, options: argparse.Namespace) -> SamplingSpec:

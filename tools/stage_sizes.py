@@ -183,6 +183,9 @@ def _infer(s: Setting) -> Stage:
     return Stage("infer, all nodes", read, s.layers * 2 * rows, s.memory, 0.0, f"panels of {columns:.0f} columns")
 
 
+NOT_DIVIDED = ("convert", "infer, all nodes")  # among machines
+
+
 def main() -> None:
     """Print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -194,7 +197,8 @@ def main() -> None:
     for stage in stages(setting):
         sizes = " | ".join(f"{each / 1e9:,.0f} GB" for each in (stage.read_bytes, stage.written_bytes))
         memory = f"{stage.memory_bytes / 1e9:,.0f} GB | {stage.what}"
-        print(f"| {stage.name} | {sizes} | {memory} | {stage.seconds(setting) / 3600:.2f} |")
+        name = f"{stage.name}, on one machine" if stage.name in NOT_DIVIDED else stage.name
+        print(f"| {name} | {sizes} | {memory} | {stage.seconds(setting) / 3600:.2f} |")
     print(f"\n{setting.minibatches:,.0f} minibatches and {setting.accesses / 1e9:,.2f} G accesses a rank and epoch; "
           f"topology {setting.topology_bytes / 1e9:,.0f} GB, features {setting.feature_bytes / 1e12:,.1f} TB, "
           f"packed {setting.ranks * setting.extents_bytes / 1e12:,.1f} TB on all ranks")  # fmt: skip

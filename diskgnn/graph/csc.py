@@ -122,9 +122,9 @@ def _write(work: Work, given: EdgeList, resources: Resources) -> int:
     counted = work.fold("count", partial(_count, given, shift, reporter), {"bins": bins, "edges": 0})
     layout = lay_out_buckets(
         counted["bins"], shift, given.num_nodes, resources, given.options.self_loops, num_sources=given.num_sources,
-        record_bytes=_record_bytes(given), node_starts=work.decided("buckets"),
+        record_bytes=_record_bytes(given), node_starts=work.state_of("buckets").get("starts"),
     )  # fmt: skip
-    work.decide("buckets", layout.node_starts)
+    work.note("buckets", {"starts": layout.node_starts})
     work.require_space(_most_bytes(given, layout), "sorting the edges", edge_files(given))
     edges, records = (
         work.shuffle("scatter", name, layout.num_buckets, in_memory=layout.in_memory) for name in ("edges", "records")

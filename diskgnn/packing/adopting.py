@@ -13,12 +13,16 @@ from diskgnn._native import DIRECT_ALIGNMENT, crc32c
 from diskgnn.errors import ArtifactError
 from diskgnn.storage.extents import ExtentIndex, Part
 from diskgnn.storage.file_reading import fill, opened
+from diskgnn.storage.shuffle import DamagedStepError
 
 _READ_BYTES = 4 << 20
 
 
-class DamagedScratchError(Exception):
+class DamagedScratchError(DamagedStepError):
     """What a killed run left is not what it wrote: all of it is made again."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("pack", message)
 
 
 @contextmanager
@@ -31,6 +35,8 @@ def opened_scratch(path: Path) -> Iterator[int]:
     try:
         with opened(path) as descriptor:
             yield descriptor
+    except DamagedScratchError:
+        raise
     except (ArtifactError, OSError) as error:
         raise DamagedScratchError(str(error)) from error
 

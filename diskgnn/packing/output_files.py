@@ -22,7 +22,7 @@ from diskgnn._native import (
     start_extent,
 )
 from diskgnn.packing.adopting import DamagedScratchError, adopt_parts, opened_scratch
-from diskgnn.packing.placed import Arrays, PlacedRows, PlacedSplit
+from diskgnn.packing.placed import PlacedRows, PlacedSplit
 from diskgnn.packing.reserving import reserve
 from diskgnn.storage import artifacts
 from diskgnn.storage.checked_files import npy_header_bytes
@@ -30,6 +30,7 @@ from diskgnn.storage.extents import ExtentIndex, Part, align
 from diskgnn.storage.feature_scan import Window
 from diskgnn.storage.file_reading import fill
 from diskgnn.storage.packed_config import RowSetConfig
+from diskgnn.storage.work import State
 from diskgnn.storage.writer import ArtifactWriter
 
 _PIECE_BYTES = 4 << 20
@@ -38,25 +39,29 @@ _PIECE_BYTES = 4 << 20
 class RowOutput(Protocol):
     """A file that takes its rows from windows of the features."""
 
-    def start(self) -> None:
-        """Make the file, and reserve its space."""
+    def first(self) -> State:
+        """What it keeps of the rows that are written, before any is."""
         ...
 
-    def write(self, window: Window, threads: int, flush: bool) -> None:
-        """Take the rows of `window` that belong here; windows come in ascending order. With `flush`, all that was taken
-        is in the file when `PageWriter.finish` returns, which has to be waited for before the next window."""
+    def start(self, state: State) -> None:
+        """Make the file, and reserve its space. `state` is what `first` said, and is kept up to date."""
         ...
 
-    def done(self) -> dict[str, npt.NDArray[Any]]:
-        """What is written, for a record."""
-        ...
-
-    def adopt(self, done: Arrays, next_node: int) -> None:
-        """Go on where a record was made, before the row of `next_node`.
+    def adopt(self, state: State) -> None:
+        """Go on where a killed run was when it had this `state`, which is kept up to date.
 
         Raises:
-            DamagedScratchError: the file is not what was recorded.
+            DamagedScratchError: the file is not what it was then.
         """
+        ...
+
+    def write(self, window: Window, threads: int) -> None:
+        """Take the rows of `window` that belong here; windows come in ascending order."""
+        ...
+
+    def flush(self, window: Window, threads: int) -> None:
+        """Hand over all that was taken up to `window`, the last one, pages that are not full, too. The next window has
+        to wait for `PageWriter.finish`."""
         ...
 
     def register(self) -> None:
@@ -69,41 +74,54 @@ class ExtentRowsFile:
 
     def __init__(self, writer: ArtifactWriter, pages: PageWriter, split: PlacedSplit, number: int) -> None:
         """`number` is that of the row set. The file's space is reserved already, see `reserve_extents`."""
-        index, placed, self._number, self._name = split.index, split.row_sets[number], number, split.name
-        self._pages, self._index, self._row_bytes = pages, index, index.row_bytes[number]
-        self._checksums: npt.NDArray[np.uint32] = np.zeros(len(index), np.uint32)
-        self._cursors, self._bounds = placed.bounds[:-1].copy(), placed.bounds
+        self._pages, self._split, self._number = pages, split, number
+        self._path = str(writer.path(artifacts.extents_file(split.name)))
+
+    def first(self) -> State:
+        """The next row of each extent, and the checksums of those before."""
+        num_extents, bounds = len(self._split.index), self._split.row_sets[self._number].bounds
+        return extent_state(self._split.name, bounds[:-1].copy(), np.zeros(num_extents, np.uint32))
+
+    def start(self, state: State) -> None:
+        """Begin with the first rows: the file is there, with headers and the rows of other row sets."""
+        index, number = self._split.index, self._number
+        cursors, self._checksums = extent_state_in(state, self._split.name)
         self._rows = ExtentRows(
-            path=str(writer.path(artifacts.extents_file(split.name))),
-            nodes=map_nodes(placed),
-            bounds=placed.bounds,
+            path=self._path,
+            nodes=map_nodes(self._split.row_sets[number]),
+            bounds=self._split.row_sets[number].bounds,
             offsets=index.extents["offset"] + index.rows["rows_offset"][:, number],
-            cursors=self._cursors,
+            cursors=cursors,
             checksums=self._checksums,
-            tails=split.tails,
+            tails=self._split.tails,
             ends=(index.rows["num_rows"][:, number + 1 :].sum(1) == 0).astype(np.uint8),
         )
 
-    def start(self) -> None:
-        """The file is there: it has headers, and the rows of other row sets."""
-
-    def write(self, window: Window, threads: int, flush: bool) -> None:
-        """Append the rows of `window` to every extent that needs them."""
-        _append(self._pages, self._rows, window, threads, flush)
-
-    def done(self) -> dict[str, npt.NDArray[Any]]:
-        """How many rows of each extent are written, and their checksums."""
-        rows = self._cursors - self._bounds[:-1]
-        return {f"{self._name}/num_rows": rows, f"{self._name}/rows_crc32c": self._checksums}
-
-    def adopt(self, done: Arrays, next_node: int) -> None:
+    def adopt(self, state: State) -> None:
         """Go on; `adopt_extents` has compared the rows."""
-        self._cursors += done[f"{self._name}/num_rows"]
-        self._checksums[:] = done[f"{self._name}/rows_crc32c"]
+        self.start(state)
+
+    def write(self, window: Window, threads: int) -> None:
+        """Append the rows of `window` to every extent that needs them."""
+        _append(self._pages, self._rows, window, threads, flush=False)
+
+    def flush(self, window: Window, threads: int) -> None:
+        """Write the page of each extent that is not full."""
+        _append(self._pages, self._rows, window, threads, flush=True)
 
     def register(self) -> None:
         """Note the rows' checksums in the index."""
-        self._index.rows["rows_crc32c"][:, self._number] = self._checksums
+        self._split.index.rows["rows_crc32c"][:, self._number] = self._checksums
+
+
+def extent_state(split: str, cursors: npt.NDArray[np.int64], checksums: npt.NDArray[np.uint32]) -> State:
+    """What is kept of the rows of one row set in the extents of a split: where the next one is, and checksums."""
+    return {f"{split}/cursors": cursors, f"{split}/rows_crc32c": checksums}
+
+
+def extent_state_in(state: State, split: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
+    """The cursors and checksums that `extent_state` put there."""
+    return state[f"{split}/cursors"], state[f"{split}/rows_crc32c"]
 
 
 def reserve_extents(writer: ArtifactWriter, split: PlacedSplit) -> None:
@@ -136,44 +154,51 @@ class InitialCpuRowsFile:
         self._path = writer.path(self._name)
         self._header = np.frombuffer(npy_header_bytes(rows.storage, (num_rows, rows.stored_columns)), np.uint8)
         self._num_bytes = len(self._header) + num_rows * rows.row_bytes
-        self._tail = np.zeros(DIRECT_ALIGNMENT, np.uint8)
-        self._cursors, self._checksums = np.zeros(1, np.int64), np.zeros(1, np.uint32)
-        self._rows = ExtentRows(
-            path=str(self._path),
-            nodes=nodes,
-            bounds=np.array([0, num_rows], np.int64),
-            offsets=np.array([len(self._header)], np.int64),
-            cursors=self._cursors,
-            checksums=self._checksums,
-            tails=self._tail,
-            ends=np.ones(1, np.uint8),
-        )
+        self._tail, self._nodes = np.zeros(DIRECT_ALIGNMENT, np.uint8), nodes
 
-    def start(self) -> None:
+    def first(self) -> State:
+        """The next row, and the checksum of what is before it."""
+        return extent_state(self._name, np.zeros(1, np.int64), np.zeros(1, np.uint32))
+
+    def start(self, state: State) -> None:
         """Make the file, and reserve its space."""
+        self._attach(state)
         header_bytes, is_complete = len(self._header), self._num_bytes == len(self._header)
         reserve(self._path, align(self._num_bytes, DIRECT_ALIGNMENT), self._writer.disk)
         self._checksums[0] = start_extent(
             self._pages, str(self._path), 0, self._header, header_bytes, self._tail, is_complete
         )
 
-    def write(self, window: Window, threads: int, flush: bool) -> None:
+    def write(self, window: Window, threads: int) -> None:
         """Append the rows of `window` that the sequence starts with."""
-        _append(self._pages, self._rows, window, threads, flush)
+        _append(self._pages, self._rows, window, threads, flush=False)
 
-    def done(self) -> dict[str, npt.NDArray[Any]]:
-        """How many rows are written, and their checksum."""
-        return {self._name: np.array([self._cursors[0], self._checksums[0]], np.int64)}
+    def flush(self, window: Window, threads: int) -> None:
+        """Write the page that is not full."""
+        _append(self._pages, self._rows, window, threads, flush=True)
 
-    def adopt(self, done: Arrays, next_node: int) -> None:
+    def adopt(self, state: State) -> None:
         """Go on after the rows that were written, if they are what they were."""
-        rows, crc = done[self._name].tolist()
-        self._cursors[0], self._checksums[0] = rows, crc
+        self._attach(state)
+        (rows,), (crc,) = (each.tolist() for each in extent_state_in(state, self._name))
         with opened_scratch(self._path) as descriptor:
             part = Part(0, len(self._header) + rows * self._row_bytes, crc)
             adopt_parts(descriptor, self._path, 0, [part], self._tail)
         # It was cut off when it was complete.
         reserve(self._path, align(self._num_bytes, DIRECT_ALIGNMENT), self._writer.disk)
+
+    def _attach(self, state: State) -> None:
+        cursors, self._checksums = extent_state_in(state, self._name)
+        self._rows = ExtentRows(
+            path=str(self._path),
+            nodes=self._nodes,
+            bounds=np.array([0, len(self._nodes)], np.int64),
+            offsets=np.array([len(self._header)], np.int64),
+            cursors=cursors,
+            checksums=self._checksums,
+            tails=self._tail,
+            ends=np.ones(1, np.uint8),
+        )
 
     def register(self) -> None:
         """Cut off what fills the last page, and add the file to the artifact."""
@@ -192,16 +217,21 @@ class StaticFile:
         self._nodes = static_nodes[self._places]  # ascending
         self._header = npy_header_bytes(rows.storage, (len(static_nodes), rows.stored_columns))
         self._num_bytes = len(self._header) + len(static_nodes) * rows.row_bytes
-        # Of a file that is zero where no rows are yet: see `crc32c_of_remainder`.
-        self._remainder = crc32c_part(self._header, self._num_bytes - len(self._header))
 
-    def start(self) -> None:
+    def first(self) -> State:
+        """The remainder of a file that is zero where no rows are yet, see `crc32c_of_remainder`; and the next node."""
+        remainder = crc32c_part(self._header, self._num_bytes - len(self._header))
+        return {self._name: np.array([remainder, 0], np.int64)}
+
+    def start(self, state: State) -> None:
         """Make the file, and reserve its space."""
+        self._state = state[self._name]
         self._path.write_bytes(self._header)
         reserve(self._path, self._num_bytes, self._writer.disk)
 
-    def write(self, window: Window, threads: int, flush: bool) -> None:
+    def write(self, window: Window, threads: int) -> None:
         """Write the static rows of `window`. Not through a map: no SIGBUS."""
+        self._state[1] = window.last
         begin, end = np.searchsorted(self._nodes, [window.first, window.last])
         if begin == end:
             return
@@ -209,20 +239,21 @@ class StaticFile:
         order = np.argsort(places)
         descriptor = os.open(self._path, os.O_WRONLY)
         try:
-            self._remainder ^= scatter_rows(
+            self._state[0] ^= scatter_rows(
                 descriptor, len(self._header), len(self._nodes), places[order], sources[order], window.data,
                 self._row_bytes, threads,
             )  # fmt: skip
         finally:
             os.close(descriptor)
 
-    def done(self) -> dict[str, npt.NDArray[Any]]:
-        """The remainder of what is written."""
-        return {self._name: np.array(self._remainder, np.int64)}
+    def flush(self, window: Window, threads: int) -> None:
+        """Nothing waits: rows are written at once."""
 
-    def adopt(self, done: Arrays, next_node: int) -> None:
-        """Go on, if the rows of nodes before `next_node` are what was written. Others may have been, after that."""
-        remainder, offset = self._remainder, len(self._header)
+    def adopt(self, state: State) -> None:
+        """Go on, if the rows of nodes before the next one are what was written. Others may have been, after that."""
+        self._state = state[self._name]
+        expected, next_node = self._state.tolist()
+        remainder, offset = crc32c_part(self._header, self._num_bytes - len(self._header)), len(self._header)
         rows_at_once = max(1, _PIECE_BYTES // self._row_bytes)
         with opened_scratch(self._path) as descriptor:
             if fill(descriptor, 0, bytearray(offset), self._path) != self._header:
@@ -234,16 +265,15 @@ class StaticFile:
                 rows[nodes >= next_node] = 0
                 offset += rows.nbytes
                 remainder ^= crc32c_part(rows.reshape(-1), self._num_bytes - offset)
-        if remainder != int(done[self._name]):
+        if remainder != expected:
             raise DamagedScratchError(f"{self._path} is not what was written")
-        self._remainder = remainder
 
     def register(self) -> None:
         """Add the file to the artifact."""
-        self._writer.add(self._name, crc32c=crc32c_of_remainder(self._remainder, self._num_bytes))
+        self._writer.add(self._name, crc32c=crc32c_of_remainder(int(self._state[0]), self._num_bytes))
 
 
-def _append(pages: PageWriter, rows: ExtentRows, window: Window, threads: int, flush: bool) -> None:
+def _append(pages: PageWriter, rows: ExtentRows, window: Window, threads: int, *, flush: bool) -> None:
     runs = window.run_nodes, window.run_places
     pack_window(pages, rows, window.data, *runs, window.last, window.row_bytes, threads, flush)
 

@@ -17,7 +17,6 @@ from diskgnn._native import PageWriter
 from diskgnn.default_reporter import reporter_for
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.source_schema import label_target
-from diskgnn.packing.adopting import DamagedScratchError
 from diskgnn.packing.memory_division import (
     COPIES,
     edge_ids_within,
@@ -46,6 +45,8 @@ from diskgnn.storage.publishing import published
 from diskgnn.storage.read_engine import warn_if_no_io_uring
 from diskgnn.storage.samples import Samples
 from diskgnn.storage.seed_files import read_given, write_given
+from diskgnn.storage.shuffle import DamagedStepError
+from diskgnn.storage.work import Work
 from diskgnn.storage.writer import ArtifactWriter, staging_of
 from diskgnn.system.allocators import freed_memory_returned, pages_kept
 from diskgnn.system.resources import Resources
@@ -116,11 +117,10 @@ def pack_request(
     *,
     overwrite: bool = False,
     window_bytes: int | None = None,
-    unit_bytes: int | None = None,
 ) -> StageReport:
     """`pack`, once its arguments are checked; or what `place_request` has left of that.
 
-    `window_bytes` is that of `row_packing.pack_rows`, `unit_bytes` that of `Pace`.
+    `window_bytes` is that of `row_packing.pack_rows`.
     """
     started = time.perf_counter()
 
@@ -128,13 +128,10 @@ def pack_request(
         writer, pages, placed = placing.writer, placing.pages, placing.placed
         if writer.outbox is not None and not fits_disk(writer, placed):
             assert not request.by_reference
-            return send_rows(writer, writer.outbox, pages, placed, placing.resources, window_bytes)
-        return pack_rows(
-            writer, pages, placed, placing.resources,
-            window_bytes=window_bytes, unit_bytes=unit_bytes, before_units=placing.record,
-        )  # fmt: skip
+            return send_rows(placing.work, writer, writer.outbox, pages, placed, placing.resources, window_bytes)
+        return pack_rows(placing.work, writer, pages, placed, placing.resources, window_bytes=window_bytes)
 
-    run = _Run(request, resources, unit_bytes)
+    run = _Run(request, resources)
     with run.writer(out, overwrite=overwrite) as writer:
         placed, read_bytes = run.placed(writer, write_rows)
         writer.config = _placed_config(run.config, placed).to_json()
@@ -151,7 +148,7 @@ def place_request(request: PackRequest, out: PathLike, resources: Resources, *, 
 
     def record(placing: _Placing) -> int:
         placing.pages.finish()
-        placing.record()
+        placing.work.commit()
         return 0
 
     run = _Run(request, resources)
@@ -164,18 +161,18 @@ def place_request(request: PackRequest, out: PathLike, resources: Resources, *, 
 class _Placing:
     """A directory that is being written, where all rows have their places."""
 
+    work: Work
     writer: ArtifactWriter
     pages: PageWriter
     resources: Resources
     placed: Placed
-    record: Callable[[], None]  # notes durably that it is so
 
 
 class _Run:
     """One run for a request, which may go on with what another has done."""
 
-    def __init__(self, request: PackRequest, resources: Resources, unit_bytes: int | None = None) -> None:
-        self._request, self._unit_bytes = request, unit_bytes
+    def __init__(self, request: PackRequest, resources: Resources) -> None:
+        self._request = request
         warn_if_no_io_uring()
         samples = request.samples
         self._minibatch_bytes = minibatch_bytes_of(samples)
@@ -208,7 +205,7 @@ class _Run:
         read_bytes += 2 * request.samples.manifest.total_bytes  # to place, and to write the headers
         try:
             placed, more_bytes = self._place(writer, tiers, go_on)
-        except DamagedScratchError:
+        except DamagedStepError:
             writer.restart()
             placed, more_bytes = self._place(writer, tiers, go_on)
         return placed, read_bytes + placed.read_bytes + more_bytes
@@ -217,12 +214,13 @@ class _Run:
         request = self._request
         edge_ids, resources = edge_ids_within(self._resources, request.graph, self.config.samples)
         write_given(writer, self._given)
+        work = Work(writer, "pack")
         if writer.outbox is not None:
-            remove_stale(writer, request.samples.splits, [each.config.name for each in request.row_sets])
+            remove_stale(work, writer, request.samples.splits, [each.config.name for each in request.row_sets])
         with closing(PageWriter()) as pages:
             placer = SplitPlacer(
-                writer, pages, request.samples, self.config, request.row_sets, resources,
-                scratch_memory_bytes=scratch_memory_bytes(resources), once=request.once, unit_bytes=self._unit_bytes,
+                work, writer, pages, request.samples, self.config, request.row_sets, resources,
+                scratch_memory_bytes=scratch_memory_bytes(resources), once=request.once,
                 static_nodes=request.chosen_static,
                 labels=request.labels or partial(SplitLabels.of, request.graph, self._given.target), edge_ids=edge_ids,
             )  # fmt: skip
@@ -230,7 +228,7 @@ class _Run:
                 placed = placer.place_all(tiers)
             if request.static_nodes is not None:
                 _write_static_nodes(writer, placed)
-            return placed, go_on(_Placing(writer, pages, resources, placed, placer.record))
+            return placed, go_on(_Placing(work, writer, pages, resources, placed))
 
 
 def _write_static_nodes(writer: ArtifactWriter, placed: Placed) -> None:

@@ -39,6 +39,7 @@ from diskgnn.storage.extents import ExtentIndex
 from diskgnn.storage.file_reading import fill, forget, opened
 from diskgnn.storage.samples import Samples
 from diskgnn.storage.seed_files import read_given, write_given
+from diskgnn.storage.work import Work
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.allocators import pages_kept
 from diskgnn.system.resources import Resources
@@ -117,7 +118,7 @@ class _PartPacking:
             if artifacts.static_file(name) in files:
                 needed[nodes] = True
         placed = Placed(request.row_sets, tuple(self._static_nodes), self._needed, splits, {}, 0, files=files)
-        pack_rows(self._writer, pages, placed, self._resources)
+        pack_rows(Work(self._writer, "pack"), self._writer, pages, placed, self._resources)
 
     def _place(self, split: str, pages: PageWriter) -> PlacedSplit:
         """The extents of `split` that are wanted, if any."""

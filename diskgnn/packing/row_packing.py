@@ -7,34 +7,32 @@ and written a whole page at a time, past the page cache.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Generator
 from contextlib import closing
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from diskgnn._native import PageWriter
-from diskgnn.packing.adopting import DamagedScratchError, adopt_extents
+from diskgnn.packing.adopting import adopt_extents
 from diskgnn.packing.output_files import (
     ExtentRowsFile,
     InitialCpuRowsFile,
     RowOutput,
     StaticFile,
+    extent_state_in,
     register_extents,
     reserve_extents,
 )
-from diskgnn.packing.placed import Arrays, Placed, PlacedSplit
+from diskgnn.packing.placed import Placed, PlacedSplit
 from diskgnn.progress import Advance
 from diskgnn.storage import artifacts, faults
 from diskgnn.storage.disk_space import allocated_bytes, file_bytes, free_bytes, require_free_bytes
 from diskgnn.storage.extents import ExtentIndex
-from diskgnn.storage.feature_scan import WINDOWS_IN_MEMORY, scan_needed_rows
-from diskgnn.storage.pace import Pace
+from diskgnn.storage.feature_scan import WINDOWS_IN_MEMORY, Window, scan_needed_rows
+from diskgnn.storage.work import Output, State, Work, is_long
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
 
-ROWS_RECORD = "rows"
 _NPY_HEADER_BYTES = 128
 _MANIFEST_BYTES, _MANIFEST_ENTRY_BYTES = 8 << 10, 512  # at most, about: of the config, and of each file
 
@@ -47,24 +45,24 @@ ENOUGH_WINDOW_BYTES = 16 << 20
 
 
 def pack_rows(
+    work: Work,
     writer: ArtifactWriter,
     pages: PageWriter,
     placed: Placed,
     resources: Resources,
     *,
     window_bytes: int | None = None,
-    unit_bytes: int | None = None,
-    before_units: Callable[[], None] = lambda: None,
 ) -> int:
     """Write the rows of all extents, of the static file and of each cpu tier's start; register all files.
 
-    Units are some windows. A run that goes on after a kill compares what is written with its checksums first.
+    Each row set is a step of `work`. A run that goes on after a kill compares what is written with its checksums first.
 
     Args:
+        work, writer, pages: of the directory.
+        placed: where rows go.
+        resources: what this may take.
         window_bytes: read of the features at once; WINDOWS_IN_MEMORY are in memory. By default at most half of the
             budget together: the other half stays for blocks, page cache and the interpreter.
-        unit_bytes: that of `Pace`.
-        before_units: called before the first record is made.
 
     Returns:
         Bytes read of the features.
@@ -77,39 +75,43 @@ def pack_rows(
     # Wait for the headers first: where a file system cannot reserve space, the C library writes zeros, and these must
     # not overlap with header writes.
     pages.finish()
-    rows = _RowPacking(writer, pages, placed, resources, window_bytes, unit_bytes)
-    _require_space(writer, placed, rows.pace.has_units)
-    # Headers that were written just now have overwritten the rows behind them.
-    recorded = writer.recorded(ROWS_RECORD) or {} if all(split.adopted for split in placed.splits) else {}
+    rows = _RowPacking(work, writer, pages, placed, resources, window_bytes)
+    _require_space(writer, placed, is_long(rows.needed_bytes))
+    if not all(split.adopted for split in placed.splits):
+        forget_rows(work, placed)  # headers that were written just now have overwritten them
     for split in placed.splits:
         if split.adopted:
-            adopt_written(writer, split, recorded)
-    if rows.pace.has_units:
-        before_units()
+            adopt_written(work, writer, split)
     faults.point("pack.rows")
     for split in placed.splits:
         if placed.wants(artifacts.extents_file(split.name)):
             reserve_extents(writer, split)
     with resources.reporter.stage("pack", rows.needed_bytes, "B") as advance:
-        read_bytes = sum(rows.pack(number, recorded, advance) for number in range(len(placed.row_sets)))
+        read_bytes = sum(rows.pack(number, advance) for number in range(len(placed.row_sets)))
     for split in placed.splits:
         if placed.wants(artifacts.extents_file(split.name)):
             register_extents(writer, split)
     return read_bytes
 
 
-def adopt_written(writer: ArtifactWriter, split: PlacedSplit, recorded: Arrays) -> None:
+def adopt_written(work: Work, writer: ArtifactWriter, split: PlacedSplit) -> None:
     """Compare the headers of `split` and the rows that were written with their checksums; note these in the index."""
-    number = int(recorded.get("row_set", 0))  # the one that was being packed
-    index = split.index
-    so_far = ExtentIndex(index.extents, index.rows[:, : number + 1].copy(), index.row_bytes[: number + 1])
-    if recorded:
-        index.rows["rows_crc32c"] = recorded[f"{split.name}/all_rows_crc32c"]
-        so_far.rows["rows_crc32c"] = index.rows["rows_crc32c"][:, : number + 1]
-    if number < len(index.row_bytes):
-        so_far.rows["num_rows"][:, number] = recorded.get(f"{split.name}/num_rows", 0)
-        so_far.rows["rows_crc32c"][:, number] = recorded.get(f"{split.name}/rows_crc32c", 0)
+    index, written = split.index, list[State]()
+    for number in range(len(index.row_bytes)):
+        if not (state := work.state_of(_step(number))):
+            break
+        written.append(state)
+    so_far = ExtentIndex(index.extents, index.rows[:, : len(written)].copy(), index.row_bytes[: len(written)])
+    for number, state in enumerate(written):
+        cursors, checksums = extent_state_in(state, split.name)
+        so_far.rows["num_rows"][:, number] = cursors - split.row_sets[number].bounds[:-1]
+        so_far.rows["rows_crc32c"][:, number] = index.rows["rows_crc32c"][:, number] = checksums
     adopt_extents(writer.path(artifacts.extents_file(split.name)), so_far, split.tails)
+
+
+def _step(number: int) -> str:
+    """Name of the step that packs a row set."""
+    return f"rows-{number}"
 
 
 class _RowPacking:
@@ -117,78 +119,72 @@ class _RowPacking:
 
     def __init__(
         self,
+        work: Work,
         writer: ArtifactWriter,
         pages: PageWriter,
         placed: Placed,
         resources: Resources,
         window_bytes: int | None,
-        unit_bytes: int | None,
     ) -> None:
-        self._writer, self._pages, self._placed, self._resources = writer, pages, placed, resources
-        self._window_bytes = window_bytes
+        self._work, self._writer, self._pages = work, writer, pages
+        self._placed, self._resources, self._window_bytes = placed, resources, window_bytes
         self.needed_bytes = sum(
             int(np.count_nonzero(needed)) * row_set.row_bytes
             for needed, row_set in zip(placed.needed, placed.row_sets, strict=True)
         )
-        self.pace = Pace(self.needed_bytes, unit_bytes)
 
-    def pack(self, number: int, recorded: Arrays, advance: Advance) -> int:
-        """Write the rows of one row set, those that are not `recorded`; bytes read of its features."""
-        packing = int(recorded.get("row_set", 0))
-        if number < packing:  # it is complete
-            self._adopt_files(number)
-            advance(int(np.count_nonzero(self._placed.needed[number])) * self._placed.row_sets[number].row_bytes)
-            return 0
-        next_node = int(recorded.get("next_node", 0)) if number == packing else 0
-        files = self._files(number)
-        for file in files:
-            if next_node:
-                file.adopt(recorded, next_node)
-            else:
-                file.start()
-        read_bytes = self._write(number, files, next_node, advance)
-        self._pages.finish()
-        for file in files:
-            file.register()
-        save_arrays(self._writer, self._placed, number)
-        if self.pace.has_units:
-            self._writer.keep(self._file_names(number))
-            self._record(number + 1, 0, [])
-        return read_bytes
-
-    def _write(self, number: int, files: Sequence[RowOutput], next_node: int, advance: Advance) -> int:
-        row_set, needed, read_bytes = self._placed.row_sets[number], self._placed.needed[number], 0
+    def pack(self, number: int, advance: Advance) -> int:
+        """Write the rows of one row set, as far as no killed run has; bytes read of its features."""
+        files, row_set, needed = self._files(number), self._placed.row_sets[number], self._placed.needed[number]
+        total_bytes, done_bytes, read_bytes = int(np.count_nonzero(needed)) * row_set.row_bytes, 0, 0
         window_bytes = self._window_bytes or window_bytes_for(self._placed, number, self._resources.memory_bytes)
-        advance(int(np.count_nonzero(needed[:next_node])) * row_set.row_bytes)
-        needed[:next_node] = False
-        scan = scan_needed_rows(row_set.features, row_set.data.feature_checksums, needed, window_bytes)
-        with closing(scan) as windows:
-            for window in windows:
-                faults.point("pack.window")
-                rows_bytes = len(window.nodes) * row_set.row_bytes
-                is_unit = self.pace.has_units and self.pace.done(rows_bytes)
-                for file in files:
-                    file.write(window, self._resources.threads, is_unit)
-                if is_unit:
-                    self._record(number, window.last, files)
-                read_bytes += window.read_bytes
-                advance(rows_bytes)
-        return read_bytes
+        extents = [artifacts.extents_file(split.name) for split in self._placed.splits]
 
-    def _record(self, number: int, next_node: int, files: Sequence[RowOutput]) -> None:
-        """Note durably that all rows are written of the row sets before `number`, and of this one those of nodes before
-        `next_node`."""
-        self._pages.finish()
-        splits = self._placed.splits
-        done: dict[str, npt.NDArray[Any]] = {"row_set": np.array(number), "next_node": np.array(next_node)}
-        for split in splits:
-            done[f"{split.name}/all_rows_crc32c"] = split.index.rows["rows_crc32c"]
+        def write(state: State, output: Output) -> Generator[int, None, None]:
+            nonlocal done_bytes, read_bytes
+            next_node = int(state["next_node"])
+            for file in files:
+                if next_node:
+                    file.adopt(state)
+                else:
+                    file.start(state)
+            output.claim(self._file_names(number), shared=extents)
+            window: Window | None = None
+
+            def flush() -> None:
+                if window is not None:
+                    for file in files:
+                        file.flush(window, self._resources.threads)
+                self._pages.finish()
+
+            output.before_commit(flush)
+            advance(done_bytes := int(np.count_nonzero(needed[:next_node])) * row_set.row_bytes)
+            needed[:next_node] = False
+            scan = scan_needed_rows(row_set.features, row_set.data.feature_checksums, needed, window_bytes)
+            with closing(scan) as windows:
+                for window in windows:
+                    faults.point("pack.window")
+                    for file in files:
+                        file.write(window, self._resources.threads)
+                    state["next_node"][...] = window.last
+                    read_bytes += window.read_bytes
+                    rows_bytes = len(window.nodes) * row_set.row_bytes
+                    advance(rows_bytes)
+                    done_bytes += rows_bytes
+                    yield rows_bytes
+                if is_long(self.needed_bytes):  # or nobody goes on from here
+                    flush()
+            self._pages.finish()
+            for file in files:
+                file.register()
+            save_arrays(self._writer, self._placed, number)
+
+        first: State = {"next_node": np.array(0)}
         for file in files:
-            done |= file.done()
-        begun = [name for name in self._file_names(number) if self._writer.path(name).exists()] if files else []
-        self._writer.record(
-            ROWS_RECORD, done, claims=[*(artifacts.extents_file(split.name) for split in splits), *begun]
-        )
+            first |= file.first()
+        self._work.fold(_step(number), write, first)
+        advance(total_bytes - done_bytes)  # all, if a killed run wrote them
+        return read_bytes
 
     def _files(self, number: int) -> list[RowOutput]:
         placed, config = self._placed, self._placed.row_sets[number].config
@@ -212,11 +208,6 @@ class _RowPacking:
         names += [] if row_set.features.quantisation is None else [artifacts.packed_codes_file(name)]
         return list(filter(self._placed.wants, names))
 
-    def _adopt_files(self, number: int) -> None:
-        for name in self._file_names(number):
-            if not self._writer.adopt(name):
-                raise DamagedScratchError(f"{self._writer.path(name)} is not what was written")
-
 
 def save_arrays(writer: ArtifactWriter, placed: Placed, number: int) -> None:
     """Write what a row set has beside rows."""
@@ -228,6 +219,12 @@ def save_arrays(writer: ArtifactWriter, placed: Placed, number: int) -> None:
     quantisation, codes_file = row_set.features.quantisation, artifacts.packed_codes_file(name)
     if quantisation is not None and placed.wants(codes_file):
         writer.save_array(codes_file, quantisation.to_array())
+
+
+def forget_rows(work: Work, placed: Placed) -> None:
+    """What was noted of rows that are written is true no more."""
+    for number in range(len(placed.row_sets)):
+        work.forget(_step(number))
 
 
 def _require_space(writer: ArtifactWriter, placed: Placed, has_units: bool) -> None:

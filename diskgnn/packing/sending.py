@@ -25,8 +25,8 @@ from diskgnn.packing.output_files import (
     map_nodes,
 )
 from diskgnn.packing.placed import Placed, PlacedSplit
-from diskgnn.packing.row_packing import ROWS_RECORD, adopt_written, file_sizes, save_arrays, window_bytes_for
-from diskgnn.packing.split_placer import RECORD
+from diskgnn.packing.row_packing import adopt_written, file_sizes, forget_rows, save_arrays, window_bytes_for
+from diskgnn.packing.split_placer import PLACING
 from diskgnn.storage import artifacts, faults
 from diskgnn.storage.disk_space import allocated_bytes, file_bytes, free_bytes, require_free_bytes
 from diskgnn.storage.extents import ExtentIndex
@@ -34,14 +34,15 @@ from diskgnn.storage.feature_scan import scan_needed_rows
 from diskgnn.storage.manifest_document import FileEntry
 from diskgnn.storage.outbox import Outbox
 from diskgnn.storage.uploads import ExtentsStream
+from diskgnn.storage.work import State, Work
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
 
 
-def remove_stale(writer: ArtifactWriter, splits: Iterable[str], row_sets: Sequence[str]) -> None:
+def remove_stale(work: Work, writer: ArtifactWriter, splits: Iterable[str], row_sets: Sequence[str]) -> None:
     """Remove the rows of a run that was killed when it sent them, which are written again: nobody else gives back
     their space."""
-    if writer.recorded(RECORD) is None:
+    if not work.state_of(PLACING):
         stale = [artifacts.static_file(name) for name in row_sets]
         for split in splits:
             stale += [artifacts.extents_file(split), *(artifacts.initial_cpu_rows_file(split, k) for k in row_sets)]
@@ -51,6 +52,7 @@ def remove_stale(writer: ArtifactWriter, splits: Iterable[str], row_sets: Sequen
 
 
 def send_rows(
+    work: Work,
     writer: ArtifactWriter,
     outbox: Outbox,
     pages: PageWriter,
@@ -69,11 +71,11 @@ def send_rows(
         StoreError: the store failed.
     """
     pages.finish()
-    for record in (RECORD, ROWS_RECORD):  # headers and rows go with what is sent
-        writer.forget(record)
+    work.forget(PLACING)  # headers and rows go with what is sent
+    forget_rows(work, placed)
     for split in placed.splits:
         if split.adopted:
-            adopt_written(writer, split, {})
+            adopt_written(work, writer, split)
     faults.point("pack.rows")
     total_rows = sum(int(rows.bounds[-1]) for split in placed.splits for rows in split.row_sets)
     with resources.reporter.stage("pack and send", total_rows, "rows") as advance:
@@ -186,15 +188,18 @@ class _PartsWriter:
         needed: npt.NDArray[np.bool_] = np.zeros(row_set.num_rows, np.bool_)
         for each in nodes:
             mark_nodes(needed, each)
+        state: State = {}
         for file in files:
-            file.start()
+            state |= file.first()
+        for file in files:
+            file.start(state)
         window_bytes = self._window_bytes or window_bytes_for(self._placed, number, self._resources.memory_bytes)
         scan = scan_needed_rows(row_set.features, row_set.data.feature_checksums, needed, window_bytes)
         with closing(scan) as windows:
             for window in windows:
                 faults.point("pack.window")
                 for file in files:
-                    file.write(window, self._resources.threads, False)
+                    file.write(window, self._resources.threads)
                 read_bytes += window.read_bytes
         self._pages.finish()
         for file in files:

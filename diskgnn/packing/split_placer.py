@@ -29,13 +29,13 @@ from diskgnn.packing.static_choice import choose_static
 from diskgnn.packing.tier_budgets import Division
 from diskgnn.packing.tiers import Tiers
 from diskgnn.storage import artifacts
-from diskgnn.storage.pace import Pace
 from diskgnn.storage.packed_config import PackedConfig
 from diskgnn.storage.samples import Samples
+from diskgnn.storage.work import Work
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
 
-RECORD = "placing"
+PLACING = "placing"  # under which the splits that are placed are noted
 _MAX_WAITING = 2  # minibatches that are placed and whose headers are not written yet
 
 
@@ -47,6 +47,7 @@ class SplitPlacer:
 
     def __init__(
         self,
+        work: Work,
         writer: ArtifactWriter,
         pages: PageWriter,
         samples: Samples,
@@ -56,15 +57,14 @@ class SplitPlacer:
         *,
         scratch_memory_bytes: int = 0,
         once: bool = False,
-        unit_bytes: int | None = None,
         static_nodes: Sequence[npt.NDArray[np.int64]] | None = None,
         labels: Callable[[str], SplitLabels | None],
         edge_ids: EdgeIds | None = None,
     ) -> None:
         """`config` is that of the directory, as far as it is known before placing; `scratch_memory_bytes` is what may
-        be in memory instead of in scratch files; `once` is that of `Reuse`; `unit_bytes` that of `Pace`;
+        be in memory instead of in scratch files; `once` is that of `Reuse`;
         `static_nodes` [K] are chosen already; `labels` are those of a split, `edge_ids` of the graph."""
-        self.writer, self.pages, self.samples, self.config = writer, pages, samples, config
+        self._work, self.writer, self.pages, self.samples, self.config = work, writer, pages, samples, config
         self.row_sets, self.resources = row_sets, resources
         self._scheduler = SplitScheduler(
             writer, samples, row_sets, resources, scratch_memory_bytes=scratch_memory_bytes, once=once
@@ -74,7 +74,6 @@ class SplitPlacer:
         self.needed: list[npt.NDArray[np.bool_]] = [np.zeros(row_set.num_rows, np.bool_) for row_set in row_sets]
         self._divisions: dict[str, Division] = {}
         self._read_bytes = 0
-        self._records = not once and Pace(samples.manifest.total_bytes, unit_bytes).has_units
         self._splits: list[PlacedSplit] = []
         self._recorded = self._read_record()
         for split in samples.splits:  # what a killed run left of those that it has not placed
@@ -95,17 +94,15 @@ class SplitPlacer:
                 self._splits.append(adopted)
                 continue
             self._splits.append(self._place(split, tiers))
-            if self._records:
-                self.record()
+            self._note(split)
         static_nodes, needed = tuple(self.static_nodes), tuple(self.needed)
         return Placed(
             self.row_sets, static_nodes, needed, self._splits, self._divisions, self._read_bytes,
             self.config.by_reference,
         )  # fmt: skip
 
-    def record(self) -> None:
-        """Note durably which splits are placed."""
-        self.pages.finish()
+    def _note(self, last: str) -> None:
+        """Note which splits are placed, up to the `last` one."""
         done: dict[str, npt.NDArray[Any]] = {}
         for number, nodes in enumerate(self.static_nodes):
             done[f"static_{number}"] = nodes
@@ -119,12 +116,17 @@ class SplitPlacer:
             done |= {f"{placed.name}/{name}": array for name, array in arrays.items()}
             claims += [artifacts.extents_file(placed.name)] if len(arrays["extents"]) else []
             claims += [path.name for path in self._nodes_paths(placed.name)]
-        self.writer.record(RECORD, done, claims=claims)
+        size, num_bytes = self.samples.config.splits, self.samples.manifest.total_bytes
+        share = size[last].num_batches / max(1, sum(each.num_batches for each in size.values()))
+        self._work.note(PLACING, done, claims)
+        if self._work.is_due(int(share * num_bytes)):
+            self.pages.finish()
+            self._work.commit()
 
     def _read_record(self) -> dict[str, dict[str, npt.NDArray[Any]]]:
         """What a killed run recorded of each split."""
         found: dict[str, dict[str, npt.NDArray[Any]]] = {}
-        for key, array in (self.writer.recorded(RECORD) or {}).items():
+        for key, array in self._work.state_of(PLACING).items():
             split, _, name = key.rpartition("/")
             found.setdefault(split, {})[name] = array
         for number, nodes in enumerate(found.pop("", {}).values()):

@@ -57,7 +57,8 @@ class Work:
 
     def __init__(self, writer: ArtifactWriter, name: str) -> None:
         self._writer, self._name = writer, name
-        self._pending: dict[str, tuple[list[str], State]] = {}  # not committed: by step, files and what is to be noted
+        # Not committed: by step, what is to be noted, the files that it claims, and those that are complete.
+        self._pending: dict[str, tuple[State, Sequence[str], Sequence[str]]] = {}
         self._handled_bytes, self._committed_seconds = 0, time.monotonic()
 
     def run(self, stage: Callable[[Work], Result]) -> Result:
@@ -74,7 +75,7 @@ class Work:
                 if error.step in made_again:
                     raise
                 made_again.add(error.step)
-                self._forget(error.step)
+                self.forget(error.step)
 
     def fold(
         self,
@@ -99,8 +100,9 @@ class Work:
         Returns:
             The state at its end.
         """
-        durable = not any(spill.in_memory for spill in spills)
+        durable = self._writer.is_resumable and not any(spill.in_memory for spill in spills)
         before = self._noted(step, key) if durable else {}
+        is_committed = bool(before)
         state = {name: np.array(before.get(f"state/{name}", value)) for name, value in first.items()}
         with ExitStack() as closed:
             for spill in spills:
@@ -112,19 +114,18 @@ class Work:
                 with output, closing(run(state, output)) as pieces:
                     for num_bytes in pieces:
                         faults.point("work.piece")
-                        self._handled_bytes += num_bytes
-                        if durable and output.stays_here and self._is_due():
+                        if durable and output.stays_here and self.is_due(num_bytes):
                             output.hand_over()
                             self._note(step, key, state, spills, output)
-                            self._commit()
-                    output.hand_over()
+                            self.commit()
+                            is_committed = True
                 if durable:
-                    self._writer.keep(output.names)
                     self._note(step, key, state, spills, output, finished=True)
             elif not all(self._writer.adopt(name) for name in before["finished"].tolist()):
                 raise DamagedStepError(step, f"{self._writer.staging} does not hold what was written")
-        if any(not spill.in_memory for spill in consumes):
-            self._commit()  # or a kill would leave neither them nor what was made of them
+        # Where it was committed half-way its end is, too; and a kill must not find both its inputs and its output gone.
+        if is_committed or any(not spill.in_memory for spill in consumes):
+            self.commit()
         for spill in consumes:
             spill.remove()
         return state
@@ -136,13 +137,26 @@ class Work:
             self._writer.disk.remove(path, allocated_bytes(path))
         return Shuffle(step, None if in_memory else path, num_partitions, self._writer.disk)
 
-    def decided(self, name: str) -> npt.NDArray[Any] | None:
-        """Returns what a killed run decided under this name, or None."""
-        return self._noted(name, ()).get("state/value")
+    def state_of(self, step: str) -> State:
+        """Returns the state of a step, or what was passed to `note`, as it was noted last; {} if nothing was."""
+        return _section(self._noted(step, None), "state")
 
-    def decide(self, name: str, value: npt.NDArray[Any]) -> None:
-        """Notes what later steps follow from, for a run that goes on with this one."""
-        self._pending[name] = [], _noting((), {"value": value})
+    def note(self, name: str, state: State, files: Sequence[str] = ()) -> None:
+        """Has `state` noted at the next commit: what later steps follow from, and which `files` hold it."""
+        self._pending[name] = _noting((), state), files, ()
+
+    def forget(self, name: str) -> None:
+        """What was noted of a step is true no more."""
+        self._pending.pop(name, None)
+        self._writer.forget(f"{self._name}.{name}")
+
+    def commit(self) -> None:
+        """Makes durable what was noted, and the files that hold it, first."""
+        for step, (noted, files, complete) in self._pending.items():
+            self._writer.keep(complete)
+            self._writer.record(f"{self._name}.{step}", noted, claims=files)
+        self._pending.clear()
+        self._handled_bytes, self._committed_seconds = 0, time.monotonic()
 
     def require_space(self, needed_bytes: int, what: str, files: Sequence[str]) -> None:
         """Refuses to write `what` of `needed_bytes` in all, which go to `files` and to this stage's own, if the disk
@@ -157,11 +171,11 @@ class Work:
         there = sum(map(allocated_bytes, [*own, *map(self._writer.path, files)]))
         require_free_bytes(self._writer.staging, max(0, needed_bytes - there), what, disk=self._writer.disk)
 
-    def _noted(self, step: str, key: npt.ArrayLike) -> State:
-        """What was noted of a step, in this run or a killed one; {} if nothing, or under another key."""
+    def _noted(self, step: str, key: npt.ArrayLike | None) -> State:
+        """What was noted of a step, in this run or a killed one; {} if nothing, or not under `key` (None: any)."""
         pending = self._pending.get(step)
-        noted = (self._writer.recorded(f"{self._name}.{step}") or {}) if pending is None else pending[1]
-        return noted if np.array_equal(noted.get("key", ()), key) else {}
+        noted = (self._writer.recorded(f"{self._name}.{step}") or {}) if pending is None else pending[0]
+        return noted if key is None or np.array_equal(noted.get("key", ()), key) else {}
 
     def _note(
         self,
@@ -180,22 +194,17 @@ class Work:
             noted["finished"] = np.array(output.names, str)
         else:
             noted |= output.state()
-        self._pending[step] = [*(spill.name for spill in spills), *output.open_names], noted
+        claims = [*(spill.name for spill in spills), *(output.shared_names if finished else output.open_names)]
+        self._pending[step] = noted, claims, output.names if finished else ()
 
-    def _is_due(self) -> bool:
+    def is_due(self, handled_bytes: int) -> bool:
+        """Returns True if it is time for a commit, now that so many bytes more were handled."""
+        self._handled_bytes += handled_bytes
+        if not self._writer.is_resumable:
+            return False
         least_bytes = faults.reading("unit.bytes", _COMMIT_BYTES)
         seconds = time.monotonic() - self._committed_seconds
         return self._handled_bytes >= least_bytes and seconds >= least_bytes * _SECONDS_A_BYTE
-
-    def _commit(self) -> None:
-        for step, (files, noted) in self._pending.items():
-            self._writer.record(f"{self._name}.{step}", noted, claims=files)
-        self._pending.clear()
-        self._handled_bytes, self._committed_seconds = 0, time.monotonic()
-
-    def _forget(self, step: str) -> None:
-        self._pending.pop(step, None)
-        self._writer.forget(f"{self._name}.{step}")
 
 
 class Output:
@@ -204,6 +213,7 @@ class Output:
     def __init__(self, writer: ArtifactWriter, step: str, before: State) -> None:
         self._writer, self._step, self._before = writer, step, before
         self._files, self._opened = list[ArrayFile](), ExitStack()
+        self._shared, self._own = list[str](), list[str]()  # files that the step writes by itself
         self._handing: list[Callable[[], None]] = []
 
     def array(
@@ -233,8 +243,14 @@ class Output:
             raise DamagedStepError(self._step, f"{path} is not what was written")
         return file
 
+    def claim(self, own: Sequence[str] = (), *, shared: Sequence[str] = ()) -> None:
+        """Has files that the step writes by itself made durable at each commit. Its `own` are complete at its end;
+        others go on with those that are `shared`. The step compares with its state what a killed run left of them."""
+        self._own += own
+        self._shared += shared
+
     def before_commit(self, hand_over: Callable[[], None]) -> None:
-        """Has `hand_over` called before each commit, and at the end: to write what is still held in buffers."""
+        """Has `hand_over` called before each commit but the last: to write what is still held in buffers."""
         self._handing.append(hand_over)
 
     def hand_over(self) -> None:
@@ -250,12 +266,18 @@ class Output:
     @property
     def open_names(self) -> list[str]:
         """Names of the files that are being written."""
-        return [file.name for file in self._files]
+        begun = [name for name in self._own if self._writer.path(name).exists()]
+        return [*(file.name for file in self._files), *begun, *self.shared_names]
+
+    @property
+    def shared_names(self) -> list[str]:
+        """Names of the files that other steps go on with."""
+        return [name for name in self._shared if self._writer.path(name).exists()]
 
     @property
     def names(self) -> list[str]:
         """Names of all files, when they are complete."""
-        return [name for file in self._files for name in file.names]
+        return [*(name for file in self._files for name in file.names), *self._own]
 
     def state(self) -> State:
         """Returns what the next run needs to go on with these files."""

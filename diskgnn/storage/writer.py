@@ -197,6 +197,11 @@ class ArtifactWriter:
                 self._outbox.send(name, self.path(name), self.files[name])
 
     @property
+    def is_resumable(self) -> bool:
+        """True if another run may go on with this one."""
+        return self._resumable
+
+    @property
     def outbox(self) -> Outbox | None:
         """Sends what is complete, where the artifact goes to a store; None where it stays."""
         return self._outbox

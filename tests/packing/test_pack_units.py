@@ -9,7 +9,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,6 @@ from diskgnn.sampling.sample import sample
 from diskgnn.specs.caches import CacheSpec
 from diskgnn.specs.targets import NodeTarget
 from diskgnn.storage import faults
-from diskgnn.storage.pace import UNITS_PER_STAGE
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.samples import Samples
 from diskgnn.storage.verification import verify_artifact
@@ -65,7 +64,8 @@ class Packing:
              reporter: Reporter = SILENT, window_bytes: int = WINDOW_BYTES,
              memory_bytes: int = 1 << 30) -> None:  # fmt: skip
         request, resources = self.request(cpu_cache, once=once), Resources(memory_bytes, 2, reporter)
-        pack_request(request, out, resources, unit_bytes=unit_bytes, window_bytes=window_bytes)
+        with faults.pretending("unit.bytes", unit_bytes) if unit_bytes else nullcontext():
+            pack_request(request, out, resources, window_bytes=window_bytes)
 
 
 @pytest.fixture(scope="module")
@@ -152,7 +152,8 @@ def test_a_static_tier_that_is_chosen_stays_chosen(one_type: Packing, tmp_path: 
         with faults.pretending("gpu.free", free_bytes):
             tiers = TierBudgets.of(CacheSpec("20%"), features_of(one_type.graph, one_type.samples.config), 1 << 30)
         request = PackRequest(one_type.graph, one_type.samples, tiers)
-        pack_request(request, out, Resources.of("1GiB", 1), unit_bytes=UNIT_BYTES, window_bytes=WINDOW_BYTES)
+        with faults.pretending("unit.bytes", UNIT_BYTES):
+            pack_request(request, out, Resources.of("1GiB", 1), window_bytes=WINDOW_BYTES)
 
     pack_auto(tmp_path / "whole", 200_000)
     pack_auto(tmp_path / "other", 20_000)
@@ -189,20 +190,17 @@ def test_what_one_process_places_another_packs(packing: Packing, tmp_path: Path,
     assert all(packed.static_nodes(name).tolist() == [7, 3, 90] for name in names)
 
 
-def test_a_kill_costs_a_unit_of_rows(one_type: Packing, tmp_path: Path) -> None:
+def test_a_kill_costs_the_rows_that_are_not_committed(one_type: Packing, tmp_path: Path) -> None:
     whole = Passes()
     with faults.armed("pack.window", whole):
         one_type.pack(tmp_path / "counted")
-    assert whole.count > UNITS_PER_STAGE
-    unit = -(-whole.count // UNITS_PER_STAGE)
     for after in np.linspace(1, whole.count - 1, 8).astype(int).tolist():
         first, second, out = Passes(after), Passes(), tmp_path / f"killed-{after}"
         with pytest.raises(Killed), faults.armed("pack.window", first):
             one_type.pack(out)
         with faults.armed("pack.window", second):
             one_type.pack(out)
-        again = first.count + second.count - whole.count
-        assert again <= unit, (after, again, whole.count)
+        assert first.count + second.count == whole.count  # every window is committed, before the next one is counted
         shutil.rmtree(out)
 
 
@@ -229,13 +227,15 @@ def test_killed_again_and_again(one_type: Packing, tmp_path: Path) -> None:
         from diskgnn.packing.tiers import TierBudgets
         from diskgnn.packing.row_sets import features_of
         from diskgnn.specs.caches import CacheSpec
+        from diskgnn.storage import faults
         from diskgnn.storage.samples import Samples
         from diskgnn.system.resources import Resources
         graph, samples = Graph.open(sys.argv[1]), Samples.open(sys.argv[2])
         tiers = TierBudgets.of(CacheSpec("20%", "10%", None), features_of(graph, samples.config), 1 << 30)
         print("begins", flush=True)
         request = PackRequest(graph, samples, tiers)
-        pack_request(request, sys.argv[3], Resources.of("1GiB", 2), unit_bytes=1024, window_bytes=16384)
+        with faults.pretending("unit.bytes", 1024):
+            pack_request(request, sys.argv[3], Resources.of("1GiB", 2), window_bytes=16384)
     """)
     out, rng, kills = tmp_path / "out", np.random.default_rng(), 0
     command = [sys.executable, "-c", script, str(one_type.graph.manifest.path), str(one_type.folder / "samples"), out]

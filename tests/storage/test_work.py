@@ -53,6 +53,7 @@ def split(asked: Asked, found: Shuffle, state: State, output: Output) -> Generat
             held[number * PARTITIONS // 1000].append(number)
         state["read"] += PIECE
         yield PIECE
+    hand_over()
 
 
 def merge(found: Shuffle, state: State, output: Output) -> Generator[int, None, None]:
@@ -228,9 +229,9 @@ def test_what_is_decided_stays(tmp_path: Path) -> None:
             ArtifactWriter(tmp_path / "out", GRAPH, config={}, resumable=True) as writer,
         ):
             work = Work(writer, "plan")
-            before = work.decided("size")
+            before = work.state_of("plan").get("size")
             if before is None:
-                work.decide("size", np.array([value]))
+                work.note("plan", {"size": np.array([value])})
             work.fold("step", lambda state, output: iter_one(), {})
             return [None if before is None else int(before[0])]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +14,8 @@ from diskgnn.importers.convert import convert
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.targets import LinkTarget, NodeTarget
 from diskgnn.storage import artifacts
-from diskgnn.storage.samples import PairSample, SampledBlock, SampledMinibatch, one_row, samples_schema
+from diskgnn.storage.minibatch_columns import MinibatchLayout
+from diskgnn.storage.sampled_minibatch import PairSample, SampledBlock, SampledMinibatch
 from diskgnn.storage.samples_config import SamplesConfig, SamplesLayout, SequenceSize
 from diskgnn.storage.writer import ArtifactWriter
 
@@ -95,12 +95,12 @@ def draw(
         (np.arange(num_pairs) % 2).astype(np.float32),
     )  # fmt: skip
     return SampledMinibatch(
-        np.concatenate([np.array(of_type, np.int64) for of_type in seeds]),
-        tuple(np.array(of_type, np.int32) for of_type in nodes),
-        np.array(counts, np.int32),
-        tuple(blocks),
-        tuple(np.array(of_type, np.int32) for of_type in trees) if layout.trees else None,
-        pairs if layout.pairs else None,
+        seeds=np.concatenate([np.array(of_type, np.int64) for of_type in seeds]),
+        node_counts=np.array(counts, np.int32),
+        input_nodes=tuple(np.array(of_type, np.int32) for of_type in nodes),
+        trees=tuple(np.array(of_type, np.int32) for of_type in trees) if layout.trees else None,
+        pairs=pairs if layout.pairs else None,
+        blocks=tuple(blocks),
     )
 
 
@@ -140,18 +140,19 @@ def write_samples(
         spec, {name: nodes.num_nodes for name, nodes in graph.nodes.items()},
         {edge_type: edges.num_edges for edge_type, edges in graph.edges.items()}, sizes, layout,
     )  # fmt: skip
-    schema = samples_schema(config, pa.int32())
+    layout = config.minibatch_layout(["int32"] * len(graph.nodes))
     with ArtifactWriter(path, artifacts.SAMPLES, config=config.to_json(), source=graph.manifest) as writer:
         for split, of_split in found.items():
             for epoch, minibatches in enumerate(np.array_split(np.arange(len(of_split)), sizes[split].epochs)):
-                _write_shard(writer, artifacts.shard_file(split, epoch, 0), schema, (of_split[i] for i in minibatches))
+                _write_shard(writer, artifacts.shard_file(split, epoch, 0), layout, (of_split[i] for i in minibatches))
         writer.publish()
     return found
 
 
-def _write_shard(writer: ArtifactWriter, name: str, schema: pa.Schema, minibatches: Iterator[SampledMinibatch]) -> None:
-    with pa.ipc.new_file(str(writer.path(name)), schema) as file:
+def _write_shard(
+    writer: ArtifactWriter, name: str, layout: MinibatchLayout, minibatches: Iterator[SampledMinibatch]
+) -> None:
+    with pa.ipc.new_file(str(writer.path(name)), layout.schema) as file:
         for minibatch in minibatches:
-            columns: list[np.ndarray[Any, Any]] = minibatch.columns()
-            file.write_batch(one_row(schema, columns))
+            file.write_batch(layout.encode(minibatch))
     writer.add(name)

@@ -24,13 +24,13 @@ from diskgnn.storage import artifacts
 from diskgnn.storage.artifacts import MANIFEST
 from diskgnn.storage.checked_files import load_npy, npy_header
 from diskgnn.storage.checked_lines import checked_line
-from diskgnn.storage.extent_headers import HeaderLayout
 from diskgnn.storage.extents import ROWS_DTYPE
 from diskgnn.storage.graph_config import GraphConfig
-from diskgnn.storage.header_checks import checked_header
 from diskgnn.storage.journal import Journal
 from diskgnn.storage.manifest import read_manifest
 from diskgnn.storage.manifest_document import content_digest
+from diskgnn.storage.minibatch_checks import checked_header
+from diskgnn.storage.minibatch_columns import MinibatchLayout
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.packed_config import PackedConfig
 from diskgnn.storage.samples_config import SamplesConfig
@@ -140,7 +140,7 @@ TARGETS: dict[str, Callable[[bytes], bool]] = {
 
 
 @cache
-def _layout(directory: str) -> HeaderLayout:
+def _layout(directory: str) -> MinibatchLayout:
     return Packed.open(sound_directories() / directory).config.header_layout()
 
 

@@ -17,7 +17,7 @@ from diskgnn.graph.graph import Graph
 from diskgnn.graph.row_sets import feature_files
 from diskgnn.schema import EdgeType
 from diskgnn.storage.row_format import FeatureFile
-from diskgnn.storage.samples import SampledMinibatch
+from diskgnn.storage.sampled_minibatch import SampledMinibatch
 
 
 class FeatureRows(Protocol):

@@ -26,7 +26,7 @@ from diskgnn.sampling.planned_minibatch import PlannedMinibatch, Sampler
 from diskgnn.sampling.sample import damage_named
 from diskgnn.storage import faults
 from diskgnn.storage.row_format import FeatureFile
-from diskgnn.storage.samples import SampledMinibatch
+from diskgnn.storage.sampled_minibatch import SampledMinibatch
 from diskgnn.units import whole_number
 
 if TYPE_CHECKING:

@@ -28,10 +28,11 @@ from diskgnn.errors import ArtifactError
 from diskgnn.graph.graph import Graph
 from diskgnn.ordered import in_order, submitted
 from diskgnn.paths import PathLike
-from diskgnn.storage.extent_headers import Header
+from diskgnn.storage.extent_headers import decode_header
 from diskgnn.storage.extents import align
 from diskgnn.storage.read_engine import warn_if_no_io_uring
 from diskgnn.storage.row_reading import row_buffer
+from diskgnn.storage.sampled_minibatch import SampledMinibatch
 
 _AREAS = 2  # extents in memory: one is read while one is gathered from
 
@@ -177,7 +178,7 @@ class SegmentedPacked(EpochSource):
             seeds=torch.from_numpy(header.seeds.copy()),
             epoch=epoch,
             batch_index=number,
-            input_nodes=None if nodes is None else torch.from_numpy(nodes.astype(np.int64)),
+            input_nodes=None if self._layout.node_dtypes == (None,) else torch.from_numpy(nodes.astype(np.int64)),
         )
         return batch, LoadStats(
             pinned_rows=len(addresses) - num_rows - cached,
@@ -186,11 +187,11 @@ class SegmentedPacked(EpochSource):
             read_requests=requests + 1,
         )
 
-    def _decode(self, extent: _Extent) -> Header:
+    def _decode(self, extent: _Extent) -> SampledMinibatch:
         record, error = self._segments.index[extent.number], "its header does not have the checksum that was written"
         if crc32c(extent.header) == record["header_crc32c"]:
             try:
-                header = self._layout.decode(extent.header)
+                header = decode_header(extent.header, self._layout)
                 if len(header.rows[0].addresses) == record["num_inputs"]:
                     return header
                 error = "its header has another number of inputs than the index"

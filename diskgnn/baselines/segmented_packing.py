@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -35,9 +35,11 @@ from diskgnn.specs.caches import cache_rows
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.storage import artifacts
 from diskgnn.storage.disk_space import require_free_bytes
-from diskgnn.storage.extent_headers import EncodedHeader, Header, HeaderLayout, RowPlaces
+from diskgnn.storage.extent_headers import EncodedHeader, encode_header
 from diskgnn.storage.extents import align
-from diskgnn.storage.samples import SampledMinibatch, Samples
+from diskgnn.storage.minibatch_columns import MinibatchLayout
+from diskgnn.storage.sampled_minibatch import RowPlaces, SampledMinibatch
+from diskgnn.storage.samples import Samples
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
 from diskgnn.units import parse_size, whole_number
@@ -140,13 +142,12 @@ class _Packing:
         keep_input_nodes: bool,
     ) -> None:
         self._path, self._graph, self._samples, self._accesses = path, graph, samples, accesses
-        self._keep_input_nodes = keep_input_nodes
         self._row_bytes = graph.feature_file.row_bytes
         # Where a node is: rank + 1 of a static row, - (row + 1) of its segment's disk cache, 0: in its extents.
         self._place = np.zeros(graph.num_nodes, np.int32)
         self._place[accesses.static] = np.arange(1, len(accesses.static) + 1, dtype=np.int32)
         node_dtype = graph.indices.dtype.name if keep_input_nodes else None
-        self._layout = HeaderLayout.of_one_type(samples.config.spec.num_layers, graph.num_nodes, node_dtype)
+        self._layout = MinibatchLayout.of_one_type(samples.config.spec.num_layers, graph.num_nodes, node_dtype)
         self.index: npt.NDArray[Any] = np.zeros(accesses.num_batches, INDEX_DTYPE)
         self.rows = SegmentedRowCounts()
 
@@ -223,9 +224,7 @@ class _Packing:
     def _header(self, batch: SampledMinibatch, addresses: npt.NDArray[np.int32]) -> EncodedHeader:
         labels = self._graph.labels[batch.seeds].astype(np.int64)
         places = RowPlaces(addresses, admissions=np.empty((0, 2), np.int32))
-        nodes = batch.only_nodes if self._keep_input_nodes else None
-        header = Header(batch.seeds, labels, batch.node_counts, batch.blocks, (places,), (nodes,))
-        return self._layout.encode(header)
+        return encode_header(replace(batch, y=labels, rows=(places,)), self._layout)
 
 
 def _run(offset: int, nodes: npt.NDArray[np.int64]) -> RowRun:

@@ -24,9 +24,9 @@ from diskgnn.errors import ArtifactError
 from diskgnn.graph.graph import Graph
 from diskgnn.paths import PathLike
 from diskgnn.storage import artifacts
-from diskgnn.storage.extent_headers import HeaderLayout
 from diskgnn.storage.manifest import Manifest, open_pinned
 from diskgnn.storage.manifest_document import typed
+from diskgnn.storage.minibatch_columns import MinibatchLayout
 from diskgnn.storage.verification import verify_file
 
 STATIC, EXTENTS, INDEX, CACHES = "static.bin", "extents.bin", "index.npy", "caches.bin"
@@ -132,11 +132,11 @@ class Segmented:
         """What they were made from, and how."""
         return self.manifest.parsed(SegmentedConfig.parse)
 
-    def header_layout(self, num_nodes: int) -> HeaderLayout:
+    def header_layout(self, num_nodes: int) -> MinibatchLayout:
         """Columns of the extents' headers."""
         config = self.config
         node_dtype = config.node_dtype if config.keep_input_nodes else None
-        return HeaderLayout.of_one_type(len(config.fanouts), num_nodes, node_dtype)
+        return MinibatchLayout.of_one_type(len(config.fanouts), num_nodes, node_dtype)
 
     @property
     def num_cached(self) -> int:

@@ -14,10 +14,10 @@ from torch import Tensor
 from diskgnn._native import DamagedExtentError
 from diskgnn.batches.minibatch import Block, MiniBatch, Pairs, TypedMiniBatch
 from diskgnn.schema import EdgeType
-from diskgnn.storage.extent_headers import Header
 from diskgnn.storage.extents import ExtentIndex
-from diskgnn.storage.header_checks import checked_header
+from diskgnn.storage.minibatch_checks import checked_header
 from diskgnn.storage.packed import Packed
+from diskgnn.storage.sampled_minibatch import SampledMinibatch
 
 _TORCH_DTYPES = {"int32": torch.int32, "int64": torch.int64, "uint8": torch.uint8, "float32": torch.float32}
 
@@ -91,7 +91,9 @@ class HeaderReader:
         batch = self._minibatch(decoded, _Arrays(header, host, moved), rows, epoch, number)
         return batch if self._is_typed else batch.of_one_type()
 
-    def _minibatch(self, header: Header, tensor: _Arrays, rows: Rows, epoch: int, number: int) -> TypedMiniBatch:
+    def _minibatch(
+        self, header: SampledMinibatch, tensor: _Arrays, rows: Rows, epoch: int, number: int
+    ) -> TypedMiniBatch:
         x: dict[str, Tensor] = {}
         edge_x: dict[EdgeType, tuple[Tensor, ...]] = {}
         for k, (type_, places) in enumerate(zip(self._types, header.rows, strict=True)):
@@ -111,7 +113,7 @@ class HeaderReader:
                 {
                     edge_type: Block(
                         tensor(block.indptr), tensor(block.indices), counts[layer][edge_type[0]],
-                        edge_ids=None if block.positions is None else tensor(block.positions),
+                        edge_ids=None if block.edge_ids is None else tensor(block.edge_ids),
                         edge_x=edge_x[edge_type][layer] if edge_type in edge_x else None,
                     )
                     for edge_type, block in zip(self._edge_types, blocks, strict=True)
@@ -123,23 +125,26 @@ class HeaderReader:
             target=self._schema.target,
             epoch=epoch,
             batch_index=number,
-            input_nodes=self._by_type(header.input_nodes, tensor),
+            input_nodes=self._kept_nodes(header, tensor),
             pairs=self._pairs(header, tensor),
             trees=None if header.trees is None else self._by_type(header.trees, tensor),
         )  # fmt: skip
 
-    def _pairs(self, header: Header, tensor: _Arrays) -> Pairs | None:
+    def _pairs(self, header: SampledMinibatch, tensor: _Arrays) -> Pairs | None:
         if (pairs := header.pairs) is None:
             return None
         return Pairs(tensor(pairs.src).long(), tensor(pairs.dst).long(), tensor(pairs.label))
 
-    def _y(self, header: Header, tensor: _Arrays) -> Tensor | None:
+    def _y(self, header: SampledMinibatch, tensor: _Arrays) -> Tensor | None:
         if header.y is None:
             pairs = self._pairs(header, tensor)
             return None if pairs is None else pairs.y(self._schema.target_kind)
         y = tensor(header.y)
         return y if self._schema.target_kind == "class" else y.view(-1, self._layout.num_outputs)
 
-    def _by_type(self, arrays: tuple[npt.NDArray[Any] | None, ...], tensor: _Arrays) -> Mapping[str, Tensor] | None:
-        by_type = zip(self._node_types, arrays, strict=True)
-        return {name: tensor(array).long() for name, array in by_type if array is not None} or None
+    def _kept_nodes(self, header: SampledMinibatch, tensor: _Arrays) -> Mapping[str, Tensor] | None:
+        by_type = zip(self._node_types, header.input_nodes, self._layout.node_dtypes, strict=True)
+        return {name: tensor(nodes).long() for name, nodes, dtype in by_type if dtype is not None} or None
+
+    def _by_type(self, arrays: tuple[npt.NDArray[Any], ...], tensor: _Arrays) -> dict[str, Tensor]:
+        return {name: tensor(array).long() for name, array in zip(self._node_types, arrays, strict=True)}

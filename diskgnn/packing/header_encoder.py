@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from diskgnn.packing.edge_ids import EdgeIds
 from diskgnn.packing.placement import Placement
 from diskgnn.packing.row_sets import RowSet
 from diskgnn.packing.split_labels import SplitLabels
-from diskgnn.storage.extent_headers import EncodedHeader, Header, RowPlaces
+from diskgnn.storage.extent_headers import EncodedHeader, encode_header
 from diskgnn.storage.packed_config import PackedConfig
-from diskgnn.storage.samples import SampledBlock, SampledMinibatch
+from diskgnn.storage.sampled_minibatch import RowPlaces, SampledBlock, SampledMinibatch
 
 
 class HeaderEncoder:
@@ -31,32 +32,21 @@ class HeaderEncoder:
 
     def encode(self, minibatch: SampledMinibatch, placements: Sequence[Placement]) -> EncodedHeader:
         """The header of a minibatch; `placements` [K] are those of the row sets."""
-        layout = self._layout
-        return layout.encode(
-            Header(
-                seeds=minibatch.seeds,
-                y=None if self._labels is None else self._labels.of_seeds(minibatch),
-                node_counts=minibatch.node_counts,
-                blocks=self._blocks(minibatch),
-                rows=tuple(
-                    RowPlaces(placement.addresses, placement.admissions, row_set.spread(minibatch))
-                    for row_set, placement in zip(self._row_sets, placements, strict=True)
-                ),
-                input_nodes=tuple(
-                    nodes if dtype is not None else None
-                    for nodes, dtype in zip(minibatch.input_nodes, layout.node_dtypes, strict=True)
-                ),
-                trees=minibatch.trees,
-                pairs=minibatch.pairs,
-            )
+        header = replace(
+            minibatch,
+            y=None if self._labels is None else self._labels.of_seeds(minibatch),
+            rows=tuple(
+                RowPlaces(placement.addresses, placement.admissions, row_set.spread(minibatch))
+                for row_set, placement in zip(self._row_sets, placements, strict=True)
+            ),
+            blocks=minibatch.blocks if self._edge_ids is None else self._blocks_with_ids(minibatch, self._edge_ids),
         )
+        return encode_header(header, self._layout)
 
-    def _blocks(self, minibatch: SampledMinibatch) -> tuple[tuple[SampledBlock, ...], ...]:
-        """With the user's edge ids in place of positions, if they are kept."""
-
+    @staticmethod
+    def _blocks_with_ids(minibatch: SampledMinibatch, edge_ids: EdgeIds) -> tuple[tuple[SampledBlock, ...], ...]:
         def with_ids(number: int, block: SampledBlock) -> SampledBlock:
-            if self._edge_ids is None or block.positions is None:
-                return SampledBlock(block.indptr, block.indices)
-            return SampledBlock(block.indptr, block.indices, self._edge_ids.of(number, block.positions))
+            assert block.positions is not None  # samples have those of all types then
+            return replace(block, edge_ids=edge_ids.of(number, block.positions))
 
         return tuple(tuple(with_ids(e, block) for e, block in enumerate(blocks)) for blocks in minibatch.blocks)

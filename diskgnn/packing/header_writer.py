@@ -17,7 +17,8 @@ from diskgnn.packing.placed import PlacedHeaders, PlacedSplit
 from diskgnn.packing.placement import Placement, Schedule
 from diskgnn.storage import artifacts, faults
 from diskgnn.storage.extents import ROW_NUMBER, ExtentIndex, align
-from diskgnn.storage.samples import SampledMinibatch, Samples
+from diskgnn.storage.sampled_minibatch import SampledMinibatch
+from diskgnn.storage.samples import Samples
 from diskgnn.storage.writer import ArtifactWriter
 
 

@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import damage_named, sample_a_few
-from diskgnn.storage.samples import SampledMinibatch, Samples
+from diskgnn.storage.sampled_minibatch import SampledMinibatch
+from diskgnn.storage.samples import Samples
 from diskgnn.storage.samples_config import SamplesConfig
 from diskgnn.system.resources import Resources
 

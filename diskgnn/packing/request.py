@@ -77,17 +77,10 @@ class PackRequest:
 
     def config(self, target: TargetConfig | None) -> PackedConfig:
         """What the packed directory says of itself, as far as it is known before placing."""
-        num_nodes = self.samples.config.num_nodes.values()
-        return PackedConfig(
-            samples=self.samples.config,
-            target=target,
-            node_dtypes=tuple(np.dtype(np.int32 if number < 1 << 31 else np.int64).name for number in num_nodes),
-            row_sets=tuple(row_set.config for row_set in self.row_sets),
-            keep_input_nodes=self.keep_input_nodes,
-            graph=self.graph.manifest.digest,
-            splits={},
-            by_reference=self.by_reference,
-        )
+        return PackedConfig.before_placing(
+            self.samples.config, target, [row_set.config for row_set in self.row_sets],
+            keep_input_nodes=self.keep_input_nodes, graph=self.graph.manifest.digest, by_reference=self.by_reference,
+        )  # fmt: skip
 
     def made_with(self, config: PackedConfig) -> dict[str, Any]:
         """What a run has to have in common with one that was killed, to go on with what that has done."""

@@ -14,7 +14,7 @@ from diskgnn.graph.type_data import EdgeSet, NodeSet
 from diskgnn.schema import edge_type_name
 from diskgnn.storage.packed_config import RowSetConfig
 from diskgnn.storage.row_format import FeatureFile
-from diskgnn.storage.samples import SampledMinibatch
+from diskgnn.storage.sampled_minibatch import SampledMinibatch
 from diskgnn.storage.samples_config import SamplesConfig
 
 
@@ -67,10 +67,6 @@ class RowSet:
             return None
         _, spread = np.unique(self._wanted(minibatch), return_inverse=True)
         return spread.astype(np.int32).reshape(-1)
-
-    def num_places(self, minibatch: SampledMinibatch) -> int:
-        """Input nodes or edges of the type, each of which takes a row."""
-        return len(self._wanted(minibatch))
 
     def _wanted(self, minibatch: SampledMinibatch) -> npt.NDArray[Any]:
         number = self.data.number

@@ -12,8 +12,8 @@ from diskgnn.errors import ArtifactError
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.source_schema import label_target
 from diskgnn.specs.targets import LinkTarget, Target
-from diskgnn.storage.extent_headers import LABEL_DTYPES
-from diskgnn.storage.samples import SampledMinibatch
+from diskgnn.storage.minibatch_columns import LABEL_DTYPES
+from diskgnn.storage.sampled_minibatch import SampledMinibatch
 
 
 @dataclass(frozen=True)

@@ -27,9 +27,10 @@ from diskgnn.storage import artifacts
 from diskgnn.storage.extents import ExtentIndex
 from diskgnn.storage.feature_scan import WINDOWS_IN_MEMORY, scan_needed_rows
 from diskgnn.storage.file_reading import fill, opened
-from diskgnn.storage.header_checks import checked_header
+from diskgnn.storage.minibatch_checks import checked_header
 from diskgnn.storage.packed import Packed
-from diskgnn.storage.samples import SampledMinibatch, Samples
+from diskgnn.storage.sampled_minibatch import SampledMinibatch
+from diskgnn.storage.samples import Samples
 from diskgnn.storage.verification import Damage
 from diskgnn.system.resources import Resources
 

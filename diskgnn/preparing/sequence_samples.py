@@ -12,15 +12,15 @@ import numpy.typing as npt
 
 from diskgnn.graph.source_schema import label_target
 from diskgnn.packing.access_sample import AccessSample
-from diskgnn.packing.minibatch_bytes import MinibatchBytes
 from diskgnn.packing.row_forecast import SequenceForecast
-from diskgnn.packing.row_sets import row_sets_of
+from diskgnn.packing.row_sets import RowSet, row_sets_of
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.planned_minibatch import PlannedMinibatch
 from diskgnn.sampling.sample import damage_named, sample_a_few
 from diskgnn.specs.sampling import SamplingSpec
-from diskgnn.storage.extent_headers import LABEL_DTYPES
-from diskgnn.storage.samples import SampledMinibatch
+from diskgnn.storage.minibatch_columns import MinibatchLayout
+from diskgnn.storage.packed_config import PackedConfig
+from diskgnn.storage.sampled_minibatch import SampledMinibatch
 from diskgnn.storage.samples_config import SequenceSize
 from diskgnn.system.resources import Resources
 
@@ -35,8 +35,8 @@ class SequenceSample:
     size: SequenceSize
     forecasts: tuple[SequenceForecast, ...]  # [K] of each row set
     edges: float  # mean per minibatch
-    samples_bytes: float  # mean per minibatch, see `MinibatchBytes`
-    header_bytes: float  # the same
+    samples_bytes: float  # mean per minibatch, of the arrays
+    header_bytes: float  # the same, without addresses and admissions
     max_rows: tuple[int, ...]  # [K] of the largest minibatch
     sampled: int  # minibatches
 
@@ -68,7 +68,8 @@ def sample_sequences(
             growing.setdefault(_same_minibatches(plan, split), _Growing(plan, split, len(growing)))
     row_sets = row_sets_of(plans[0].graph, plans[0].config())
     accesses = [AccessSample(each.num_rows, len(growing), max_accesses // max(1, len(row_sets))) for each in row_sets]
-    label_bytes = _label_bytes(plans[0])
+    samples_layout = plans[0].minibatch_layout()
+    header_layout = _header_layout(plans[0], row_sets, keep_input_nodes=keep_input_nodes)
     order: list[tuple[_Growing, int]] = []
     deadline = time.monotonic() + max_seconds
 
@@ -88,12 +89,8 @@ def sample_sequences(
     with damage_named(plans[0].graph), resources.reporter.stage("sample some", most, "minibatches") as advance:
         for number, minibatch in enumerate(sample_a_few(plans[0], planned(), resources)):
             sequence, position = order[number]
-            taken = MinibatchBytes.of(
-                minibatch, row_sets, keep_input_nodes=keep_input_nodes, edge_ids=plans[0].spec.edge_ids,
-                label_bytes=label_bytes,
-            )  # fmt: skip
             needed = [each.needed(minibatch) for each in row_sets]
-            sequence.add(minibatch, taken, needed)
+            sequence.add(minibatch, samples_layout.num_bytes(minibatch), header_layout.num_bytes(minibatch), needed)
             for of_set, nodes in zip(accesses, needed, strict=True):
                 of_set.add(sequence.number, position, nodes)
             seconds = (time.monotonic() - started) / (number + 1)
@@ -109,12 +106,13 @@ def _splits_with_minibatches(plan: SamplingPlan) -> list[str]:
     return [split for split in plan.splits if plan.sizes[split].num_batches]
 
 
-def _label_bytes(plan: SamplingPlan) -> int:
-    """Of one seed's y in a header; pairs have theirs with them."""
-    if plan.layout.pairs:
-        return 0
-    target = label_target(plan.graph, plan.config().spec.target)
-    return 0 if target is None else np.dtype(LABEL_DTYPES[target.kind]).itemsize * target.num_outputs
+def _header_layout(plan: SamplingPlan, row_sets: Sequence[RowSet], *, keep_input_nodes: bool) -> MinibatchLayout:
+    """What the headers of these minibatches will have."""
+    config = plan.config()
+    return PackedConfig.before_placing(
+        config, label_target(plan.graph, config.spec.target), [row_set.config for row_set in row_sets],
+        keep_input_nodes=keep_input_nodes, graph=plan.graph.manifest.digest,
+    ).header_layout()  # fmt: skip
 
 
 def _same_minibatches(plan: SamplingPlan, split: str) -> tuple[str, SamplingSpec]:
@@ -151,11 +149,13 @@ class _Growing:
             self.epochs[epoch] = self.plan.minibatches(self.split, prepared[epoch])
         return self.epochs[epoch][number]
 
-    def add(self, minibatch: SampledMinibatch, taken: MinibatchBytes, needed: Sequence[npt.NDArray[Any]]) -> None:
+    def add(
+        self, minibatch: SampledMinibatch, samples_bytes: int, header_bytes: int, needed: Sequence[npt.NDArray[Any]]
+    ) -> None:
         """Counts what it consists of; it needs the rows `needed` [K]."""
         self.edges += minibatch.num_edges
-        self.samples_bytes += taken.samples
-        self.header_bytes += taken.header
+        self.samples_bytes += samples_bytes
+        self.header_bytes += header_bytes
         self.max_rows = tuple(map(max, map(len, needed), self.max_rows or [0] * len(needed)))
         self.sampled += 1
 

@@ -195,10 +195,10 @@ def _most_bytes(plan: SamplingPlan, resources: Resources, *, in_memory: bool) ->
     """
     epoch = plan.minibatches("train", 0)
     few = [epoch[len(epoch) * i // _PROBES] for i in range(min(_PROBES, len(epoch)))]
-    structure_bytes, rows_bytes = 0, 0
+    structure_bytes, rows_bytes, layout = 0, 0, plan.minibatch_layout()
     row_sets = row_sets_of(plan.graph, plan.config())
     for sample in sample_a_few(plan, few, Resources(resources.memory_bytes, resources.threads)):
-        structure_bytes += sum(column.nbytes for column in sample.columns())
+        structure_bytes += layout.value_bytes(sample)
         rows_bytes += sum(len(each.needed(sample)) * each.row_bytes for each in row_sets)
     num_batches, once_bytes = plan.sizes["train"].num_batches, sum(each.features.num_bytes for each in row_sets)
     rows_bytes = rows_bytes * num_batches // len(few)

@@ -16,7 +16,7 @@ from diskgnn.batches.minibatch import AnyMiniBatch, Block, MiniBatch
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.type_data import EdgeSet, NodeSet
 from diskgnn.schema import EdgeType
-from diskgnn.storage.samples import SampledMinibatch
+from diskgnn.storage.sampled_minibatch import SampledMinibatch
 
 
 @dataclass(frozen=True)

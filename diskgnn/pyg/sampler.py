@@ -26,7 +26,7 @@ from diskgnn.sampling.seeds import SeedBatch
 from diskgnn.schema import ONE_NODE_TYPE
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.targets import LinkTarget
-from diskgnn.storage.samples import PairSample
+from diskgnn.storage.sampled_minibatch import PairSample
 
 ANY_TIME = np.iinfo(np.int64).max  # later than everything: disjoint draws without times
 _RANDOM = threading.Lock()  # torch has one state of the generator that PyG's negative sampling uses

@@ -36,7 +36,7 @@ from diskgnn.schema import EdgeType, edge_type_name
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.targets import LinkTarget
 from diskgnn.storage import artifacts
-from diskgnn.storage.samples import PairSample
+from diskgnn.storage.sampled_minibatch import PairSample
 
 
 class EdgeSeeds:

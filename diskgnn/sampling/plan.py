@@ -28,6 +28,7 @@ from diskgnn.schema import edge_type_name
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.shard import Shard
 from diskgnn.specs.targets import LinkTarget, NodeTarget
+from diskgnn.storage.minibatch_columns import MinibatchLayout
 from diskgnn.storage.samples_config import SamplesConfig, SamplesLayout, SequenceSize
 
 
@@ -175,6 +176,11 @@ class SamplingPlan:
         found_once: dict[str, Any] = {"_grouped_positions": self._grouped_positions} if grouped else {}
         found_once["held_out"] = self.held_out
         return SamplingPlan, (self.graph, self.spec, self._given_seeds), found_once
+
+    def minibatch_layout(self) -> MinibatchLayout:
+        """Columns of the samples."""
+        config = self.config()
+        return config.minibatch_layout([np.dtype(self.parts.id_dtype).name] * len(config.num_nodes))
 
     def config(self) -> SamplesConfig:
         """What a samples directory of this plan says of itself."""

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from diskgnn._native import DrawRequest, ExcludedEdges, NeighborSampler
 from diskgnn.sampling.seeds import Excluded
 from diskgnn.sampling.user_sampling import UserDraws
-from diskgnn.storage.samples import PairSample, SampledBlock, SampledMinibatch
+from diskgnn.storage.sampled_minibatch import PairSample, SampledBlock, SampledMinibatch
 
 # What native samplers return: input nodes of each node type, trees of each, blocks outermost first by edge type,
 # [layers + 1, node types] counts of nodes
@@ -77,13 +77,13 @@ class PlannedMinibatch:
         """The minibatch that native samplers returned as `arrays`."""
         nodes, trees, layers, counts = arrays
         return SampledMinibatch(
-            self.seeds,
-            tuple(nodes),
-            counts.reshape(len(layers) + 1, len(nodes)),
-            tuple(tuple(SampledBlock(*block) for block in layer) for layer in layers),
-            None if trees is None else tuple(trees),
-            self.pairs,
-            self.places,
+            seeds=self.seeds,
+            node_counts=counts.reshape(len(layers) + 1, len(nodes)),
+            input_nodes=tuple(nodes),
+            trees=None if trees is None else tuple(trees),
+            pairs=self.pairs,
+            places=self.places,
+            blocks=tuple(tuple(SampledBlock(*block) for block in layer) for layer in layers),
         )
 
     def seeds_by_type(self) -> list[npt.NDArray[np.int64]]:

@@ -37,7 +37,7 @@ from diskgnn.specs.sampling import SamplingOptions, SamplingSpec, takes_options
 from diskgnn.storage import artifacts
 from diskgnn.storage.disk_space import DiskBudget
 from diskgnn.storage.publishing import published
-from diskgnn.storage.samples import SampledMinibatch
+from diskgnn.storage.sampled_minibatch import SampledMinibatch
 from diskgnn.storage.seed_files import write_given
 from diskgnn.storage.writer import ArtifactWriter, staging_of
 from diskgnn.system.allocators import freed_memory_returned

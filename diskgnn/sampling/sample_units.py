@@ -25,7 +25,8 @@ from diskgnn.storage import artifacts, faults
 from diskgnn.storage.checked_files import ChecksummedFile
 from diskgnn.storage.disk_space import DiskBudget
 from diskgnn.storage.extent_headers import require_header_fits
-from diskgnn.storage.samples import SampledMinibatch, one_row, samples_schema
+from diskgnn.storage.minibatch_columns import MinibatchLayout
+from diskgnn.storage.sampled_minibatch import SampledMinibatch
 from diskgnn.storage.verification import verify_input
 from diskgnn.system.resources import Resources
 
@@ -99,8 +100,7 @@ def write_units(
         DiskFullError: more than `resources.disk` would be taken.
         OSError: reading or writing failed.
     """
-    schema = samples_schema(plan.config(), pa.from_numpy_dtype(plan.parts.id_dtype))
-    write = partial(_write, folder, schema, plan.spec.batch_size, finish, advance, resources.disk)
+    write = partial(_write, folder, plan.minibatch_layout(), plan.spec.batch_size, finish, advance, resources.disk)
     planned = _planned(plan, units)
     if sampler is not None:
         _sample_in_memory(write, planned, sampler, resources.threads)
@@ -128,7 +128,7 @@ def _planned(plan: SamplingPlan, units: Iterable[SampleUnit]) -> Iterator[_Plann
 
 def _write(
     folder: Path,
-    schema: pa.Schema,
+    layout: MinibatchLayout,
     batch_size: int,
     finish: Callable[[SampledUnit, Path], None],
     advance: Advance,
@@ -139,12 +139,12 @@ def _write(
     """Write the minibatches of `unit`, the next ones of `sampled`."""
     edges = 0
     path = folder / f"{unit.name}.tmp"
-    with ChecksummedFile(path, disk=disk) as sink, pa.ipc.new_file(sink, schema) as file:
+    with ChecksummedFile(path, disk=disk) as sink, pa.ipc.new_file(sink, layout.schema) as file:
         for _ in unit.numbers:
             faults.point("sample.minibatch")
             minibatch = next(sampled)
-            require_header_fits(minibatch, batch_size)
-            file.write_batch(one_row(schema, minibatch.columns()))
+            require_header_fits(minibatch, layout, batch_size)
+            file.write_batch(layout.encode(minibatch))
             edges += minibatch.num_edges
             advance(1)
     finish(SampledUnit(unit.name, path.stat().st_size, sink.crc32c, edges), path)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from diskgnn.graph.held_out import HeldOut
 from diskgnn.progress import Reporter
 from diskgnn.specs.targets import LinkTarget, NodeTarget
-from diskgnn.storage.samples import PairSample
+from diskgnn.storage.sampled_minibatch import PairSample
 
 Excluded = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]  # (sources, destinations) of edges that are not drawn
 

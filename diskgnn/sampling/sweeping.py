@@ -22,7 +22,7 @@ from diskgnn.ordered import in_order
 from diskgnn.sampling.planned_minibatch import DrawnArrays, PlannedMinibatch
 from diskgnn.sampling.topology import TopologyParts
 from diskgnn.storage import faults
-from diskgnn.storage.samples import SampledMinibatch
+from diskgnn.storage.sampled_minibatch import SampledMinibatch
 
 # Share of the memory left that minibatches may take which wait for the layers below: per layer, so that few sweeps
 # for the inner layers leave most of the memory to the outermost, which has most of the edges. For G1 minibatches of

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, astuple, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass, replace
 from typing import Any
 
 from diskgnn.errors import ConfigError
 from diskgnn.schema import NO_LABELS, EdgeType, SourceSchema, edge_type_name, parse_edge_type
 from diskgnn.specs.targets import LinkTarget, NodeTarget
 from diskgnn.storage.column_records import Columns, columns_to_json, parse_columns
-from diskgnn.storage.extent_headers import LABEL_DTYPES, HeaderLayout, RowSetLayout
 from diskgnn.storage.extents import ROW_NUMBER
 from diskgnn.storage.graph_config import TargetConfig
 from diskgnn.storage.manifest_document import typed
+from diskgnn.storage.minibatch_columns import LABEL_DTYPES, MinibatchLayout, RowSetLayout
 from diskgnn.storage.row_format import RowFormat
 from diskgnn.storage.samples_config import SamplesConfig
 from diskgnn.storage.value_counts import NOTHING_UNUSUAL, ValueCounts
@@ -157,6 +157,22 @@ class PackedConfig:
     splits: Mapping[str, PackedSplit]
     by_reference: bool = False  # extents have numbers of rows, which stay in the graph: for windows of `FreshEpochs`
 
+    @staticmethod
+    def before_placing(
+        samples: SamplesConfig,
+        target: TargetConfig | None,
+        row_sets: Sequence[RowSetConfig],
+        *,
+        keep_input_nodes: bool,
+        graph: str,
+        by_reference: bool = False,
+    ) -> PackedConfig:
+        """What is known before rows have their places: no sizes of splits."""
+        node_dtypes = tuple("int32" if number < 1 << 31 else "int64" for number in samples.num_nodes.values())
+        return PackedConfig(
+            samples, target, node_dtypes, tuple(row_sets), keep_input_nodes, graph, {}, by_reference=by_reference
+        )
+
     @property
     def stored_row_bytes(self) -> tuple[int, ...]:
         """[K] that a row takes in an extent."""
@@ -199,35 +215,27 @@ class PackedConfig:
             columns=tuple((each.type, each.columns) for each in self.row_sets if each.columns is not None),
         )
 
-    def header_layout(self) -> HeaderLayout:
+    def header_layout(self) -> MinibatchLayout:
         """Columns of the extents' headers."""
-        samples, target = self.samples, self.samples.spec.target
-        node_types, edge_types = samples.node_types, samples.edge_types
+        samples, target = self.samples, self.target
         kept = {row_set.type for row_set in self.row_sets}
-        return HeaderLayout(
-            num_layers=samples.spec.num_layers,
-            num_nodes=tuple(samples.num_nodes.values()),
-            edge_types=tuple(samples.ends(edge_type) for edge_type in edge_types),
-            node_dtypes=tuple(
-                dtype if self.keep_input_nodes or name not in kept else None
-                for name, dtype in zip(node_types, self.node_dtypes, strict=True)
-            ),
+        node_dtypes = [
+            dtype if self.keep_input_nodes or name not in kept else None
+            for name, dtype in zip(samples.node_types, self.node_dtypes, strict=True)
+        ]
+        return replace(
+            samples.minibatch_layout(node_dtypes),
+            position_dtypes=(None,) * len(samples.edge_types),
             row_sets=tuple(
-                RowSetLayout(node_types.index(row_set.type), is_edges=False, has_spread=samples.layout.trees)
+                RowSetLayout(samples.node_types.index(row_set.type), is_edges=False, has_spread=samples.layout.trees)
                 if isinstance(row_set.type, str)
-                else RowSetLayout(edge_types.index(row_set.type), is_edges=True, has_spread=True)
+                else RowSetLayout(samples.edge_types.index(row_set.type), is_edges=True, has_spread=True)
                 for row_set in self.row_sets
             ),
-            target=(
-                samples.ends(target.edge_type)
-                if isinstance(target, LinkTarget)
-                else (node_types.index(str(target.node_type)),)
-            ),
-            label_dtype=None if samples.layout.pairs or self.target is None else LABEL_DTYPES[self.target.kind],
-            num_outputs=1 if self.target is None or self.target.kind == "class" else self.target.num_outputs,
+            label_dtype=None if samples.layout.pairs or target is None else LABEL_DTYPES[target.kind],
+            num_outputs=1 if target is None or target.kind == "class" else target.num_outputs,
             has_edge_ids=samples.spec.edge_ids,
-            has_trees=samples.layout.trees,
-            has_pairs=samples.layout.pairs,
+            has_places=False,
         )
 
     def to_json(self) -> dict[str, Any]:

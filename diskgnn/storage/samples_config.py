@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from diskgnn.specs.split_arrays import SplitArrays
 from diskgnn.specs.targets import LinkTarget, NodeTarget, Target
 from diskgnn.specs.user_sampler import UserSampler
 from diskgnn.storage.manifest_document import typed
+from diskgnn.storage.minibatch_columns import MinibatchLayout
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,28 @@ class SamplesConfig:
     def ends(self, edge_type: EdgeType) -> tuple[int, int]:
         """(number of the source type, number of the destination type)."""
         return self.node_types.index(edge_type[0]), self.node_types.index(edge_type[2])
+
+    def minibatch_layout(self, node_dtypes: Sequence[str | None]) -> MinibatchLayout:
+        """Columns of a shard, whose input nodes have `node_dtypes` [T]: all int32 or all int64."""
+        target = self.spec.target
+        return MinibatchLayout(
+            num_layers=self.spec.num_layers,
+            num_nodes=tuple(self.num_nodes.values()),
+            edge_types=tuple(self.ends(edge_type) for edge_type in self.edge_types),
+            target=(
+                self.ends(target.edge_type)
+                if isinstance(target, LinkTarget)
+                else (self.node_types.index(str(target.node_type)),)
+            ),
+            node_dtypes=tuple(node_dtypes),
+            position_dtypes=tuple(
+                np.dtype(position_dtype(number)).name if edge_type in self.layout.positions else None
+                for edge_type, number in self.num_edges.items()
+            ),
+            has_trees=self.layout.trees,
+            has_pairs=self.layout.pairs,
+            has_places=self.layout.places,
+        )
 
     def to_json(self) -> dict[str, Any]:
         """As it stands in the manifest."""

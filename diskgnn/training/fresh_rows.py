@@ -17,7 +17,7 @@ from diskgnn.packing.row_sets import RowSet
 from diskgnn.storage import faults
 from diskgnn.storage.object_stores import StoredPath
 from diskgnn.storage.row_reading import GAP_BYTES
-from diskgnn.storage.samples import SampledMinibatch
+from diskgnn.storage.sampled_minibatch import SampledMinibatch
 
 # What a request costs the disk beside its bytes, in bytes of a longer one (docs/PERFORMANCE.md).
 _REQUEST_BYTES = 49 << 10

@@ -14,10 +14,11 @@ from diskgnn._native import crc32c
 from diskgnn.errors import ArtifactError
 from diskgnn.loading.loader import Loader
 from diskgnn.storage.artifacts import MANIFEST
+from diskgnn.storage.extent_headers import decode_header, encode_header
 from diskgnn.storage.extents import ExtentIndex, align
 from diskgnn.storage.manifest_document import content_digest
 from diskgnn.storage.packed import Packed
-from diskgnn.storage.samples import SampledBlock
+from diskgnn.storage.sampled_minibatch import SampledBlock
 from diskgnn.training.models import make_model
 
 NUMBER = 2  # of the extent that is forged
@@ -104,11 +105,11 @@ def header_of(opened):
     found, index, data = opened
     extent = index.extents[NUMBER]
     message = data[int(extent["offset"]) :][: int(extent["header_bytes"])]
-    return found.config.header_layout().decode(message)
+    return decode_header(message, found.config.header_layout())
 
 
 def with_header(opened, tmp_path, header):
-    encoded = opened[0].config.header_layout().encode(header)
+    encoded = encode_header(header, opened[0].config.header_layout())
     (addresses,), (admissions,) = encoded.addresses, encoded.admissions
     return with_message(
         opened, tmp_path, encoded.message.to_pybytes(), addresses_offset=addresses.offset, num_inputs=addresses.count,
@@ -146,7 +147,7 @@ def test_addresses_elsewhere_than_the_index_says_are_refused(opened, tmp_path):
     """Native code checks those that the index leads to; the GPU would gather by those that the message leads to."""
     header = header_of(opened)
     addresses = header.rows[0].addresses
-    encoded = opened[0].config.header_layout().encode(with_addresses(header, np.full_like(addresses, 1 << 30)))
+    encoded = encode_header(with_addresses(header, np.full_like(addresses, 1 << 30)), opened[0].config.header_layout())
     message = encoded.message.to_pybytes()
     forged = message + bytes(-len(message) % 8) + addresses.tobytes()
     path = with_message(

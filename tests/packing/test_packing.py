@@ -16,6 +16,7 @@ from diskgnn.packing.request import PackRequest
 from diskgnn.packing.tiers import TierRows
 from diskgnn.storage import artifacts, faults
 from diskgnn.storage.checked_files import CHECKSUM_CHUNK_BYTES, npy_header_bytes
+from diskgnn.storage.extent_headers import decode_header
 from diskgnn.storage.graph_config import GraphConfig
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.row_format import RowFormat
@@ -53,7 +54,7 @@ def test_the_files_hold_what_the_format_says(graph, samples, tmp_path):
             start = int(extent["offset"])
             assert start == end
             header_end = start + int(extent["header_bytes"])
-            header = layout.decode(data[start:header_end])
+            header = decode_header(data[start:header_end], layout)
             np.testing.assert_array_equal(header.seeds, minibatch.seeds)
             np.testing.assert_array_equal(header.y, graph.labels[minibatch.seeds])
             np.testing.assert_array_equal(header.input_nodes[0], minibatch.only_nodes)

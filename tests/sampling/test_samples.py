@@ -21,7 +21,7 @@ from diskgnn.sampling.sample_units import sample_units, write_units
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.storage import artifacts, faults
 from diskgnn.storage.checked_files import checksum_file
-from diskgnn.storage.samples import Samples, one_row, samples_schema
+from diskgnn.storage.samples import Samples
 from diskgnn.storage.samples_config import SamplesConfig
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
@@ -214,13 +214,15 @@ BAD = ["nodes", "negative", "columns", "seeds", "fewer", "fewer nodes", "counts"
 def test_hostile_samples_are_refused(graph, tmp_path, bad):
     sample(graph, tmp_path / "samples", fanouts=[3], batch_size=25, threads=1, splits=["train"])
     name, samples = artifacts.shard_file("train", 0, 0), Samples.open(tmp_path / "samples")
-    schema = samples_schema(samples.config, pa.int32())
+    layout = samples.config.minibatch_layout(["int32"])
+    schema = layout.schema
     if bad == "columns":
         schema = schema.set(1, pa.field("surprise", pa.list_(pa.int32())))
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, schema) as writer:
         for minibatch in list(samples.read("train"))[: 1 if bad == "fewer" else 2]:
-            writer.write_batch(one_row(schema, forge(bad, minibatch, graph.num_nodes).columns()))
+            batch = layout.encode(forge(bad, minibatch, graph.num_nodes))
+            writer.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
     forged = rewrite(tmp_path / "samples", name, sink.getvalue().to_pybytes())
     with pytest.raises(ArtifactError):
         list(forged.read("train"))

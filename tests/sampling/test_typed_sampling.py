@@ -5,6 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 import scipy.stats
+from minibatch_arrays import assert_same_minibatch
 from sampling_oracle import assert_is, held_out_by_hand, negatives_of, sample_by_hand
 from typed_graphs import CITES, NUM_NODES, WRITES, WRITTEN, citations
 
@@ -106,8 +107,7 @@ def test_lists_that_lie_in_several_windows(tmp_path, choice, draws):
     sampler = plan.parts.load()
     for each, grown in zip(planned, group, strict=True):
         swept, whole = each.drawn(grown.take()), each.draw(sampler)
-        for one, other in zip(swept.columns(), whole.columns(), strict=True):
-            np.testing.assert_array_equal(one, other)
+        assert_same_minibatch(swept, whole)
 
 
 def test_wide_ids_are_the_same(graph, tmp_path):
@@ -120,8 +120,7 @@ def test_wide_ids_are_the_same(graph, tmp_path):
         for left, right in zip(narrow, other, strict=True):
             assert {nodes.dtype for nodes in left.input_nodes} == {np.dtype(np.int32)}
             assert {nodes.dtype for nodes in right.input_nodes} == {np.dtype(np.int64)}
-            for one, two in zip(left.columns(), right.columns(), strict=True):
-                np.testing.assert_array_equal(one, two)
+            assert_same_minibatch(left, right)
 
 
 @pytest.mark.parametrize("first_time", [-7, -20, 1 - 2**63], ids=["around 1970", "before 1970", "the earliest"])
@@ -134,8 +133,7 @@ def test_draws_go_by_the_order_of_times_not_by_their_sign(graph, tmp_path, choic
         with SweepingSampler(plan.parts, memory_bytes=1 << 20, threads=2) as sweeping:
             found.append([each.draw(sampler) for each in planned] + list(sweeping.sample(planned)))
     for one, other in zip(*found, strict=True):
-        for left, right in zip(one.columns(), other.columns(), strict=True):
-            np.testing.assert_array_equal(left, right)
+        assert_same_minibatch(one, other)
 
 
 def test_the_last_ones_before_1970_are_those_nearest_to_the_seed():

@@ -1,8 +1,8 @@
 """Windows of a plan: any consecutive minibatches, across epochs too, as they are in the epochs."""
 
-import numpy as np
 import pytest
 from graphs import make_graph
+from minibatch_arrays import assert_same_minibatch
 
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import sample, sample_plan
@@ -27,5 +27,4 @@ def test_windows_are_slices_of_the_sequence(tmp_path, window):
     found = list(opened.read("train"))
     assert len(found) == len(window)
     for position, minibatch in zip(window, found, strict=True):
-        for left, right in zip(minibatch.columns(), everything[position].columns(), strict=True):
-            np.testing.assert_array_equal(left, right)
+        assert_same_minibatch(minibatch, everything[position])

@@ -5,20 +5,14 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from minibatch_arrays import arrays_of
 
 from diskgnn._native import check_block
-from diskgnn.storage.extent_headers import (
-    EncodedHeader,
-    Header,
-    HeaderLayout,
-    RowPlaces,
-    RowSetLayout,
-    Span,
-    arrays_of,
-)
+from diskgnn.storage.extent_headers import EncodedHeader, Span, decode_header, encode_header
 from diskgnn.storage.extents import ExtentIndex
-from diskgnn.storage.header_checks import checked_header
-from diskgnn.storage.samples import PairSample, SampledBlock
+from diskgnn.storage.minibatch_checks import checked_header
+from diskgnn.storage.minibatch_columns import MinibatchLayout, RowSetLayout
+from diskgnn.storage.sampled_minibatch import PairSample, RowPlaces, SampledBlock, SampledMinibatch
 
 
 def arrays(dtype, max_size=30):
@@ -35,10 +29,11 @@ def layouts(draw):
     row_set = st.tuples(number, st.booleans(), st.booleans())
     edge_types = draw(st.lists(st.tuples(number, number), min_size=1, max_size=3))
     link = draw(st.booleans())
-    return HeaderLayout(
+    return MinibatchLayout(
         num_layers=draw(st.integers(1, 3)),
         num_nodes=(1 << 40,) * num_types,
         edge_types=tuple(edge_types),
+        position_dtypes=(None,) * len(edge_types),
         node_dtypes=tuple(draw(st.sampled_from([None, "int32", "int64"])) for _ in range(num_types)),
         row_sets=tuple(RowSetLayout(*each) for each in draw(st.lists(row_set, max_size=3))),
         target=(0, 0) if link else (0,),
@@ -59,7 +54,7 @@ def test_what_is_encoded_is_decoded(data, layout):
             return drawn(np.int16, size).astype(dtype)
         return data.draw(arrays(dtype) if size is None else arrays(dtype).map(lambda array: np.resize(array, size)))
 
-    header = Header(
+    header = SampledMinibatch(
         seeds=drawn(np.int64),
         y=None if layout.label_dtype is None else drawn(layout.label_dtype),
         node_counts=drawn(np.int32, (layout.num_layers + 1, num_types)),
@@ -67,20 +62,22 @@ def test_what_is_encoded_is_decoded(data, layout):
             RowPlaces(drawn(np.int32), drawn(np.int32, (3, 2)), drawn(np.int32) if row_set.has_spread else None)
             for row_set in layout.row_sets
         ),
-        input_nodes=tuple(None if dtype is None else drawn(dtype) for dtype in layout.node_dtypes),
+        input_nodes=tuple(np.empty(0, np.int32) if dtype is None else drawn(dtype) for dtype in layout.node_dtypes),
         trees=tuple(drawn(np.int32) for _ in range(num_types)) if layout.has_trees else None,
         pairs=PairSample(drawn(np.int32), drawn(np.int32), drawn(np.float32)) if layout.has_pairs else None,
         blocks=tuple(
             tuple(
-                SampledBlock(drawn(np.int32), drawn(np.int32), drawn(np.int64) if layout.has_edge_ids else None)
+                SampledBlock(
+                    drawn(np.int32), drawn(np.int32), edge_ids=drawn(np.int64) if layout.has_edge_ids else None
+                )
                 for _ in layout.edge_types
             )
             for _ in range(layout.num_layers)
         ),
     )
-    encoded = layout.encode(header)
+    encoded = encode_header(header, layout)
     message = encoded.message.to_pybytes()
-    decoded = layout.decode(message)
+    decoded = decode_header(message, layout)
     for expected, found in zip(arrays_of(header), arrays_of(decoded), strict=True):
         assert found.dtype == expected.dtype
         np.testing.assert_array_equal(found, expected)
@@ -117,16 +114,19 @@ def simple_header(number=50):
     places = RowPlaces(numbers, np.empty((0, 2), np.int32))
     block = SampledBlock(np.arange(number + 1, dtype=np.int32), numbers)
     nodes = numbers.astype(np.int64)
-    header = Header(nodes, nodes, np.full((2, 1), number, np.int32), ((block,),), (places,), (None,))
-    return header, HeaderLayout.of_one_type(1, number, None)
+    header = SampledMinibatch(
+        seeds=nodes, y=nodes, node_counts=np.full((2, 1), number, np.int32), rows=(places,), input_nodes=(numbers,),
+        blocks=((block,),),
+    )  # fmt: skip
+    return header, MinibatchLayout.of_one_type(1, number, None)
 
 
 @pytest.mark.parametrize("length", [0, 7, 100, -8])
 def test_what_was_cut_off_is_no_header(length):
     header, layout = simple_header()
-    message = layout.encode(header).message.to_pybytes()
+    message = encode_header(header, layout).message.to_pybytes()
     with pytest.raises((pa.ArrowException, EOFError, OSError)):
-        layout.decode(message[:length])
+        decode_header(message[:length], layout)
 
 
 small = st.lists(st.integers(-2, 6), max_size=8)
@@ -153,7 +153,7 @@ def test_blocks_are_sound_or_refused(indptr, indices, num_src):
 def test_a_compressed_message_is_refused(codec):
     """Its arrays would not lie in the header, which is what is moved to the device."""
     header, layout = simple_header(400)
-    encoded = layout.encode(header)
+    encoded = encode_header(header, layout)
     batch = pa.ipc.read_record_batch(encoded.message, layout.schema)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, layout.schema, options=pa.ipc.IpcWriteOptions(compression=codec)) as writer:
@@ -163,7 +163,7 @@ def test_a_compressed_message_is_refused(codec):
     message = np.frombuffer(reader.read_next_message().serialize(), np.uint8)
     index = ExtentIndex.empty(1, [4])
     index.describe(0, 0, encoded, [0])
-    assert layout.decode(message).rows[0].addresses.tolist() == list(range(400))
+    assert decode_header(message, layout).rows[0].addresses.tolist() == list(range(400))
     assert checked_header(np.frombuffer(encoded.message, np.uint8), layout, index.rows[0]).seeds.tolist()
     with pytest.raises(ValueError, match="does not lie in its header"):
         checked_header(message, layout, index.rows[0])

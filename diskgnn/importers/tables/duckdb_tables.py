@@ -36,7 +36,7 @@ class DuckdbFile:
                 f"{path} is a DuckDB file, which only DuckDB reads: pip install 'diskgnn[duckdb]' ({error})"
             ) from error
         self._error: type[Exception] = duckdb.Error
-        settings = {
+        settings: dict[str, str | bool | int | float | list[str]] = {
             "threads": 1, "memory_limit": f"{_LIMIT_BYTES >> 20}MiB", "preserve_insertion_order": True,
             "enable_external_access": False, "autoload_known_extensions": False,
         }  # fmt: skip

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from diskgnn.storage import faults
 from diskgnn.storage.checked_files import ChecksummedFile, ChunkChecksums, checksum_file, npy_header_bytes
-from diskgnn.storage.disk_space import free_bytes
+from diskgnn.storage.disk_space import allocated_bytes, free_bytes
 from diskgnn.storage.manifest_document import FileEntry
 from diskgnn.storage.uploads import SentFile
 
@@ -29,8 +29,7 @@ class ArrayFile:
 
     Use as a context manager; leaving it without an error registers the file. `rows` None means as many as will
     have been written, which costs one read of the file for its checksum. `checksums` names a .npy file for those of
-    its chunks (see `ChunkChecksums`). With `begun`, which is what `done` said in a killed run, it goes on after as many
-    `rows_written`, once it is entered; if what was written is not what it was, it begins anew.
+    its chunks (see `ChunkChecksums`). What a killed run wrote is written over, unless it is to `go_on`.
 
     With `may_stream`, where the artifact goes to a store and the file has no room here, it is written there at once. A
     killed run makes it again.
@@ -44,17 +43,15 @@ class ArrayFile:
         rows: int | None,
         row_shape: tuple[int, ...] = (),
         checksums: str | None = None,
-        begun: Mapping[str, npt.NDArray[Any]] | None = None,
         *,
         may_stream: bool = False,
     ) -> None:
         assert checksums is None or rows is not None
-        self._begun = begun
         self._writer, self.name, self._rows, self._row_shape = writer, name, rows, row_shape
         self._checksums, self._chunks = checksums, ChunkChecksums()
         self._dtype, self._may_stream = np.dtype(dtype), may_stream
         self.rows_written = self._num_bytes = 0
-        self.goes_on = False  # with what a killed run wrote
+        self._goes_on = False
 
     @property
     def names(self) -> list[str]:
@@ -62,8 +59,7 @@ class ArrayFile:
         return [self.name] if self._checksums is None else [self.name, self._checksums]
 
     def __enter__(self) -> ArrayFile:
-        if self._begun is not None and self._goes_on(self._begun):
-            self.goes_on = True
+        if self._goes_on:
             return self
         header = npy_header_bytes(self._dtype, (self._rows or 0, *self._row_shape))
         self._file = self._opened(len(header))
@@ -95,15 +91,18 @@ class ArrayFile:
         self._write(np.ascontiguousarray(rows).reshape(-1).view(np.uint8))
 
     def done(self) -> dict[str, npt.NDArray[Any]]:
-        """Returns what is written so far: `begun` of the file that goes on."""
+        """Returns what `go_on` needs to know of what is written so far."""
         written = {"rows": np.array(self.rows_written), "written": np.array([self._num_bytes, self._file.crc32c])}
         return written | (self._chunks.done() if self._checksums is not None else {})
 
-    def _goes_on(self, done: Mapping[str, npt.NDArray[Any]]) -> bool:
-        """Open the file where a killed run recorded how far it was, if what it wrote is what it was."""
-        path, (num_bytes, crc32c) = self._writer.path(self.name), done["written"].tolist()
+    def go_on(self, done: Mapping[str, npt.NDArray[Any]]) -> bool:
+        """Opens the file after what a killed run had written when it was `done`, before it is entered; `rows_written`
+        says how many rows those are. Or returns False: what was written is not what it was."""
+        path, (num_bytes, crc32c), disk = self._writer.path(self.name), done["written"].tolist(), self._writer.disk
+        there = allocated_bytes(path)
         try:
             os.truncate(path, num_bytes)
+            disk.release(there - allocated_bytes(path))
             if self._rows is None:
                 self._write_length(0)  # it has the right one if the run was killed after it was complete
             if checksum_file(path) != crc32c:
@@ -113,7 +112,8 @@ class ArrayFile:
         self.rows_written, self._num_bytes = int(done["rows"]), num_bytes
         if self._checksums is not None:
             self._chunks = ChunkChecksums.after(done)
-        self._file = ChecksummedFile(path, kept_bytes=num_bytes, crc32c=crc32c, disk=self._writer.disk)
+        self._file = ChecksummedFile(path, kept_bytes=num_bytes, crc32c=crc32c, disk=disk)
+        self._goes_on = True
         return True
 
     def _write(self, data: Any) -> None:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from diskgnn._native import DIRECT_ALIGNMENT, crc32c, crc32c_chunks
 from diskgnn.errors import ArtifactError
 from diskgnn.storage import cache_hints
-from diskgnn.storage.disk_space import UNLIMITED, DiskBudget, file_bytes
+from diskgnn.storage.disk_space import UNLIMITED, DiskBudget, allocated_bytes, file_bytes
 from diskgnn.storage.file_reading import fill, forget, read_into, reading, size_of
 from diskgnn.storage.object_stores import Location
 from diskgnn.storage.row_reading import read_span
@@ -104,7 +104,8 @@ class ChunkChecksums:
 class ChecksummedFile(io.RawIOBase):
     """A file that is written front to back while its CRC-32C is computed (`crc32c`), for `ArtifactWriter.add`.
 
-    What is written is claimed of `disk`, sent to the disk soon, and does not stay in the page cache.
+    What is written is claimed of `disk`, sent to the disk soon, and does not stay in the page cache. What was there of
+    the file, and is written over, counts as free.
     """
 
     _WINDOW_BYTES = 16 << 20
@@ -112,9 +113,11 @@ class ChecksummedFile(io.RawIOBase):
     def __init__(self, path: Path, *, kept_bytes: int = 0, crc32c: int = 0, disk: DiskBudget = UNLIMITED) -> None:
         """Goes on after the first `kept_bytes` of a file that is there, whose checksum is `crc32c`."""
         super().__init__()
+        there = allocated_bytes(path)
         self._file = path.open("r+b" if kept_bytes else "wb", buffering=0)
         self._file.seek(kept_bytes)
         self._file.truncate()
+        disk.release(there - allocated_bytes(path))
         self._written_bytes = self._dropped_bytes = kept_bytes
         self.crc32c, self._disk = crc32c, disk
 

@@ -120,7 +120,7 @@ class Journal:
         np.savez(content, allow_pickle=False, **done)
         even, odd = _records_of(name)
         file = odd if self._newest((even, odd)) == even else even
-        disk.claim(max(0, file_bytes(content.getbuffer().nbytes) - allocated_bytes(folder / file)))
+        disk.claim(file_bytes(content.getbuffer().nbytes) - allocated_bytes(folder / file))
         (folder / file).write_bytes(content.getbuffer())
         sync(folder / file)
         faults.point("unit.written")
@@ -134,10 +134,11 @@ class Journal:
         with np.load(self.path.parent / newest, allow_pickle=False) as found:
             return dict(found)
 
-    def forget_record(self, name: str) -> None:
-        """There is no record of a stage any more."""
-        for file in _records_of(name):
-            (self.path.parent / file).unlink(missing_ok=True)
+    def forget_record(self, name: str, disk: DiskBudget = UNLIMITED) -> None:
+        """There is no record of a stage any more; its files were claimed of `disk`."""
+        for path in (self.path.parent / file for file in _records_of(name)):
+            disk.release(allocated_bytes(path))
+            path.unlink(missing_ok=True)
 
     def _newest(self, names: Collection[str]) -> str | None:
         """Which of some files was finished last, of those that are what they were then."""

@@ -18,7 +18,7 @@ from diskgnn._native import crc32c
 from diskgnn.errors import ArtifactError
 from diskgnn.storage import cache_hints, faults
 from diskgnn.storage.checked_files import ChecksummedFile
-from diskgnn.storage.disk_space import DiskBudget, allocated_bytes, file_bytes
+from diskgnn.storage.disk_space import DiskBudget, file_bytes
 from diskgnn.storage.file_reading import fill, opened
 
 Bytes = npt.NDArray[np.uint8]
@@ -71,10 +71,7 @@ class Shuffle:
         """
         if self.path is None:
             return
-        there = allocated_bytes(self.path)
         if state is None:
-            if self.path.exists():
-                self._disk.remove(self.path, there)
             self._log = ChecksummedFile(self.path, disk=self._disk)
             return
         partitions, lengths, crcs = state["pieces"]
@@ -86,7 +83,6 @@ class Shuffle:
         if not self.path.exists() or self.path.stat().st_size < num_bytes:
             raise DamagedStepError(self.step, f"{self.path} is shorter than what was written to it")
         self._log = ChecksummedFile(self.path, kept_bytes=num_bytes, crc32c=self._crcs[-1], disk=self._disk)
-        self._disk.release(there - allocated_bytes(self.path))
 
     def add(self, partition: int, content: npt.NDArray[Any]) -> None:
         """Adds a piece: contiguous `content` of any dtype. In memory it is kept as it is, not copied."""

@@ -226,21 +226,16 @@ class Output:
         checksums: str | None = None,
         may_stream: bool = False,
     ) -> ArrayFile:
-        """Returns .npy file `name` of shape [rows, *row_shape], to go on with where the state says; see `ArrayFile`.
+        """Returns .npy file `name` of shape [rows, *row_shape], see `ArrayFile`; with the rows of the last commit.
 
         Raises:
             DamagedStepError: a killed run wrote some of it, which is not what it was.
         """
-        begun, path = _section(self._before, f"file/{name}"), self._writer.path(name)
-        if not begun and path.exists():
-            self._writer.disk.remove(path, allocated_bytes(path))
-        file = self._writer.array_file(
-            name, dtype, rows, row_shape, checksums=checksums, begun=begun or None, may_stream=may_stream
-        )
-        self._opened.enter_context(file)
-        self._files.append(file)
-        if begun and not file.goes_on:
-            raise DamagedStepError(self._step, f"{path} is not what was written")
+        begun = _section(self._before, f"file/{name}")
+        file = self._writer.array_file(name, dtype, rows, row_shape, checksums=checksums, may_stream=may_stream)
+        if begun and not file.go_on(begun):
+            raise DamagedStepError(self._step, f"{self._writer.path(name)} is not what was written")
+        self._files.append(self._opened.enter_context(file))
         return file
 
     def claim(self, own: Sequence[str] = (), *, shared: Sequence[str] = ()) -> None:

@@ -22,7 +22,7 @@ from diskgnn.storage import faults
 from diskgnn.storage.array_file import ArrayFile
 from diskgnn.storage.artifacts import JOURNAL, MANIFEST, VERSIONS
 from diskgnn.storage.checked_files import ChecksummedFile, checksum_file, npy_header, npy_header_bytes, sync
-from diskgnn.storage.disk_space import UNLIMITED, DiskBudget, file_bytes
+from diskgnn.storage.disk_space import UNLIMITED, DiskBudget, allocated_bytes, file_bytes
 from diskgnn.storage.exchange import exchange
 from diskgnn.storage.journal import Journal
 from diskgnn.storage.locks import FileLock
@@ -150,11 +150,10 @@ class ArtifactWriter:
         row_shape: tuple[int, ...] = (),
         *,
         checksums: str | None = None,
-        begun: Mapping[str, npt.NDArray[Any]] | None = None,
         may_stream: bool = False,
     ) -> ArrayFile:
         """A .npy file `name` of shape [rows, *row_shape] to write front to back; see `ArrayFile`."""
-        return ArrayFile(self, name, dtype, rows, row_shape, checksums, begun, may_stream=may_stream)
+        return ArrayFile(self, name, dtype, rows, row_shape, checksums, may_stream=may_stream)
 
     def save_array(self, name: str, array: npt.NDArray[Any]) -> None:
         """Write `array` as .npy file `name` and register it."""
@@ -213,11 +212,13 @@ class ArtifactWriter:
         crc32c, path = self._journal.checksum(name), self.path(name)
         if crc32c is not None:
             self.add(name, crc32c=crc32c)
-        elif path.is_dir():
+            return True
+        self.disk.release(allocated_bytes(path))
+        if path.is_dir():
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
-        return crc32c is not None
+        return False
 
     def _adopt_sent(self, name: str) -> bool:
         """The same of a file that was sent. Others may have sent to the same place since."""
@@ -277,7 +278,7 @@ class ArtifactWriter:
 
     def forget(self, name: str) -> None:
         """What `record` said of a stage is true no more."""
-        self._journal.forget_record(name)
+        self._journal.forget_record(name, self.disk)
 
     def discard(self) -> None:
         """Keep nothing for another run: what was read is wrong, and may be corrected."""

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from diskgnn.storage import faults
 from diskgnn.storage.artifacts import GRAPH, JOURNAL
-from diskgnn.storage.disk_space import DiskBudget
+from diskgnn.storage.disk_space import OWN_BYTES, DiskBudget
 from diskgnn.storage.shuffle import DamagedStepError, Shuffle
 from diskgnn.storage.work import Output, State, Work
 from diskgnn.storage.writer import ArtifactWriter, staging_of
@@ -252,3 +252,75 @@ def test_the_disk_budget_counts_the_log_and_gives_it_back(tmp_path: Path) -> Non
     assert disk.left_bytes == left
     assert not staging.exists()
     assert not (tmp_path / "out" / JOURNAL).exists()
+
+
+PIECE_BYTES, PIECES = 64 << 10, 16
+
+
+def write_pieces(state: State, output: Output) -> Generator[int, None, None]:
+    """One file; only its first piece is committed."""
+    file = output.array("x.npy", np.uint8, PIECES * PIECE_BYTES)
+    for piece in range(file.rows_written // PIECE_BYTES, PIECES):
+        file.write(np.full(PIECE_BYTES, piece, np.uint8))
+        yield int(piece == 0)
+
+
+@pytest.mark.parametrize("harm", [None, flip, cut, remove, lengthen])
+def test_what_a_killed_run_left_is_counted_once(tmp_path: Path, harm: Callable[[Path, float], None] | None) -> None:
+    """What is cut off, or made again, has room where it was: a budget that sufficed suffices for the run after."""
+    staging = staging_of(tmp_path / "out")
+
+    def run() -> None:
+        disk = DiskBudget(PIECES * PIECE_BYTES + (OWN_BYTES + (48 << 10)), [staging])
+        with (
+            faults.pretending("unit.bytes", 1),
+            ArtifactWriter(tmp_path / "out", GRAPH, config={}, resumable=True, disk=disk) as writer,
+        ):
+            Work(writer, "pieces").run(lambda work: work.fold("write", write_pieces, {}))
+            writer.publish()
+
+    with pytest.raises(Killed), faults.armed("work.piece", Killed(), after=PIECES - 2):
+        run()
+    if harm is not None:
+        harm(staging / "x.npy", 0.01)
+    run()
+    np.testing.assert_array_equal(np.load(tmp_path / "out" / "x.npy"), np.repeat(np.arange(PIECES), PIECE_BYTES))
+
+
+def test_a_finished_file_that_is_damaged_is_counted_once(tmp_path: Path) -> None:
+    staging = staging_of(tmp_path / "out")
+
+    def run() -> None:
+        disk = DiskBudget(PIECES * PIECE_BYTES + (OWN_BYTES + (48 << 10)), [staging])
+        with (
+            faults.pretending("unit.bytes", 1),
+            ArtifactWriter(tmp_path / "out", GRAPH, config={}, resumable=True, disk=disk) as writer,
+        ):
+            work = Work(writer, "pieces")
+            work.run(lambda work: work.fold("write", write_pieces, {}))
+            work.run(lambda work: work.fold("next", lambda state, output: iter_one(), {}))
+            writer.publish()
+
+    with pytest.raises(Killed), faults.armed("artifact.publish", Killed()):
+        run()
+    flip(staging / "x.npy", 0.5)
+    run()
+    np.testing.assert_array_equal(np.load(tmp_path / "out" / "x.npy"), np.repeat(np.arange(PIECES), PIECE_BYTES))
+
+
+def test_a_file_that_is_written_over_is_counted_once(tmp_path: Path) -> None:
+    """What a killed run had not finished, and knows nothing of."""
+    staging = staging_of(tmp_path / "out")
+    content = np.zeros(PIECES * PIECE_BYTES, np.uint8)
+
+    def run() -> None:
+        disk = DiskBudget(content.nbytes + (OWN_BYTES + (24 << 10)), [staging])
+        with ArtifactWriter(tmp_path / "out", GRAPH, config={}, resumable=True, disk=disk) as writer:
+            writer.save_array("first.npy", np.zeros(1))
+            writer.keep(["first.npy"])
+            writer.save_array("x.npy", content)
+            writer.publish()
+
+    with pytest.raises(Killed), faults.armed("artifact.publish", Killed()):
+        run()
+    run()

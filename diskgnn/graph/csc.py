@@ -117,13 +117,7 @@ def write_csc(writer: ArtifactWriter, given: EdgeList, resources: Resources) -> 
 
 
 def _write(work: Work, given: EdgeList, resources: Resources) -> int:
-    shift, reporter = _bin_shift(given.num_nodes), resources.reporter
-    bins = np.zeros(_num_bins(given.num_nodes, shift), np.int64)
-    counted = work.fold("count", partial(_count, given, shift, reporter), {"bins": bins, "edges": 0})
-    layout = lay_out_buckets(
-        counted["bins"], shift, given.num_nodes, resources, given.options.self_loops, num_sources=given.num_sources,
-        record_bytes=_record_bytes(given), node_starts=work.state_of("buckets").get("starts"),
-    )  # fmt: skip
+    layout = _lay_out(work, given, resources)
     work.note("buckets", {"starts": layout.node_starts})
     work.require_space(_most_bytes(given, layout), "sorting the edges", edge_files(given))
     edges, records = (
@@ -132,7 +126,7 @@ def _write(work: Work, given: EdgeList, resources: Resources) -> int:
     carried = EdgeRecords(layout, given.columns, records, resources.memory_bytes)
     starts = layout.node_starts
     work.fold(
-        "scatter", partial(_scatter, given, layout, edges, carried, reporter), {"edges": 0},
+        "scatter", partial(_scatter, given, layout, edges, carried, resources.reporter), {"edges": 0},
         key=starts, spills=(edges, records),
     )  # fmt: skip
     done = work.fold(
@@ -140,6 +134,17 @@ def _write(work: Work, given: EdgeList, resources: Resources) -> int:
         key=starts, consumes=(edges, records),
     )  # fmt: skip
     return int(done["edges"])
+
+
+def _lay_out(work: Work, given: EdgeList, resources: Resources) -> BucketLayout:
+    """Counts the edges, of which nothing but the layout stays in memory."""
+    shift = _bin_shift(given.num_nodes)
+    bins = np.zeros(_num_bins(given.num_nodes, shift), np.int64)
+    counted = work.fold("count", partial(_count, given, shift, resources.reporter), {"bins": bins, "edges": 0})
+    return lay_out_buckets(
+        counted["bins"], shift, given.num_nodes, resources, given.options.self_loops, num_sources=given.num_sources,
+        record_bytes=_record_bytes(given), node_starts=work.state_of("buckets").get("starts"),
+    )  # fmt: skip
 
 
 def _most_bytes(given: EdgeList, layout: BucketLayout) -> int:
@@ -186,7 +191,7 @@ def _scatter(
     output.before_commit(buckets.hand_over)
     source = given.edges_from(first)
     if given.columns:
-        source = records.following(source, first, reverse)
+        source = records.following(source, first, reverse, output)
     with reporter.stage("scatter edges", layout.num_edges, "edges") as advance:
         advance(first * (1 + reverse))
         for src, dst in source:

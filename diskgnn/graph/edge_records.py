@@ -27,6 +27,7 @@ from diskgnn.storage.shuffle import Shuffle
 from diskgnn.storage.work import Output
 
 _MAX_PIECE_BYTES = 64 << 20
+_ORDER_BYTES = 28  # beside each record that is brought to its bucket: what says which, and in which order
 _CHECKSUMS = {artifacts.EDGE_FEATURES: artifacts.EDGE_FEATURE_CHECKSUMS}  # kinds of files that have a file of them
 
 
@@ -73,11 +74,6 @@ def require_weights(
         )
 
 
-def piece_bytes(memory_bytes: int) -> int:
-    """How much is copied at a time."""
-    return max(1, min(_MAX_PIECE_BYTES, memory_bytes // 16))
-
-
 def in_pieces(edges: Iterator[EdgeChunk], max_edges: int) -> Iterator[EdgeChunk]:
     """The same edges, at most `max_edges` at a time."""
     for src, dst in edges:
@@ -100,21 +96,44 @@ class EdgeRecords:
         return record_dtype(self.columns)
 
     @property
-    def _piece_records(self) -> int:
-        return max(1, piece_bytes(self.memory_bytes) // max(self.dtype.itemsize, 1))
+    def _piece_bytes(self) -> int:
+        """How much is copied at a time."""
+        return min(_MAX_PIECE_BYTES, self.memory_bytes // 16)
 
-    def following(self, edges: Iterator[EdgeChunk], first: int, symmetric: bool) -> Iterator[EdgeChunk]:
-        """Yields `edges`, which are those from the `first` on, in pieces whose records are in the shuffle.
+    @property
+    def _piece_records(self) -> int:
+        return max(1, self._piece_bytes // max(self.dtype.itemsize, 1))
+
+    def following(self, edges: Iterator[EdgeChunk], first: int, symmetric: bool, output: Output) -> Iterator[EdgeChunk]:
+        """Yields `edges`, which are those from the `first` on, when their records are held, or in the shuffle, where
+        they all are before `output` is committed. So pieces of the shuffle are as long however short the chunks are.
 
         With `symmetric`, each record is there for the edge and for its reverse, in this order.
         """
-        items = [_Items(column, first) for column in self.columns]
-        for src, dst in in_pieces(edges, max(1, self._piece_records // (1 + symmetric))):
-            records = np.empty(len(src), self.dtype)
+        items, each = [_Items(column, first) for column in self.columns], 1 + symmetric
+        most_edges = max(1, self._piece_bytes // (each * (self.dtype.itemsize + _ORDER_BYTES)))
+        most_edges = min(most_edges, max(1, self.layout.num_edges // each))
+        records = np.empty(most_edges, self.dtype)
+        heads = np.empty((most_edges, each), self.layout.dtype)
+        held = 0
+
+        def hand_over() -> None:
+            nonlocal held
+            self._add(heads[:held], records[:held])
+            held = 0
+
+        output.before_commit(hand_over)
+        for src, dst in in_pieces(edges, most_edges):
+            if held + len(src) > most_edges:
+                hand_over()
+            part, held = slice(held, held + len(src)), held + len(src)
             for column in items:
-                column.fill(records[column.kind])
-            self._add(np.stack([dst, src], 1) if symmetric else dst[:, np.newaxis], records)
+                column.fill(records[part][column.kind])
+            heads[part, 0] = dst
+            if symmetric:
+                heads[part, 1] = src
             yield src, dst
+        hand_over()
 
     def _add(self, heads: npt.NDArray[Any], records: npt.NDArray[Any]) -> None:
         """Brings each of `records` [n] to the buckets of its `heads` [n, 1 or 2]."""

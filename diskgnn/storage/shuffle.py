@@ -1,13 +1,15 @@
 """A shuffle: pieces of bytes that one step writes in any order of partitions, and the next one reads by partition.
 
 Where everything fits in memory it stays there. Otherwise it is one file, a log: pieces follow each other as they were
-written, so that writing is sequential; what lies where is kept in memory, 24 bytes a piece. Whoever adds should bring
+written, so that writing is sequential; what lies where is kept in memory, 32 bytes a piece. Whoever adds should bring
 pieces of 100 KB and more, or reading them is slow on a disk that seeks.
 """
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +51,7 @@ class Shuffle:
         self._log: ChecksummedFile | None = None
         self._held: list[list[npt.NDArray[Any]]] = [[] for _ in range(num_partitions if path is None else 0)]
         # Of each piece of the log; checksums are those of the log up to its end.
-        self._partitions, self._lengths, self._crcs = list[int](), list[int](), [0]
+        self._partitions, self._lengths, self._crcs = array("i"), array("q"), array("I", [0])
         self._order = self._starts = self._offsets = np.empty(0, np.int64)  # see `close`
 
     @property
@@ -74,8 +76,10 @@ class Shuffle:
         if state is None:
             self._log = ChecksummedFile(self.path, disk=self._disk)
             return
-        partitions, lengths, crcs = state["pieces"]
-        self._partitions, self._lengths, self._crcs = partitions.tolist(), lengths.tolist(), [0, *crcs.tolist()]
+        partitions, lengths = state["partitions"], state["lengths"]
+        self._partitions.frombytes(partitions.tobytes())
+        self._lengths.frombytes(lengths.tobytes())
+        self._crcs.frombytes(state["crcs"].tobytes())
         np.add.at(self.partition_bytes, partitions, lengths)
         num_bytes = int(lengths.sum())
         if not for_more:
@@ -100,13 +104,14 @@ class Shuffle:
 
     def state(self) -> dict[str, npt.NDArray[Any]]:
         """Returns what `open` needs to go on from here."""
-        return {"pieces": np.array([self._partitions, self._lengths, self._crcs[1:]], np.int64)}
+        crcs = np.array(self._crcs)[1:]
+        return {"partitions": np.array(self._partitions), "lengths": np.array(self._lengths), "crcs": crcs}
 
     def close(self) -> None:
         """Ends writing: the pieces can be read now, by several threads if need be."""
         if self._log is not None:
             self._log.close()
-        partitions, lengths = np.array(self._partitions, np.int64), np.array(self._lengths, np.int64)
+        partitions, lengths = np.asarray(self._partitions), np.asarray(self._lengths)
         self._order, self._offsets = np.argsort(partitions, kind="stable"), np.cumsum(lengths) - lengths
         counts = np.bincount(partitions, minlength=len(self.partition_bytes))
         self._starts = np.concatenate([[0], np.cumsum(counts)])  # of each partition, in `_order`
@@ -121,10 +126,11 @@ class Shuffle:
         if self.path is None:
             yield from self._held[partition]
             return
-        for piece in self._pieces_of(partition):
-            content = np.empty(self._lengths[piece], np.uint8)
-            self._read(piece, content)
-            yield content
+        with self._reading() as file:
+            for piece in self._pieces_of(partition):
+                content = np.empty(self._lengths[piece], np.uint8)
+                self._read(file, piece, content)
+                yield content
 
     def content(self, partition: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         """Returns what was added to `partition` as one array [items] of `dtype`; not to be changed.
@@ -141,24 +147,33 @@ class Shuffle:
                 data[first : first + held.nbytes] = held.reshape(-1).view(np.uint8)
                 first += held.nbytes
             return content
-        for piece in self._pieces_of(partition):
-            self._read(piece, data[first : first + self._lengths[piece]])
-            first += self._lengths[piece]
+        with self._reading() as file:
+            for piece in self._pieces_of(partition):
+                self._read(file, piece, data[first : first + self._lengths[piece]])
+                first += self._lengths[piece]
         return content
 
     def _pieces_of(self, partition: int) -> list[int]:
         found: list[int] = self._order[self._starts[partition] : self._starts[partition + 1]].tolist()
         return found
 
-    def _read(self, piece: int, content: Bytes) -> None:
+    @contextmanager
+    def _reading(self) -> Iterator[int]:
+        """A descriptor of the log."""
         assert self.path is not None
-        offset = int(self._offsets[piece])
         try:
             with opened(self.path) as file:
-                fill(file, offset, content.data, self.path)
-                cache_hints.forget(file, offset, len(content))
+                yield file
+        except DamagedStepError:
+            raise
         except (ArtifactError, FileNotFoundError) as error:
             raise DamagedStepError(self.step, str(error)) from error
+
+    def _read(self, file: int, piece: int, content: Bytes) -> None:
+        assert self.path is not None
+        offset = int(self._offsets[piece])
+        fill(file, offset, content.data, self.path)
+        cache_hints.forget(file, offset, len(content))
         if crc32c(content, self._crcs[piece]) != self._crcs[piece + 1]:
             raise DamagedStepError(self.step, f"{self.path} is not what was written from byte {offset} on")
 

@@ -35,15 +35,15 @@ class Killed(BaseException):
 
 
 class Source:
-    """Edges and their items, from any on; counts those that it gave."""
+    """Edges and their items, from any on, in chunks; counts those that it gave."""
 
-    def __init__(self) -> None:
-        self.edges = self.items = 0
+    def __init__(self, chunk: int = CHUNK) -> None:
+        self.chunk, self.edges, self.items = chunk, 0, 0
 
     def edges_from(self, first: int = 0) -> Iterator[EdgeChunk]:
-        for start in range(first, EDGES, CHUNK):
-            self.edges += len(SRC[start : start + CHUNK])
-            yield SRC[start : start + CHUNK], DST[start : start + CHUNK]
+        for start in range(first, EDGES, self.chunk):
+            self.edges += len(SRC[start : start + self.chunk])
+            yield SRC[start : start + self.chunk], DST[start : start + self.chunk]
 
     def items_from(self, kind: str, first: int) -> Iterator[np.ndarray]:
         for start in range(first, EDGES, 70):
@@ -52,7 +52,7 @@ class Source:
             yield part
 
 
-def write(out: Path, memory_bytes: int, source: Source, *, reverse: bool = False) -> None:
+def write(out: Path, memory_bytes: int, source: Source, *, reverse: bool = False, unit_bytes: int = 1) -> None:
     columns = tuple(
         EdgeColumn(kind, kind, array.dtype, array.shape[1:], partial(source.items_from, kind))
         for kind, array in ITEMS.items()
@@ -60,7 +60,7 @@ def write(out: Path, memory_bytes: int, source: Source, *, reverse: bool = False
     given = EdgeList(TYPE, source.edges_from, NODES, NODES, EdgeOptions(reverse), columns, EDGES,
                      seek=source.edges_from)  # fmt: skip
     with (
-        faults.pretending("unit.bytes", 1),
+        faults.pretending("unit.bytes", unit_bytes),
         ArtifactWriter(out, artifacts.GRAPH, config={}, resumable=True) as writer,
     ):
         writer.unit(edge_files(given), lambda: write_csc(writer, given, Resources(memory_bytes, 2, SILENT)))
@@ -137,3 +137,20 @@ def test_what_was_damaged_meanwhile_is_made_again(
         path.write_bytes(bits[: len(bits) // 2] if how == "cut" else bits)
     write(tmp_path / "killed", SMALL, Source(), reverse=reverse)
     assert content(tmp_path / "killed") == expected
+
+
+@pytest.mark.parametrize("memory_bytes", [SMALL, LARGE])
+def test_short_chunks_make_no_more_pieces(
+    whole: tuple[bool, dict[str, bytes]], tmp_path: Path, memory_bytes: int
+) -> None:
+    """Pieces are read one by one, so a source that comes in crumbs would make a disk seek for each."""
+    reverse, expected = whole
+    pieces = []
+    for chunk in (EDGES, 10):
+        passes: list[int] = []
+        with faults.armed("shuffle.write", lambda passes=passes: passes.append(1)):
+            write(tmp_path / "graph", memory_bytes, Source(chunk), reverse=reverse, unit_bytes=1 << 30)
+        assert content(tmp_path / "graph") == expected
+        shutil.rmtree(tmp_path / "graph")
+        pieces.append(len(passes))
+    assert pieces[1] <= 1.1 * pieces[0]

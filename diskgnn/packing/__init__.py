@@ -1,1 +1,3 @@
-"""Samples to a packed directory: where each row will be, and each minibatch's rows contiguous on disk."""
+"""Turns samples into a packed directory: decides where each row is, and writes each minibatch's rows contiguously on
+disk.
+"""

@@ -1,7 +1,7 @@
-"""A number for each access of a sequence: those of the first minibatches in memory, the rest in a scratch file.
+"""Columns of one number for each access of a sequence.
 
-Number i has its place in the file, whether it is there or not: so what memory has can be saved there, and be found by
-a run that goes on after a kill.
+The numbers of the first minibatches stay in memory as far as the budget reaches, the others are in a scratch file.
+Number i has the same offset in the file in either case, so the file begins with a hole where memory is used.
 """
 
 from __future__ import annotations
@@ -24,26 +24,27 @@ _CHECK_BYTES = 1 << 20  # read at once for a checksum: what the nearest caches h
 
 
 class ScratchMemory:
-    """What columns may keep in memory, all of them together."""
+    """The bytes that several columns may keep in memory together."""
 
     def __init__(self, most_bytes: int = 0) -> None:
         self.left_bytes = max(0, most_bytes)
 
     def claim(self, num_bytes: int) -> bool:
-        """Whether there are so many left; then they are taken."""
+        """Takes `num_bytes` if that many are left. Returns True if they were taken."""
         fits = num_bytes <= self.left_bytes
         self.left_bytes -= num_bytes * fits
         return fits
 
 
 class AccessColumn:
-    """One number for each access, minibatch after minibatch. Those of a minibatch are together, here or in the file.
+    """One number for each access, minibatch after minibatch.
 
-    Copies to and from files would take longer than much of what is done with the numbers.
+    All numbers of a minibatch are in memory, or all are in the file. Memory is used first: copying numbers to and from
+    the file would take longer than much of what is done with them.
     """
 
     def __init__(self, path: Path, memory: ScratchMemory) -> None:
-        """Empty. `path` is the scratch file; `memory` is what may be kept, of this and of others."""
+        """Starts an empty column in the new scratch file `path`. `memory` is shared with other columns."""
         self.path, self._memory = path, memory
         self.dtype: np.dtype[Any] = INT32  # or that of the first numbers
         self.read_bytes = 0  # from the file so far
@@ -53,17 +54,21 @@ class AccessColumn:
         path.touch()
 
     def reserve(self, count: int, dtype: np.dtype[Any]) -> int:
-        """A place for `count` numbers, those of the next minibatch, for `write`: that of the first one."""
+        """Reserves `count` places for the next minibatch, which `write` fills. Returns the first of them."""
         if self._end == 0:
             self._set_dtype(dtype)
         first, self._end = self._end, self._end + count
+        # Only a front of the column is kept, so one number says where each minibatch is.
         fits = self._num_kept == first and self._end <= len(self._kept)
         if fits and self._memory.claim(count * self.dtype.itemsize):
             self._num_kept = self._end
         return first
 
     def resize(self, ends: npt.NDArray[np.int64], dtype: np.dtype[Any]) -> None:
-        """Numbers of any value, for `write`: those of each minibatch up to `ends` [B]."""
+        """Reserves the places of all minibatches at once, which `write` fills in any order.
+
+        The numbers of minibatch b end at `ends[b]` ([B]). They have any value until they are written.
+        """
         self._set_dtype(dtype)
         for end in ends[ends <= len(self._kept)].tolist():
             if not self._memory.claim((end - self._num_kept) * self.dtype.itemsize):
@@ -73,17 +78,21 @@ class AccessColumn:
         os.truncate(self.path, self._end * self.dtype.itemsize)
 
     def write(self, first: int, numbers: npt.NDArray[Any]) -> None:
-        """Set numbers from `first` on, of one minibatch. Threads may, each in places of its own: the first to write to
-        fresh memory waits until it is cleared."""
+        """Sets the numbers from place `first` on, all of one minibatch.
+
+        Threads may write to different places at the same time. Whoever first writes to fresh memory waits until the
+        kernel has cleared it.
+        """
         if first < self._num_kept:
             self._kept[first : first + len(numbers)] = numbers
         elif len(numbers):
             self._write_file(first, numbers)
 
     def read(self, pieces: Sequence[tuple[int, int]]) -> Iterator[npt.NDArray[Any]]:
-        """Numbers from one to another, of one minibatch each; valid until the next ones. They must not be changed.
+        """Yields the numbers of each piece (first, last), where a piece lies in one minibatch.
 
-        The next few are asked for in advance: backwards, the kernel does not read ahead by itself.
+        An array is valid until the next one, and must not be changed. The next few pieces are requested in advance, as
+        the kernel does not read ahead by itself when a file is read backwards.
         """
         size, kept = self.dtype.itemsize, self._num_kept
         in_file = [piece for piece in pieces if piece[0] >= kept]
@@ -103,7 +112,7 @@ class AccessColumn:
         self.read_bytes += sum(last - first for first, last in in_file) * size
 
     def remove(self) -> None:
-        """Delete the file, and forget what is in memory."""
+        """Deletes the file and drops the numbers in memory."""
         self._kept = self._kept[:0].copy()
         self.path.unlink()
 

@@ -1,7 +1,7 @@
-"""What minibatches of some sequences need, in bounded memory: what rows from disk are predicted from.
+"""A sample of what minibatches need, in bounded memory, from which rows on disk are predicted.
 
-Where there are too many accesses, only those of some nodes are kept, chosen by a hash of the node: a cache that is
-smaller by as much then misses as large a part of them (SHARDS: Waldspurger et al., Efficient MRC Construction with
+If there are too many accesses, only those of some nodes are kept, chosen by a hash of the node. A cache that is smaller
+by the same factor then misses the same share of them (SHARDS: Waldspurger et al., Efficient MRC Construction with
 SHARDS, FAST 2015).
 """
 
@@ -27,23 +27,23 @@ class Run:
 
     @property
     def positions(self) -> npt.NDArray[np.int64]:
-        """[n] ascending."""
+        """Positions in the sequence of the minibatches, [n] ascending."""
         return np.array(sorted(self.minibatches), np.int64)
 
     def nodes(self, positions: npt.NDArray[np.int64]) -> list[npt.NDArray[Any]]:
-        """Those that are kept, of each minibatch."""
+        """Returns the kept nodes of each minibatch."""
         return [self.minibatches[position] for position in positions.tolist()]
 
     def requested(self, positions: npt.NDArray[np.int64]) -> int:
-        """Rows that these minibatches need."""
+        """Returns how many rows these minibatches need, kept or not."""
         return sum(self.requested_rows[position] for position in positions.tolist())
 
 
 class AccessSample:
-    """The accesses of a run of each of several sequences, to all nodes or to the same part of them."""
+    """The accesses of one run of each of several sequences, either to all nodes or to the same part of them."""
 
     def __init__(self, num_nodes: int, num_sequences: int, max_accesses: int) -> None:
-        """Keeps at most about `max_accesses` of those that are added, 4 to 8 bytes each."""
+        """Starts an empty sample that keeps at most about `max_accesses` accesses, of 4 to 8 bytes each."""
         self.runs = [Run() for _ in range(num_sequences)]
         self.num_nodes = num_nodes  # that are kept; the nodes in `runs` are numbered from 0
         self._all_nodes, self._max_accesses, self._kept_accesses = num_nodes, max_accesses, 0
@@ -51,11 +51,11 @@ class AccessSample:
 
     @property
     def share(self) -> float:
-        """The part of the nodes whose accesses are kept."""
+        """The share of the nodes whose accesses are kept."""
         return self.num_nodes / self._all_nodes if self._all_nodes else 1.0
 
     def add(self, sequence: int, position: int, nodes: npt.NDArray[Any]) -> None:
-        """The minibatch at `position` of that sequence needs `nodes` (distinct)."""
+        """Adds the minibatch at `position` of a sequence, which needs the distinct `nodes`."""
         run = self.runs[sequence]
         run.requested_rows[position] = len(nodes)
         kept = np.array(nodes) if self.num_nodes == self._all_nodes else self._kept(self._hashed(nodes))
@@ -65,7 +65,7 @@ class AccessSample:
             self._thin()
 
     def _thin(self) -> None:
-        """Give up half of the nodes."""
+        """Drops the half of the nodes with the larger hashes."""
         number = self._hashed if self.num_nodes == self._all_nodes else np.asarray
         self.num_nodes = -(-self.num_nodes // 2)
         for run in self.runs:
@@ -73,7 +73,7 @@ class AccessSample:
         self._kept_accesses = sum(len(nodes) for run in self.runs for nodes in run.minibatches.values())
 
     def _hashed(self, nodes: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-        """A permutation of all nodes: those of any range of ids are spread evenly, as steps of the golden ratio are."""
+        """Permutes all nodes by steps of the golden ratio, so that every range of ids is spread evenly."""
         hashed: npt.NDArray[np.int64] = nodes.astype(np.int64) * self._multiplier % self._all_nodes
         return hashed
 
@@ -83,7 +83,7 @@ class AccessSample:
 
 
 def _coprime(num_nodes: int) -> int:
-    """About `num_nodes` times the golden ratio, without a common divisor."""
+    """Returns about `num_nodes` times the golden ratio, coprime to it so that multiplying by it permutes the nodes."""
     multiplier = max(1, min(int(num_nodes * _GOLDEN_RATIO), _MAX_PRODUCT // num_nodes))
     while math.gcd(multiplier, num_nodes) > 1:
         multiplier -= 1

@@ -1,7 +1,8 @@
-"""The rows that each minibatch of a sequence needs, kept so that they can be read again, and backwards, cheaply.
+"""The rows that each minibatch of a sequence needs, kept so that they can be read several times, and backwards,
+cheaply.
 
-Rows are numbered by node. Nodes of a minibatch are sorted, so that passes over node-sized arrays go from front to
-back, and so that a range of nodes is one piece of each minibatch: threads take ranges of their own.
+Rows are numbered by node. The nodes of a minibatch are sorted, so that passes over node-sized arrays go from front to
+back, and so that a range of nodes is one piece of each minibatch. Threads work on ranges of their own.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ _CHUNK_NODES = 1 << 20
 
 
 def num_ranges(num_nodes: int) -> int:
-    """Ranges of nodes that threads can work on by themselves."""
+    """Returns into how many ranges the nodes are divided, each the work of one thread at a time."""
     return max(_MIN_RANGES, -(-num_nodes // _RANGE_NODES))
 
 
 class Accesses:
-    """The nodes of each minibatch of one sequence, ascending, and where they were in the minibatch."""
+    """The nodes of each minibatch of one sequence, in ascending order, and their positions in the minibatch."""
 
     def __init__(self, num_nodes: int, scratch: Path, memory: ScratchMemory) -> None:
-        """Of no minibatch yet; `scratch` and a file beside it take what has no room in `memory`."""
+        """Starts without minibatches. What does not fit `memory` goes to `scratch` and to files beside it."""
         self.num_nodes = num_nodes
         self.scratch = scratch
         self._memory = memory
@@ -53,8 +54,9 @@ class Accesses:
         threads: int = 1,
         memory_bytes: int = 0,
     ) -> Accesses:
-        """Sorts the nodes of each minibatch, int32 or int64 and none twice. What `memory_bytes` have no room for goes
-        to `scratch` and files beside it.
+        """Sorts the nodes of each minibatch, which are int32 or int64 and distinct.
+
+        What does not fit `memory_bytes` goes to `scratch` and to files beside it.
 
         Raises:
             IndexError: a node that is not in [0, num_nodes).
@@ -73,14 +75,13 @@ class Accesses:
         threads: int = 1,
         memory_bytes: int = 0,
     ) -> list[Accesses]:
-        """Those of each row set, of which `row_sets` have `num_nodes` and `scratch`. They and what is added to them may
-        keep `memory_bytes` in memory.
+        """Sorts the nodes of each minibatch for several row sets. Returns the accesses of each.
 
         Args:
-            minibatches: the nodes of each row set in each minibatch.
-            row_sets: what is sorted.
-            threads: that sort.
-            memory_bytes: for numbers.
+            minibatches: for each minibatch, the nodes that it needs of each row set.
+            row_sets: `num_nodes` and `scratch` of each row set, see `sort`.
+            threads: threads that sort.
+            memory_bytes: what all of them may keep in memory, with the columns that are added to them later.
 
         Raises:
             IndexError: a node that is not in [0, num_nodes).
@@ -101,16 +102,18 @@ class Accesses:
 
     @property
     def num_batches(self) -> int:
-        """B, minibatches in the sequence."""
+        """B, the number of minibatches in the sequence."""
         return len(self.offsets) - 1
 
     @property
     def num_ranges(self) -> int:
-        """Ranges of nodes that threads can work on by themselves."""
+        """The number of ranges of nodes, each the work of one thread at a time."""
         return len(self.range_starts) - 1
 
     def pieces(self, order: range, node_range: int | None = None) -> list[tuple[int, int]]:
-        """Where the accesses of each minibatch in `order` begin and end, or those of a range of nodes."""
+        """Returns (first, last) of the accesses of each minibatch in `order`: all of them, or those of one range of
+        nodes.
+        """
         if node_range is None:
             return [(int(self.offsets[batch]), int(self.offsets[batch + 1])) for batch in order]
         return [
@@ -119,42 +122,41 @@ class Accesses:
         ]
 
     def nodes(self, order: range, node_range: int | None = None) -> Iterator[npt.NDArray[Any]]:
-        """The nodes of each minibatch in `order`, ascending; valid until the next one."""
+        """Yields the nodes of each minibatch in `order`, ascending; each array is valid until the next one."""
         return self._nodes.read(self.pieces(order, node_range))
 
     def order(self, order: range) -> Iterator[npt.NDArray[np.int32]]:
-        """Where the nodes of each minibatch in `order` were in the minibatch; valid until the next one."""
+        """Yields the positions that nodes had in each minibatch in `order`; an array is valid until the next one."""
         return self._order.read(self.pieces(order))
 
     def column(self, suffix: str) -> AccessColumn:
-        """For one more number of each access."""
+        """Adds an empty column, for one more number of each access."""
         column = AccessColumn(self.scratch.with_suffix(suffix), self._memory)
         self._columns.append(column)
         return column
 
     @property
     def read_bytes(self) -> int:
-        """From scratch files so far."""
+        """Bytes read from scratch files so far."""
         return sum(column.read_bytes for column in self._columns)
 
     def counts(self) -> npt.NDArray[np.int32]:
-        """[N] how many minibatches need each node."""
+        """Returns [N] how many minibatches need each node."""
         counts = np.zeros(self.num_nodes, np.int32)
         for nodes in self.nodes(range(self.num_batches)):
             count_nodes(counts, nodes)
         return counts
 
     def remove(self) -> None:
-        """Delete the scratch files, those of all columns."""
+        """Deletes the scratch files of all columns."""
         for column in self._columns:
             column.remove()
 
     def _reserve(self, nodes: npt.NDArray[Any]) -> tuple[int, int]:
-        """Where `nodes` of the next minibatch, sorted, and their order will be."""
         return self._nodes.reserve(len(nodes), nodes.dtype), self._order.reserve(len(nodes), INT32)
 
     def _sort(self, nodes: npt.NDArray[Any], places: tuple[int, int]) -> npt.NDArray[np.int64]:
-        """Put the nodes of a minibatch into their places; the bounds of its ranges."""
+        """Writes one minibatch into its places. Returns where each range of nodes begins in it."""
         found = sort_nodes(nodes, self.num_nodes)
         for column, first, numbers in zip((self._nodes, self._order), places, found, strict=True):
             column.write(first, numbers)
@@ -164,13 +166,12 @@ class Accesses:
         return np.searchsorted(nodes, self.range_starts.astype(nodes.dtype))
 
     def _ends(self) -> npt.NDArray[np.int64]:
-        """[b+1] in accesses, of the minibatches so far."""
         lengths = [int(bounds[-1]) for bounds in self._range_bounds]
         return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
 
 
 def count_histogram(counts: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
-    """How many nodes were counted 0, 1, 2, ... times."""
+    """Returns an array whose element c says how many nodes were counted c times."""
     # In chunks: NumPy makes int64 of all that it counts.
     histogram = np.zeros(int(counts.max(initial=0)) + 1, np.int64)
     for first in range(0, len(counts), _CHUNK_NODES):
@@ -180,7 +181,7 @@ def count_histogram(counts: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
 
 
 def hottest_nodes(counts: npt.NDArray[np.int32], num_rows: int) -> npt.NDArray[np.int64]:
-    """The `num_rows` most counted nodes (fewer if fewer were accessed), hottest first, ties by node."""
+    """Returns the `num_rows` most counted nodes, hottest first, ties by node; fewer if fewer were accessed."""
     num_rows = min(num_rows, int(np.count_nonzero(counts)))
     if num_rows == 0:
         return np.empty(0, np.int64)

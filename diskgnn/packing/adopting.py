@@ -1,4 +1,4 @@
-"""What a killed run left of a packed directory: compared with its checksums before anything goes on with it."""
+"""Compares what a killed run left of a packed directory with its checksums, before a run goes on with it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _READ_BYTES = 4 << 20
 
 
 class DamagedScratchError(DamagedStepError):
-    """What a killed run left is not what it wrote: all of it is made again."""
+    """Raised if files that a killed run left are not what it wrote. Then everything is made again."""
 
     def __init__(self, message: str) -> None:
         super().__init__("pack", message)
@@ -27,10 +27,10 @@ class DamagedScratchError(DamagedStepError):
 
 @contextmanager
 def opened_scratch(path: Path) -> Iterator[int]:
-    """A descriptor of a file that a killed run wrote.
+    """Opens a file that a killed run wrote, and yields its descriptor.
 
     Raises:
-        DamagedScratchError: the file is not there, ends early or cannot be read.
+        DamagedScratchError: the file is missing, ends early or cannot be read.
     """
     try:
         with opened(path) as descriptor:
@@ -43,8 +43,9 @@ def opened_scratch(path: Path) -> Iterator[int]:
 
 @contextmanager
 def changes_named(path: Path) -> Iterator[None]:
-    """Raise what native code finds wrong with the numbers in scratch files beside `path`, which this run wrote, as an
-    ArtifactError."""
+    """Raises an ArtifactError if native code finds bad numbers in scratch files beside `path`, which this run wrote
+    itself.
+    """
     try:
         yield
     except (IndexError, RuntimeError) as error:  # out of range, or at odds with each other
@@ -55,11 +56,12 @@ def changes_named(path: Path) -> Iterator[None]:
 
 
 def adopt_extents(path: Path, index: ExtentIndex, tails: npt.NDArray[np.uint8]) -> None:
-    """Compare the parts of all extents that `index` [T] knows with what lies in a file, and fill `tails` [T * 4096]
-    with the page of each that may not be full yet.
+    """Compares all parts of extents that `index` [T] knows with the file, and restores `tails`.
+
+    `tails` [T * 4096] gets the last page of each extent, which may not be full yet.
 
     Raises:
-        DamagedScratchError: it is not what the index says.
+        DamagedScratchError: the file is not what the index says.
     """
     if len(index) == 0:  # nor is there a file
         return
@@ -70,10 +72,12 @@ def adopt_extents(path: Path, index: ExtentIndex, tails: npt.NDArray[np.uint8]) 
 
 
 def adopt_parts(descriptor: int, path: Path, start: int, parts: Iterable[Part], tail: npt.NDArray[np.uint8]) -> None:
-    """Compare the parts from byte `start` on, and the zeros between them; the bytes that fill no page go to `tail`.
+    """Compares the parts that begin at byte `start`, and the zeros between them, with what was recorded.
+
+    The bytes after the last full page are copied to `tail`.
 
     Raises:
-        DamagedScratchError: they are not what they were.
+        DamagedScratchError: they are not what was recorded.
         ArtifactError, ReadError: they cannot be read.
     """
     end, buffer = 0, memoryview(bytearray(_READ_BYTES))

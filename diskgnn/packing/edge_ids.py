@@ -1,4 +1,4 @@
-"""The user's own ids of sampled edges, for headers that keep them: in memory, or read where they lie on the disk."""
+"""Looks up the user's own ids of sampled edges, for headers that keep them: in memory, or in the file on disk."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _Ints = npt.NDArray[np.int64]
 
 
 class EdgeIds:
-    """Those of all edge types of a graph, compared with their checksums before the first is looked up.
+    """The ids of all edge types of a graph. They are compared with their checksums before the first lookup.
 
     Args:
-        graph: what was sampled.
-        in_memory: whether they are loaded; otherwise `BUFFER_BYTES` are enough.
+        graph: the graph that was sampled.
+        in_memory: load all ids. Otherwise lookups read them from disk and need `BUFFER_BYTES`.
 
     Raises:
         ArtifactError: they are damaged.
@@ -46,11 +46,12 @@ class EdgeIds:
 
     @staticmethod
     def num_bytes(graph: Graph) -> int:
-        """Of all of them, loaded."""
+        """Returns the memory that the ids of all edge types take when they are loaded."""
         return sum(_ID_BYTES * edges.num_edges for edges in graph.edges.values() if edges.config.has_ids)
 
     def of(self, number: int, positions: npt.NDArray[Any]) -> _Ints:
-        """[E] ids of the edges at `positions` [E] of the type of that number, where the user has none the positions.
+        """Returns the ids [E] of the edges at `positions` [E] of edge type `number`; the positions if the user gave no
+        ids.
 
         Raises:
             ReadError: the disk failed.
@@ -66,9 +67,10 @@ class EdgeIds:
 
 
 def _read(edges: EdgeSet, positions: _Ints) -> Iterator[_Ints]:
-    """Ids at ascending `positions`, some at a time, in as few requests as pay."""
+    """Yields the ids at ascending `positions`, some at a time. Positions that lie near each other share a request."""
     name = edges.file(EDGE_IDS)
     path, offsets = edges.manifest.local(name), edges.manifest.data_offset_bytes(name) + positions * _ID_BYTES
+    # A range ends before a gap, and at multiples of _RANGE_BYTES, so that each fits the buffer.
     is_first = (np.diff(offsets) > GAP_BYTES) | (np.diff(offsets // _RANGE_BYTES) > 0)
     firsts = np.flatnonzero(np.concatenate([[True], is_first]))
     starts = offsets[firsts]

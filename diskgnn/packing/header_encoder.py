@@ -1,4 +1,4 @@
-"""What the header of an extent says, from a minibatch and where its rows are."""
+"""Encodes the header of an extent, from a minibatch and the places of its rows."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class HeaderEncoder:
     """Encodes the headers of one split.
 
     Args:
-        config: of the packed directory, as far as it is known before placing.
+        config: config of the packed directory, as far as it is known before placing.
         row_sets: [K].
-        labels: of the split; None if its seeds have none.
-        edge_ids: of the graph; None if they are not kept.
+        labels: labels of the split; None if its seeds have none.
+        edge_ids: edge ids of the graph; None if headers do not keep them.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class HeaderEncoder:
         self._edge_ids = edge_ids
 
     def encode(self, minibatch: SampledMinibatch, placements: Sequence[Placement]) -> EncodedHeader:
-        """The header of a minibatch; `placements` [K] are those of the row sets."""
+        """Returns the encoded header of a minibatch; `placements` [K] say where the rows of each row set are."""
         header = replace(
             minibatch,
             y=None if self._labels is None else self._labels.of_seeds(minibatch),

@@ -1,4 +1,4 @@
-"""Writes the headers of one split, extent after extent, and notes what each extent consists of."""
+"""Writes the headers of one split, extent after extent, and records what each extent consists of."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ class HeaderWriter:
     """Writes the headers of one split.
 
     Args:
-        writer, pages: of the packed directory.
-        samples: what is placed.
-        encoder: of the split.
+        writer, pages: writers of the packed directory.
+        samples: the samples that are placed.
+        encoder: encoder of the split.
         split: train, valid or test.
-        nodes_paths: [K] scratch files that take the nodes of rows.
-        row_bytes: [K] that a row takes in an extent.
-        num_static: [K] static rows.
-        needed: [K] each [N], to note the rows that extents have.
-        tails: [T * 4096] for the page of each extent that is not full yet.
-        by_reference: write the numbers of rows, too; nothing is left to be written then.
+        nodes_paths: [K] scratch files that get the nodes of rows.
+        row_bytes: [K] bytes of a row in an extent.
+        num_static: [K] number of static rows.
+        needed: [K] each [N] bool; the rows that extents contain are set to True.
+        tails: [T * 4096] gets the last page of each extent, which is not full yet.
+        by_reference: write the numbers of rows, too; then extents are complete.
         numbers: the minibatches that get an extent, ascending; all by default.
     """
 
@@ -85,7 +85,7 @@ class HeaderWriter:
         self._opened.close()
 
     def write(self, placements: Sequence[Placement]) -> int:
-        """Write the header of the next extent; `placements` [K] are those of the row sets. The bytes written."""
+        """Writes the header of the next extent; `placements` [K] are by row set. Returns the bytes written."""
         minibatch = next(self._minibatches)
         faults.point("pack.header")
         number = self._number
@@ -104,7 +104,7 @@ class HeaderWriter:
         return len(message) + rows_bytes
 
     def _start(self, message: npt.NDArray[np.uint8], placements: Sequence[Placement]) -> int:
-        """Write the header; note the rows that are to follow. The bytes of their numbers."""
+        """Writes the header, and notes which rows follow it. Returns the bytes of the rows' nodes in scratch files."""
         disk_nodes_bytes = sum(placement.disk_nodes.nbytes for placement in placements)
         self._disk.claim(align(len(message), DIRECT_ALIGNMENT) + disk_nodes_bytes)
         self._index.extents["header_crc32c"][self._number] = self._write(message, align(len(message), ROW_ALIGNMENT))
@@ -116,7 +116,7 @@ class HeaderWriter:
         return disk_nodes_bytes
 
     def _write_numbers(self, message: npt.NDArray[np.uint8], placements: Sequence[Placement]) -> int:
-        """Write the header and the numbers of the rows; the bytes of these."""
+        """Writes the header and the numbers of the rows. Returns the bytes of these numbers."""
         records = self._index.rows[self._number]
         numbers = [placement.disk_nodes.astype(ROW_NUMBER).view(np.uint8) for placement in placements]
         ends = [int(record["rows_offset"]) + len(each) for record, each in zip(records, numbers, strict=True)]
@@ -131,12 +131,14 @@ class HeaderWriter:
         return sum(map(len, numbers))
 
     def _write(self, data: npt.NDArray[np.uint8], rows_offset: int) -> int:
-        """The checksum of `data`, which the next extent starts with; zeros follow up to `rows_offset`."""
+        """Writes `data` at the start of the next extent, then zeros up to `rows_offset`. Returns the checksum of
+        `data`.
+        """
         tail = self._tails[self._number * DIRECT_ALIGNMENT :][:DIRECT_ALIGNMENT]
         return start_extent(self._pages, self._path, self._offset, data, rows_offset, tail, True)
 
     def placed(self, schedules: Sequence[Schedule]) -> PlacedSplit:
-        """What is left to write when all headers are."""
+        """Returns the placed split, after the headers of all extents are written. Its rows are still to be packed."""
         assert self._number == len(self._index), (self._number, len(self._index))
         tiers = [(schedule.initial_cpu_nodes, schedule.next_cycle_slots) for schedule in schedules]
         headers = PlacedHeaders(self._index, self._static_accesses, self._node_bytes, self._nodes_crc32c)

@@ -1,4 +1,4 @@
-"""What packing needs of memory, whatever the features take: known before anything is placed."""
+"""Computes how much memory packing needs apart from windows of features. It is known before anything is placed."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ def for_packing(
     *,
     labels_are_held: bool = False,
 ) -> Resources:
-    """What packing may spend, with as many threads as have room.
+    """Returns what is left of `resources` for packing, with as many threads as memory has room for.
 
     Args:
-        graph: what is sampled.
-        samples: what is packed.
-        target: its seeds, with the arrays that were given.
-        minibatch_bytes: of the arrays of a large minibatch, without labels.
-        resources: what it is given.
-        labels_are_held: those of the splits are in memory already, and counted.
+        graph: the graph that is sampled.
+        samples: config of the samples that are packed.
+        target: the target of the samples, with the arrays that were given.
+        minibatch_bytes: bytes of the arrays of a large minibatch, without labels.
+        resources: the resources that packing is given.
+        labels_are_held: the labels of the splits are in memory already, and are counted there.
 
     Raises:
         ConfigError: it needs more; names the smallest budget that works.
@@ -63,19 +63,25 @@ def for_packing(
 
 
 def labels_bytes(graph: Graph, target: Target, num_seeds: int) -> int:
-    """What reading `SplitLabels` of so many seeds takes; nothing where there are none, or they were given."""
+    """Returns the memory that reading `SplitLabels` of `num_seeds` takes: 0 if there are no labels, or if they were
+    given.
+    """
     row_bytes = label_row_bytes(graph, target)
     return num_seeds * (_LABEL_BYTES + row_bytes) if row_bytes and "labels" not in given_arrays(target) else 0
 
 
 def scratch_memory_bytes(resources: Resources) -> int:
-    """What placing may keep in memory instead of in scratch files, of what `for_packing` says: windows of features are
-    not there yet. The rest is for slots."""
+    """Returns how much placing may keep in memory instead of in scratch files, given the resources of `for_packing`.
+
+    Windows of features are not in memory yet at that time. The rest is left for slots of the cpu tier.
+    """
     return max(0, resources.memory_bytes - _LEAST_BYTES) * 3 // 4
 
 
 def edge_ids_within(resources: Resources, graph: Graph, samples: SamplesConfig) -> tuple[EdgeIds | None, Resources]:
-    """Opens the edge ids of `graph` if `samples` keep them, in memory where that leaves a half; and what is left.
+    """Opens the edge ids of `graph` if `samples` keep them. Returns them (or None) and the resources that are left.
+
+    They are loaded if at least half of the memory is left then.
 
     Raises:
         ArtifactError: they are damaged.
@@ -89,7 +95,7 @@ def edge_ids_within(resources: Resources, graph: Graph, samples: SamplesConfig) 
 
 
 def minibatch_bytes_of(samples: Samples) -> int:
-    """Of the arrays of a minibatch, on average in the split that has the largest."""
+    """Returns the mean bytes of a minibatch's arrays, of the split where these are largest."""
     return max(
         sum(entry.bytes for name, entry in samples.manifest.files.items() if name.startswith(f"{split}-"))
         // max(1, size.num_batches)

@@ -1,4 +1,6 @@
-"""The files that packed rows go to, window after window: the extents, and the rows that memory starts with."""
+"""The files that packing fills with rows, window after window: extents, static rows, and the rows that cpu tiers start
+with.
+"""
 
 from __future__ import annotations
 
@@ -40,15 +42,15 @@ class RowOutput(Protocol):
     """A file that takes its rows from windows of the features."""
 
     def first(self) -> State:
-        """What it keeps of the rows that are written, before any is."""
+        """Returns the state that describes the written rows, before any is written."""
         ...
 
     def start(self, state: State) -> None:
-        """Make the file, and reserve its space. `state` is what `first` said, and is kept up to date."""
+        """Creates the file and reserves its space. `state` is what `first` returned, and is kept up to date."""
         ...
 
     def adopt(self, state: State) -> None:
-        """Go on where a killed run was when it had this `state`, which is kept up to date.
+        """Goes on where a killed run was when it had this `state`, which is kept up to date.
 
         Raises:
             DamagedScratchError: the file is not what it was then.
@@ -56,34 +58,36 @@ class RowOutput(Protocol):
         ...
 
     def write(self, window: Window, threads: int) -> None:
-        """Take the rows of `window` that belong here; windows come in ascending order."""
+        """Takes the rows of `window` that belong to this file. Windows come in ascending order."""
         ...
 
     def flush(self, window: Window, threads: int) -> None:
-        """Hand over all that was taken up to `window`, the last one, pages that are not full, too. The next window has
-        to wait for `PageWriter.finish`."""
+        """Hands over all that was taken up to `window`, the last one, including pages that are not full.
+
+        The next window has to wait for `PageWriter.finish`.
+        """
         ...
 
     def register(self) -> None:
-        """Add the file to the artifact, once all that was written has reached it."""
+        """Adds the file to the artifact, once all that was written has reached it."""
         ...
 
 
 class ExtentRowsFile:
-    """The rows of one row set in <split>.bin: sorted by node in each of T extents."""
+    """Writes the rows of one row set to <split>.bin, sorted by node in each of T extents."""
 
     def __init__(self, writer: ArtifactWriter, pages: PageWriter, split: PlacedSplit, number: int) -> None:
-        """`number` is that of the row set. The file's space is reserved already, see `reserve_extents`."""
+        """Prepares the rows of row set `number`. The file's space was reserved by `reserve_extents`."""
         self._pages, self._split, self._number = pages, split, number
         self._path = str(writer.path(artifacts.extents_file(split.name)))
 
     def first(self) -> State:
-        """The next row of each extent, and the checksums of those before."""
+        """Returns the next row of each extent, and the checksums of those before."""
         num_extents, bounds = len(self._split.index), self._split.row_sets[self._number].bounds
         return extent_state(self._split.name, bounds[:-1].copy(), np.zeros(num_extents, np.uint32))
 
     def start(self, state: State) -> None:
-        """Begin with the first rows: the file is there, with headers and the rows of other row sets."""
+        """Begins with the first rows. The file exists already, with headers and the rows of other row sets."""
         index, number = self._split.index, self._number
         cursors, self._checksums = extent_state_in(state, self._split.name)
         self._rows = ExtentRows(
@@ -98,34 +102,34 @@ class ExtentRowsFile:
         )
 
     def adopt(self, state: State) -> None:
-        """Go on; `adopt_extents` has compared the rows."""
+        """Goes on; `adopt_extents` has compared the rows."""
         self.start(state)
 
     def write(self, window: Window, threads: int) -> None:
-        """Append the rows of `window` to every extent that needs them."""
+        """Appends the rows of `window` to every extent that needs them."""
         _append(self._pages, self._rows, window, threads, flush=False)
 
     def flush(self, window: Window, threads: int) -> None:
-        """Write the page of each extent that is not full."""
+        """Writes the page of each extent that is not full."""
         _append(self._pages, self._rows, window, threads, flush=True)
 
     def register(self) -> None:
-        """Note the rows' checksums in the index."""
+        """Sets the rows' checksums in the index."""
         self._split.index.rows["rows_crc32c"][:, self._number] = self._checksums
 
 
 def extent_state(split: str, cursors: npt.NDArray[np.int64], checksums: npt.NDArray[np.uint32]) -> State:
-    """What is kept of the rows of one row set in the extents of a split: where the next one is, and checksums."""
+    """Returns the state of one row set's rows in the extents of a split: where the next one is, and checksums."""
     return {f"{split}/cursors": cursors, f"{split}/rows_crc32c": checksums}
 
 
 def extent_state_in(state: State, split: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
-    """The cursors and checksums that `extent_state` put there."""
+    """Returns the cursors and checksums that `extent_state` put there."""
     return state[f"{split}/cursors"], state[f"{split}/rows_crc32c"]
 
 
 def reserve_extents(writer: ArtifactWriter, split: PlacedSplit) -> None:
-    """Reserve the space of <split>.bin.
+    """Reserves the space of <split>.bin.
 
     Raises:
         OSError: the disk has no room for it.
@@ -134,7 +138,7 @@ def reserve_extents(writer: ArtifactWriter, split: PlacedSplit) -> None:
 
 
 def register_extents(writer: ArtifactWriter, split: PlacedSplit) -> None:
-    """Add <split>.bin and its index to the artifact, once the rows of all row sets are there."""
+    """Adds <split>.bin and its index to the artifact, once the rows of all row sets are there."""
     index, name = split.index, split.name
     writer.add(artifacts.extents_file(name), crc32c=file_checksum(index))
     writer.save_array(artifacts.index_file(name), index.extents)
@@ -142,12 +146,15 @@ def register_extents(writer: ArtifactWriter, split: PlacedSplit) -> None:
 
 
 class InitialCpuRowsFile:
-    """The rows that a sequence starts with in its cpu tier: as one extent, whose header is that of a .npy file."""
+    """Writes the rows that the cpu tier of a sequence starts with.
+
+    It is written as one extent whose header is that of a .npy file.
+    """
 
     def __init__(
         self, writer: ArtifactWriter, pages: PageWriter, split: PlacedSplit, number: int, row_set: RowSetConfig
     ) -> None:
-        """`number` is that of the row set."""
+        """Prepares the file of row set `number`."""
         rows, nodes = row_set.rows, split.row_sets[number].initial_cpu_nodes
         self._writer, self._pages, self._row_bytes = writer, pages, rows.row_bytes
         self._name, num_rows = artifacts.initial_cpu_rows_file(split.name, row_set.name), len(nodes)
@@ -157,11 +164,11 @@ class InitialCpuRowsFile:
         self._tail, self._nodes = np.zeros(DIRECT_ALIGNMENT, np.uint8), nodes
 
     def first(self) -> State:
-        """The next row, and the checksum of what is before it."""
+        """Returns the next row, and the checksum of what is before it."""
         return extent_state(self._name, np.zeros(1, np.int64), np.zeros(1, np.uint32))
 
     def start(self, state: State) -> None:
-        """Make the file, and reserve its space."""
+        """Creates the file and reserves its space."""
         self._attach(state)
         header_bytes, is_complete = len(self._header), self._num_bytes == len(self._header)
         reserve(self._path, align(self._num_bytes, DIRECT_ALIGNMENT), self._writer.disk)
@@ -170,15 +177,15 @@ class InitialCpuRowsFile:
         )
 
     def write(self, window: Window, threads: int) -> None:
-        """Append the rows of `window` that the sequence starts with."""
+        """Appends the rows of `window` that the sequence starts with."""
         _append(self._pages, self._rows, window, threads, flush=False)
 
     def flush(self, window: Window, threads: int) -> None:
-        """Write the page that is not full."""
+        """Writes the page that is not full."""
         _append(self._pages, self._rows, window, threads, flush=True)
 
     def adopt(self, state: State) -> None:
-        """Go on after the rows that were written, if they are what they were."""
+        """Goes on after the rows that are written, if they have the recorded checksum."""
         self._attach(state)
         (rows,), (crc,) = (each.tolist() for each in extent_state_in(state, self._name))
         with opened_scratch(self._path) as descriptor:
@@ -201,13 +208,13 @@ class InitialCpuRowsFile:
         )
 
     def register(self) -> None:
-        """Cut off what fills the last page, and add the file to the artifact."""
+        """Cuts off the padding of the last page, and adds the file to the artifact."""
         os.truncate(self._path, self._num_bytes)
         self._writer.add(self._name, crc32c=int(self._checksums[0]))
 
 
 class StaticFile:
-    """The .npy file of the static rows, hottest first: written at random."""
+    """Writes the .npy file of the static rows. Rows are stored hottest first, so they are written at random."""
 
     def __init__(self, writer: ArtifactWriter, static_nodes: npt.NDArray[np.int64], row_set: RowSetConfig) -> None:
         rows = row_set.rows
@@ -219,18 +226,20 @@ class StaticFile:
         self._num_bytes = len(self._header) + len(static_nodes) * rows.row_bytes
 
     def first(self) -> State:
-        """The remainder of a file that is zero where no rows are yet, see `crc32c_of_remainder`; and the next node."""
+        """Returns the remainder (`crc32c_of_remainder`) of a file that is zero where no rows are yet, and the next
+        node.
+        """
         remainder = crc32c_part(self._header, self._num_bytes - len(self._header))
         return {self._name: np.array([remainder, 0], np.int64)}
 
     def start(self, state: State) -> None:
-        """Make the file, and reserve its space."""
+        """Creates the file and reserves its space."""
         self._state = state[self._name]
         self._path.write_bytes(self._header)
         reserve(self._path, self._num_bytes, self._writer.disk)
 
     def write(self, window: Window, threads: int) -> None:
-        """Write the static rows of `window`. Not through a map: no SIGBUS."""
+        """Writes the static rows of `window`. The file is not mapped: errors of the disk would be SIGBUS then."""
         self._state[1] = window.last
         begin, end = np.searchsorted(self._nodes, [window.first, window.last])
         if begin == end:
@@ -247,10 +256,10 @@ class StaticFile:
             os.close(descriptor)
 
     def flush(self, window: Window, threads: int) -> None:
-        """Nothing waits: rows are written at once."""
+        """Does nothing: rows are written at once."""
 
     def adopt(self, state: State) -> None:
-        """Go on, if the rows of nodes before the next one are what was written. Others may have been, after that."""
+        """Goes on if the rows of nodes before the next one are as recorded. Later rows may have been written, too."""
         self._state = state[self._name]
         expected, next_node = self._state.tolist()
         remainder, offset = crc32c_part(self._header, self._num_bytes - len(self._header)), len(self._header)
@@ -269,7 +278,7 @@ class StaticFile:
             raise DamagedScratchError(f"{self._path} is not what was written")
 
     def register(self) -> None:
-        """Add the file to the artifact."""
+        """Adds the file to the artifact."""
         self._writer.add(self._name, crc32c=crc32c_of_remainder(int(self._state[0]), self._num_bytes))
 
 
@@ -279,7 +288,10 @@ def _append(pages: PageWriter, rows: ExtentRows, window: Window, threads: int, *
 
 
 def map_nodes(placed: PlacedRows) -> npt.NDArray[Any]:
-    """The nodes of a split's rows. Each window needs a short run of each extent: read ahead, it would need all."""
+    """Maps the nodes of a split's rows, without reading ahead.
+
+    Each window needs a short run of each extent, so reading ahead would load the whole file.
+    """
     if placed.bounds[-1] == 0:  # nothing to map
         return np.empty(0, placed.node_dtype)
     with placed.nodes_path.open("rb") as file:
@@ -289,7 +301,7 @@ def map_nodes(placed: PlacedRows) -> npt.NDArray[Any]:
 
 
 def file_checksum(index: ExtentIndex) -> int:
-    """CRC-32C of an extents file, put together from those of its parts and of the zeros between them."""
+    """Returns the CRC-32C of an extents file, combined from those of its parts and of the zeros between them."""
     crc = 0
     zeros = bytes(DIRECT_ALIGNMENT)
     for number, extent_bytes in enumerate(index.extent_bytes.tolist()):

@@ -1,7 +1,7 @@
-"""The packer: graph/ + samples/ -> packed/, every minibatch's rows contiguous on disk in the order of training.
+"""Packs a graph and its samples: every minibatch's rows become contiguous on disk, in the order of training.
 
-First each split's sequence is placed (see `placement`) and the extents' headers are written (`split_placer`), then
-their rows (`row_packing`).
+First the sequence of each split is placed (see `placement`) and the headers of its extents are written
+(`split_placer`). Then `row_packing` writes the rows.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def pack(
     progress: bool = True,
     reporter: Reporter | None = None,
 ) -> StageReport:
-    """Place all rows and write the packed directory `out`, which is all that training reads.
+    """Places all rows and writes the packed directory `out`, which is all that training reads.
 
     Args:
         graph: the graph directory that the samples were made from.
@@ -80,7 +80,8 @@ def pack(
             types it is divided among them by what the next byte saves, and so is `static_cache`.
         static_cache: rows for the device and pinned tiers together; 'auto' is nothing without a GPU, and with one the
             least of half of its free memory, a quarter of the `memory` budget and 4 GiB.
-        eval_cpu_cache: the cpu tier of each other sequence, in memory while evaluating; a quarter of `cpu_cache`.
+        eval_cpu_cache: the cpu tier of each other sequence, in memory while evaluating; a quarter of `cpu_cache` by
+            default.
         memory: budget for packing itself.
         disk: what files may take at any time, scratch included, as '100GiB'; what is free by default.
         keep_input_nodes: store each minibatch's node ids too, for `MiniBatch.input_nodes`. Those of node types without
@@ -93,8 +94,8 @@ def pack(
     Raises:
         ConfigError: a cache or a budget that makes no sense.
         ArtifactError: samples made from another graph, damaged inputs.
-        DiskFullError: the disk cannot hold the result, or it is more than `disk`; names the bytes missing. Refused
-            before placing when a few minibatches say so for sure, otherwise after it, when the size is known exactly.
+        DiskFullError: the disk cannot hold the result, or it is more than `disk`; names the bytes missing. It is raised
+            before placing if a few minibatches prove it, otherwise after placing, when the size is known exactly.
         OutputExistsError: `out` exists.
 
     Example:
@@ -118,9 +119,9 @@ def pack_request(
     overwrite: bool = False,
     window_bytes: int | None = None,
 ) -> StageReport:
-    """`pack`, once its arguments are checked; or what `place_request` has left of that.
+    """Packs a checked request. Continues after `place_request` if that ran before.
 
-    `window_bytes` is that of `row_packing.pack_rows`.
+    `window_bytes` is passed on to `row_packing.pack_rows`.
     """
     started = time.perf_counter()
 
@@ -141,8 +142,10 @@ def pack_request(
 
 
 def place_request(request: PackRequest, out: PathLike, resources: Resources, *, overwrite: bool = False) -> StageReport:
-    """The first half of `pack_request`, which then goes on with it, in whatever process: rows have places, and headers
-    are written."""
+    """Does the first half of `pack_request`: places the rows and writes the headers.
+
+    `pack_request` goes on from there, in this or in another process.
+    """
     assert not request.once  # nothing is gone on with
     started = time.perf_counter()
 
@@ -159,7 +162,7 @@ def place_request(request: PackRequest, out: PathLike, resources: Resources, *, 
 
 @dataclass(frozen=True)
 class _Placing:
-    """A directory that is being written, where all rows have their places."""
+    """A packed directory that is being written, whose rows all have their places."""
 
     work: Work
     writer: ArtifactWriter
@@ -169,7 +172,7 @@ class _Placing:
 
 
 class _Run:
-    """One run for a request, which may go on with what another has done."""
+    """One run for a request. It may go on with what an earlier run has done."""
 
     def __init__(self, request: PackRequest, resources: Resources) -> None:
         self._request = request
@@ -184,7 +187,6 @@ class _Run:
         self.config = request.config(label_target(request.graph, self._given.target))
 
     def writer(self, out: PathLike, *, overwrite: bool) -> ArtifactWriter:
-        """Of the directory `out`."""
         return ArtifactWriter(
             out,
             artifacts.PACKED,
@@ -197,7 +199,10 @@ class _Run:
         )
 
     def placed(self, writer: ArtifactWriter, go_on: Callable[[_Placing], int]) -> tuple[Placed, int]:
-        """What `go_on` was called with, once all rows are placed; bytes read, those included that it returns."""
+        """Places all rows, then calls `go_on`. Returns what was placed, and the bytes read by both.
+
+        Begins again from nothing if files that a killed run left are damaged.
+        """
         request, tiers = self._request, self._request.tiers
         if isinstance(tiers, TierBudgets) and tiers.static_is_auto:
             tiers = replace(tiers, static=writer.decided("static_cache", tiers.static))
@@ -232,14 +237,16 @@ class _Run:
 
 
 def _write_static_nodes(writer: ArtifactWriter, placed: Placed) -> None:
-    """Say which rows are static: other directories have the same, and their readers may share them in memory."""
+    """Records which rows are static: other directories have the same, and their readers may share them in memory."""
     for row_set, nodes in zip(placed.row_sets, placed.static_nodes, strict=True):
         if len(nodes):
             writer.save_array(artifacts.static_nodes_file(row_set.config.name), nodes)
 
 
 def _details(config: PackedConfig, placed: Placed) -> dict[str, int | float | str]:
-    """Where rows come from; how the cpu tier was divided among row sets, beside an even division of the same bytes."""
+    """Returns where rows come from, and how the cpu tier was divided among row sets, beside an even division of the
+    same bytes.
+    """
     details: dict[str, int | float | str] = {}
     for split, found in config.splits.items():
         details |= {f"{split}_requested_rows": found.rows.requested, f"{split}_disk_rows": found.rows.disk}
@@ -253,7 +260,10 @@ def _details(config: PackedConfig, placed: Placed) -> dict[str, int | float | st
 
 
 def _require_space(writer: ArtifactWriter, request: PackRequest, tiers: Tiers) -> int:
-    """Refuse what surely does not fit; bytes read. Only where sizes leave that open, a few minibatches are asked."""
+    """Refuses what certainly does not fit. Returns the bytes read.
+
+    A few minibatches are read only if the sizes of the inputs leave it open.
+    """
     graph, samples, keep_input_nodes = request.graph, request.samples, request.keep_input_nodes
     if (features := only_features(graph, samples.config)) is None or writer.outbox is not None:
         return 0
@@ -271,7 +281,7 @@ def _require_space(writer: ArtifactWriter, request: PackRequest, tiers: Tiers) -
 
 
 def _placed_config(config: PackedConfig, placed: Placed) -> PackedConfig:
-    """`config`, with what placing has found."""
+    """Returns `config` with the sizes that placing has found."""
     sizes = config.samples.splits
     return replace(
         config,

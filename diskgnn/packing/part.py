@@ -1,7 +1,7 @@
-"""A part of a packed directory, packed again: some files, and of extents files some extents.
+"""Packs a part of a packed directory again: some files, and some extents of its extents files.
 
-Each split of which something is wanted is placed whole, since where rows are follows from all of its minibatches. What
-is written, and which rows are read, is only what is wanted.
+A split of which anything is wanted is placed whole, since the places of rows follow from all of its minibatches. Only
+what is wanted is written, and only its rows are read.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ _READ_BYTES = 4 << 20
 
 @dataclass(frozen=True)
 class Part:
-    """What is wanted."""
+    """The files and extents that are wanted."""
 
     files: frozenset[str]
     extents: Mapping[str, Sequence[int]]  # by split: those that its extents file gets, back to back; ascending
     whole: Mapping[str, Path]  # by split: an extents file that is whole, where only its index is wanted
 
     def wants_places(self, split: str, row_sets: Sequence[str]) -> bool:
-        """Whether a split has to be placed."""
+        """Returns True if the split has to be placed."""
         of_rows = (artifacts.initial_cpu_rows_file, artifacts.next_cycle_slots_file)
         names = {name(split, row_set) for row_set in row_sets for name in of_rows}
         return split in self.extents or split in self.whole or not names.isdisjoint(self.files)
@@ -65,11 +65,12 @@ class Part:
 def pack_part(
     request: PackRequest, part: Part, static_nodes: Sequence[Nodes], writer: ArtifactWriter, resources: Resources
 ) -> None:
-    """Write and register the files of `part`; of an extents file that gets some extents, an index of just these.
+    """Writes and registers the files of `part`. If only some extents of a file are wanted, its index describes just
+    these.
 
     Args:
-        request: what is packed: of samples that have the splits of which something is wanted.
-        part: what is wanted.
+        request: the packed directory. Its samples have the splits of which something is wanted.
+        part: the files and extents that are wanted.
         static_nodes: [K] each [S] hottest first.
         writer: gets the files, and scratch.
         resources: what packing may spend.
@@ -108,7 +109,6 @@ class _PartPacking:
         )
 
     def pack(self, pages: PageWriter) -> None:
-        """Write all that is wanted."""
         request, files = self._request, self._part.files
         names = [row_set.config.name for row_set in request.row_sets]
         splits = [
@@ -121,7 +121,7 @@ class _PartPacking:
         pack_rows(Work(self._writer, "pack"), self._writer, pages, placed, self._resources)
 
     def _place(self, split: str, pages: PageWriter) -> PlacedSplit:
-        """The extents of `split` that are wanted, if any."""
+        """Places the split, and writes the headers of the extents that are wanted, if any."""
         num_batches = self._request.samples.config.splits[split].num_batches
         with self._resources.reporter.stage(f"place {split}", 2 * num_batches, "minibatches") as advance:
             found = self._scheduler.schedules_of(split, self._request.tiers, lambda _: self._static_nodes, advance)
@@ -157,7 +157,9 @@ class _PartPacking:
     def _write_headers(
         self, split: str, headers: HeaderWriter, schedules: Sequence[Schedule], advance: Advance
     ) -> ExtentIndex | None:
-        """Write the headers that are wanted, or find what the index says of all, without checksums of rows."""
+        """Writes the headers that are wanted. Returns the index of all extents if that is wanted, without checksums of
+        rows.
+        """
         wanted, is_indexed = set(self._part.extents.get(split, ())), split in self._part.whole
         indexing = _Indexing(self._request.samples, self._encoder(split), split, self._config.stored_row_bytes)
         num_batches = self._request.samples.config.splits[split].num_batches
@@ -170,7 +172,7 @@ class _PartPacking:
         return indexing.index if is_indexed else None
 
     def _save_index(self, split: str, index: ExtentIndex) -> None:
-        """Write the index of a file that is whole, whose rows say their checksums."""
+        """Writes the index of an extents file that is whole. Checksums of rows are computed from that file."""
         path = self._part.whole[split]
         with opened(path) as file:
             for number, start in enumerate(index.extents["offset"].tolist()):
@@ -182,7 +184,7 @@ class _PartPacking:
 
 
 class _Indexing:
-    """Where all extents of a split are, found by encoding their headers."""
+    """Finds where all extents of a split lie, by encoding their headers without writing them."""
 
     def __init__(self, samples: Samples, encoder: HeaderEncoder, split: str, row_bytes: Sequence[int]) -> None:
         self._minibatches, self._encoder = samples.read(split), encoder
@@ -190,7 +192,6 @@ class _Indexing:
         self._number = self._offset = 0
 
     def add(self, placements: Sequence[Placement]) -> None:
-        """The next extent."""
         header = self._encoder.encode(next(self._minibatches), placements)
         num_rows = [len(placement.disk_nodes) for placement in placements]
         num_bytes = self.index.describe(self._number, self._offset, header, num_rows)

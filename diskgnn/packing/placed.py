@@ -1,6 +1,6 @@
-"""What placing leaves for the rows: where the extents of each split are, and which rows go there.
+"""What placing hands on to row packing: where the extents of each split are, and which rows they contain.
 
-Headers and the nodes of rows are in files; the rest are arrays, which a durable record holds, too.
+Headers and the nodes of rows are in files. Everything else is in arrays, which can also be stored in a durable record.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 
 @dataclass(frozen=True)
 class PlacedHeaders:
-    """The extents of a split: their headers are in its file, and the nodes of their rows in scratch files."""
+    """The extents of a split. Their headers are in the split's file, and the nodes of their rows in scratch files."""
 
     index: ExtentIndex  # [n] rows_crc32c still 0
     static_accesses: npt.NDArray[np.int64]  # [K] addresses of static rows
@@ -36,7 +36,7 @@ class PlacedHeaders:
     nodes_crc32c: npt.NDArray[np.uint32]  # [K] of the scratch files
 
     def to_arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """For a record."""
+        """Returns the fields as named arrays, for a record."""
         return {
             "extents": self.index.extents,
             "rows": self.index.rows,
@@ -47,20 +47,20 @@ class PlacedHeaders:
 
     @staticmethod
     def from_arrays(found: Arrays, row_bytes: Sequence[int]) -> PlacedHeaders:
-        """What a record said."""
+        """Restores the headers from the arrays of a record."""
         index = ExtentIndex(found["extents"], found["rows"], tuple(row_bytes))
         return PlacedHeaders(index, found["static_accesses"], found["node_bytes"], found["nodes_crc32c"])
 
     def node_dtype(self, number: int) -> np.dtype[Any]:
-        """Of the nodes of a row set in the scratch file."""
+        """Returns the dtype of a row set's nodes in the scratch file: int32 or int64."""
         return np.dtype(np.int32 if self.node_bytes[number] == 4 else np.int64)
 
     def nodes_file_bytes(self, number: int) -> int:
-        """Length of the scratch file of a row set."""
+        """Returns the length of the scratch file of a row set."""
         return int(self.index.rows["num_rows"][:, number].sum() * self.node_bytes[number])
 
     def adopt_nodes(self, paths: Sequence[Path], needed: Sequence[npt.NDArray[np.bool_]]) -> None:
-        """Compare the scratch files [K] of a killed run with what was recorded, and note the rows that are `needed`.
+        """Compares the scratch files [K] of a killed run with what was recorded, and marks the rows that are `needed`.
 
         Raises:
             DamagedScratchError: they are not what was written.
@@ -95,7 +95,7 @@ class PlacedRows:
 
 @dataclass(frozen=True)
 class PlacedSplit:
-    """One split after placement: headers are on disk, rows are still to come."""
+    """One split after placement: its headers are on disk, its rows are still to come."""
 
     name: str  # train, valid or test
     headers: PlacedHeaders
@@ -113,7 +113,10 @@ class PlacedSplit:
         *,
         adopted: bool,
     ) -> PlacedSplit:
-        """`tiers` [K] are the initial nodes and next slots of each row set, see `PlacedRows`."""
+        """Derives the row sets of a split from its headers.
+
+        `tiers` [K] are the initial nodes and the next cycle's slots of each row set, see `PlacedRows`.
+        """
         row_sets = []
         for number, (path, (initial, slots)) in enumerate(zip(nodes_paths, tiers, strict=True)):
             records, static = headers.index.rows[:, number], int(headers.static_accesses[number])
@@ -125,11 +128,11 @@ class PlacedSplit:
 
     @property
     def index(self) -> ExtentIndex:
-        """Of all extents."""
+        """The index of all extents."""
         return self.headers.index
 
     def to_arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """For a record."""
+        """Returns headers and tiers as named arrays, for a record."""
         found = self.headers.to_arrays()
         for number, rows in enumerate(self.row_sets):
             found |= {f"initial_{number}": rows.initial_cpu_nodes, f"slots_{number}": rows.next_cycle_slots}
@@ -137,12 +140,12 @@ class PlacedSplit:
 
     @staticmethod
     def tiers_in(found: Arrays) -> list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]]:
-        """The `tiers` that a record has of a split."""
+        """Returns the `tiers` [K] of a split from the arrays of a record."""
         num_sets = len(found["static_accesses"])
         return [(found[f"initial_{number}"], found[f"slots_{number}"]) for number in range(num_sets)]
 
     def config(self, epochs: int, batches_per_epoch: int) -> PackedSplit:
-        """What the packed directory says of it."""
+        """Returns the config of the split for the packed directory."""
         found = zip(self.row_sets, self.index.max_inputs, strict=True)
         return PackedSplit(
             epochs=epochs,
@@ -169,5 +172,5 @@ class Placed:
     files: Collection[str] | None = None  # those that are wanted; None: all
 
     def wants(self, name: str) -> bool:
-        """Whether a file is to be written."""
+        """Returns True if the file is to be written."""
         return self.files is None or name in self.files

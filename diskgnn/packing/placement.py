@@ -1,12 +1,12 @@
-"""Where every input row of every minibatch will be: static, in a slot of the cpu tier, or in the minibatch's extent.
+"""Decides where every input row of every minibatch is: static, in a slot of the cpu tier, or in the minibatch's extent.
 
 Sampling has fixed every future access, so nothing is guessed: the most accessed rows are static, and Belady's MIN with
 bypass (Belady, IBM Systems Journal 1966) schedules the cpu tier. Sequences are cyclic: training for more epochs than
 were prepared starts over, so the last minibatches already keep what the first ones need. A sequence that is played once
 starts with an empty tier instead.
 
-Node-sized memory is one int32 per node (counts, then next uses, then locations); packing adds one byte (what is
-needed). Per-access data is in memory as far as the budget reaches; the rest streams through scratch files.
+Node-sized memory is one int32 per node (counts, then next uses, then locations); packing adds one byte (whether the row
+is needed). Data for each access is in memory as far as the budget reaches; the rest streams through scratch files.
 """
 
 from __future__ import annotations
@@ -28,7 +28,11 @@ _MAX_ADDRESSES = (1 << 31) - 2  # the location of a row is its address + 1, in a
 
 @dataclass(frozen=True)
 class Placement:
-    """Where one minibatch's rows are. Addresses: [0, S) static, [S, S+C) cpu slot, [S+C, S+C+R) row of the extent."""
+    """The places of one minibatch's rows.
+
+    An address in [0, S) is a static row, one in [S, S+C) a slot of the cpu tier, one in [S+C, S+C+R) a row of the
+    extent.
+    """
 
     addresses: npt.NDArray[np.int32]  # [U]
     disk_nodes: npt.NDArray[Any]  # [R] ascending: the rows of the extent
@@ -36,7 +40,7 @@ class Placement:
 
 
 def addressable_slots(wanted: int, num_static: int, most_rows: int) -> int:
-    """Of `wanted` slots of the cpu tier, those that leave addresses for static rows and for an extent of `most_rows`.
+    """Limits `wanted` slots of the cpu tier, so that static rows and an extent of `most_rows` have addresses, too.
 
     Example:
         >>> addressable_slots(1 << 31, 1 << 30, 1 << 20)
@@ -49,10 +53,10 @@ class Schedule:
     """The placement of one sequence. Read `initial_cpu_nodes`, iterate once, then read `next_cycle_slots`."""
 
     def __init__(self, reuse: Reuse, cpu_rows: int) -> None:
-        """Plans with `cpu_rows` slots, or as many as are of use if those are fewer.
+        """Plans with `cpu_rows` slots, or with as many as are of use if those are fewer.
 
         Raises:
-            ArtifactError: scratch was changed meanwhile; iterating, too.
+            ArtifactError: scratch files were changed by somebody else; iterating raises it, too.
         """
         self.reuse = reuse
         static_nodes = reuse.static_nodes
@@ -72,7 +76,7 @@ class Schedule:
 
     @property
     def next_cycle_slots(self) -> npt.NDArray[np.int32]:
-        """[C] the next cycle's slot i takes the row in this cycle's slot next_cycle_slots[i]; known after iterating."""
+        """[C] slot i of the next cycle takes the row in slot next_cycle_slots[i] of this one; known after iterating."""
         return self._planner.next_cycle_slots()
 
     def __iter__(self) -> Iterator[Placement]:

@@ -1,4 +1,4 @@
-"""A few minibatches that stand for all: enough to refuse a disk that is surely too small."""
+"""Probes: a few minibatches that stand for all, enough to refuse a disk that is certainly too small."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Probe:
 
     @property
     def rows(self) -> float:
-        """Input nodes, mean per minibatch."""
+        """Input nodes of a minibatch, on average."""
         return sum(map(len, self.minibatches)) / len(self.minibatches)
 
     @property
@@ -40,16 +40,16 @@ class Probe:
         return self.minibatches[0].itemsize
 
     def distinct_rows(self) -> int:
-        """Nodes that these minibatches need: at most as many as the sequence does."""
+        """Returns how many different nodes these minibatches need. The whole sequence needs at least as many."""
         nodes = np.sort(np.concatenate(self.minibatches))  # np.unique hashes, which takes ten times as long here
         return 1 + int(np.count_nonzero(np.diff(nodes)))
 
     def disk_share(self, kept_rows: int) -> float:
-        """Share of accesses that a cache of the `kept_rows` hottest rows does not serve.
+        """Returns the share of accesses that a cache of the `kept_rows` hottest rows does not serve.
 
-        Half of the minibatches say which rows are hot, the other half measures. What the cache holds beyond the rows
-        seen is spread over those not seen, as many as there are by Chao's estimate (Scand. J. Statist. 1984) from the
-        rows seen once and twice.
+        Half of the minibatches say which rows are hot, the other half is measured. If the cache holds more than the
+        rows seen, the excess is spread evenly over the rows not seen. Their number is Chao's estimate (Scand. J.
+        Statist. 1984) from the rows seen once and twice.
         """
         chosen, measured = self.minibatches[::2], self.minibatches[1::2] or self.minibatches
         nodes, counts = np.unique(np.concatenate(chosen), return_counts=True)
@@ -66,7 +66,7 @@ class Probe:
 
 
 def _num_among(nodes: npt.NDArray[Any], ascending: npt.NDArray[Any]) -> int:
-    """How many of `nodes` are in `ascending`: np.isin hashes, which takes eighty times as long here."""
+    """Counts the `nodes` that are in `ascending`. np.isin hashes, which takes eighty times as long here."""
     if len(ascending) == 0:
         return 0
     nodes = np.sort(nodes)  # neighbours in `nodes` are then searched in the same pages
@@ -75,7 +75,7 @@ def _num_among(nodes: npt.NDArray[Any], ascending: npt.NDArray[Any]) -> int:
 
 
 def probe_by_sampling(plan: SamplingPlan, resources: Resources) -> dict[str, Probe]:
-    """Sample some minibatches of the first prepared epoch of each split, evenly spread.
+    """Samples some minibatches of the first prepared epoch of each split, evenly spread.
 
     Topology is loaded or swept, as it is for `sample`: reading at random from a cold disk takes far longer.
 
@@ -104,7 +104,7 @@ def probe_by_sampling(plan: SamplingPlan, resources: Resources) -> dict[str, Pro
 
 
 def probe_samples(samples: Samples, split: str) -> Probe:
-    """The first minibatches of `split` in a samples directory.
+    """Reads the first minibatches of `split` in a samples directory.
 
     Raises:
         ArtifactError: a shard is damaged.
@@ -117,7 +117,7 @@ def probe_samples(samples: Samples, split: str) -> Probe:
 
 
 def structure_bytes_of(minibatch: SampledMinibatch) -> int:
-    """Bytes of its seeds, labels and blocks."""
+    """Returns the bytes of a minibatch's seeds, labels and blocks."""
     offsets = sum(len(block.indptr) for layer in minibatch.blocks for block in layer)
     return 16 * len(minibatch.seeds) + 4 * (minibatch.num_edges + offsets)
 

@@ -1,4 +1,4 @@
-"""What a packed directory is to be made of, checked before anything is read of it."""
+"""Describes the packed directory that is to be made. It is checked before anything is read."""
 
 from __future__ import annotations
 
@@ -70,20 +70,20 @@ class PackRequest:
 
     @property
     def chosen_static(self) -> Sequence[npt.NDArray[np.int64]] | None:
-        """[K] `static_nodes`."""
+        """[K] `static_nodes` in the order of the row sets, or None."""
         if self.static_nodes is None:
             return None
         return [self.static_nodes[row_set.config.name] for row_set in self.row_sets]
 
     def config(self, target: TargetConfig | None) -> PackedConfig:
-        """What the packed directory says of itself, as far as it is known before placing."""
+        """Returns the config of the packed directory, as far as it is known before placing."""
         return PackedConfig.before_placing(
             self.samples.config, target, [row_set.config for row_set in self.row_sets],
             keep_input_nodes=self.keep_input_nodes, graph=self.graph.manifest.digest, by_reference=self.by_reference,
         )  # fmt: skip
 
     def made_with(self, config: PackedConfig) -> dict[str, Any]:
-        """What a run has to have in common with one that was killed, to go on with what that has done."""
+        """Returns what must be equal in a killed run, so that this one may go on with what that has done."""
         found = {"records": _RECORDS, "config": config.to_json(), "tiers": _tiers_json(self.tiers)}
         if self.static_nodes is not None:
             found["static"] = {name: crc32c(nodes.view(np.uint8)) for name, nodes in self.static_nodes.items()}
@@ -91,7 +91,7 @@ class PackRequest:
 
 
 def _tiers_json(tiers: Tiers) -> Any:
-    """What was asked for, not what it came to on this machine at this moment."""
+    """Returns what was asked for. What 'auto' came to depends on the machine and the moment, so it is left out."""
     if not isinstance(tiers, TierBudgets):
         return [asdict(rows) for rows in tiers]
     return asdict(tiers) | ({"static": "auto"} if tiers.static_is_auto else {})

@@ -1,4 +1,4 @@
-"""Disk space that is taken before it is written to."""
+"""Reserves disk space before it is written to."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from diskgnn.storage.disk_space import UNLIMITED, DiskBudget, allocated_bytes, f
 
 
 def reserve(path: Path, num_bytes: int, disk: DiskBudget = UNLIMITED) -> None:
-    """Make the file `path`, if it is not there, and at least `num_bytes` long, all of it on disk.
+    """Creates the file `path` if it is missing, and reserves disk space so that it is at least `num_bytes` long.
 
     Raises:
         DiskFullError: that is more than what is left of `disk`.
@@ -36,6 +36,9 @@ def reserve(path: Path, num_bytes: int, disk: DiskBudget = UNLIMITED) -> None:
 
 
 def scratch_pages(path: Path, num_pages: int, disk: DiskBudget = UNLIMITED) -> npt.NDArray[np.uint8]:
-    """[num_pages * 4096] memory that the kernel may move to the disk: a page for each extent, however many."""
+    """Maps a scratch file of one 4 KiB page for each extent, as [num_pages * 4096] bytes.
+
+    The kernel may write these pages to disk, so their number is not limited by memory.
+    """
     reserve(path, num_pages * DIRECT_ALIGNMENT, disk)
     return np.memmap(path, np.uint8, "r+")

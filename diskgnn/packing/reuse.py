@@ -1,8 +1,9 @@
-"""When each row of a sequence is needed next, and so how many rows a cache of any size has to read.
+"""Finds when each row of a sequence is needed next, and so how many rows a cache of any size has to read.
 
-Two backward passes find the next use of each access: the first one finds each node's first use, one cycle on. Ranges of
-nodes have their own, so threads share the work. How many rows Belady's MIN reads follows from how many accesses of each
-minibatch have which next use (native/packing/belady.h): that is a matter of milliseconds once these are counted.
+Two backward passes find the next use of each access: the first pass only finds the first use of each node, which is its
+next use one cycle later. Threads share the work by ranges of nodes. How many rows Belady's MIN reads follows from how
+many accesses of each minibatch have which next use (native/packing/belady.h). Once these are counted, it takes
+milliseconds for any size.
 """
 
 from __future__ import annotations
@@ -26,21 +27,21 @@ MAX_BATCHES = 1 << 29  # next uses are int32 and span two cycles
 
 
 def most_scratch_bytes(num_accesses: int, node_bytes: int, num_batches: int) -> int:
-    """What the scratch files take at most for a minibatch of so many accesses, in a sequence of `num_batches`."""
+    """Returns the most that scratch files take for a minibatch of `num_accesses`, in a sequence of `num_batches`."""
     access_bytes = node_bytes + INT32.itemsize + _distance_dtype(num_batches).itemsize
     return num_accesses * access_bytes + min(num_accesses, num_batches) * 2 * INT32.itemsize
 
 
 def _distance_dtype(num_batches: int) -> np.dtype[Any]:
-    """Of how many minibatches later a row is needed next: at most all of a cycle. 0 is never, of static rows.
+    """Returns the dtype for how many minibatches later a row is needed next: at most a full cycle, 0 for static rows.
 
-    That is narrower than the number of the minibatch, and memory that was never touched is dear.
+    That is narrower than the number of a minibatch. Memory that was never touched before is expensive.
     """
     return np.min_scalar_type(num_batches)
 
 
 class Reuse:
-    """The next uses of a sequence, static rows left out. It is repeated, or played `once`."""
+    """The next uses of a sequence, without static rows. The sequence is repeated, or played `once`."""
 
     def __init__(
         self,
@@ -63,49 +64,53 @@ class Reuse:
 
     @property
     def num_rows(self) -> int:
-        """Rows that the sequence needs."""
+        """Number of different rows that the sequence needs."""
         return int(self.first_uses.sum(dtype=np.int64))
 
     def most_kept(self, cache_rows: int) -> int:
-        """Of a cache of `cache_rows`, what is of use at most. A row of a sequence played once saves a read, or more."""
+        """Returns how many of `cache_rows` slots are of use at most.
+
+        In a sequence that is played once, a slot is of use only if it saves at least one read.
+        """
         if not self._once:
             return min(cache_rows, self.num_rows)
         num_accesses = int(self.accesses.offsets[-1])
         return min(cache_rows, num_accesses - self.total_misses(cache_rows))
 
     def misses(self, cache_rows: int, *, from_empty: bool = False) -> npt.NDArray[np.int32]:
-        """[B] the rows that each minibatch reads with a cache of `cache_rows` under Belady's MIN with bypass.
+        """Returns [B] the rows that each minibatch reads with a cache of `cache_rows` under Belady's MIN with bypass.
 
-        The same in every cycle; with `from_empty`, and if there is one only, in one before which the cache is empty:
-        the bound for any cache that is.
+        They are the same in every cycle. With `from_empty`, or if the sequence is played once, they are those of a
+        cycle before which the cache is empty: the lower bound for any cache that starts empty.
         """
         pairs = np.empty(0, np.int32) if self._bounds[-1] == 0 else np.memmap(self._arcs, np.int32, "r")
         return belady_misses(self._bounds, pairs, cache_rows, from_empty or self._once)
 
     def total_misses(self, cache_rows: int) -> int:
-        """The rows that a cycle reads, see `misses`."""
+        """Returns the rows that a cycle reads, see `misses`."""
         return int(self.misses(cache_rows).sum(dtype=np.int64))
 
     def read(self) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[np.int32], npt.NDArray[np.int32]]]:
-        """Of each minibatch: nodes ascending, where they were, next uses; valid until the next one.
+        """Yields for each minibatch its nodes (ascending), their positions in it, and their next uses.
 
-        A next use is a minibatch, counted on into the next cycle; -1 for static rows.
+        Arrays are valid until the next ones. A next use is the number of a minibatch, counted on into the next cycle;
+        it is -1 for static rows.
         """
         batches = range(self.accesses.num_batches)
         return zip(self.accesses.nodes(batches), self.accesses.order(batches), self._next_uses(batches), strict=True)
 
     def read_backwards(self) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[np.int32]]]:
-        """Nodes and next uses of each minibatch from the last one on; valid until the next one."""
+        """Yields nodes and next uses of each minibatch from the last one on; arrays are valid until the next ones."""
         batches = range(self.accesses.num_batches)[::-1]
         return zip(self.accesses.nodes(batches), self._next_uses(batches), strict=True)
 
     def remove(self) -> None:
-        """Delete the scratch files, those of the accesses, too."""
+        """Deletes the scratch files, including those of the accesses."""
         self.accesses.remove()
         self._arcs.unlink()
 
     def _next_uses(self, batches: range) -> Iterator[npt.NDArray[np.int32]]:
-        """Those of each minibatch in `batches`; valid until the next one."""
+        """Yields the next uses of each minibatch in `batches`; each array is valid until the next one."""
         pieces = self.accesses.pieces(batches)
         buffer = page_memory(INT32.itemsize * max((last - first for first, last in pieces), default=0)).view(INT32)
         for batch, distances in zip(batches, self._distances.read(pieces), strict=True):
@@ -115,15 +120,18 @@ class Reuse:
             yield next_uses
 
     def _find_next_uses(self, pool: ThreadPoolExecutor) -> None:
-        """Write those of all accesses."""
         next_use = np.zeros(self.accesses.num_nodes, np.int32)
         next_use[self.static_nodes] = -1
+        # The sequence is a cycle: the first pass leaves each node's first use, counted into the next cycle, and the
+        # second one starts from it.
         for to_add in (self.accesses.num_batches, 0):
             for _ in pool.map(partial(self._pass, next_use, to_add), range(self.accesses.num_ranges)):
                 pass
 
     def _pass(self, next_use: npt.NDArray[np.int32], to_add: int, node_range: int) -> None:
-        """Go over all minibatches backwards, the second time if nothing is `to_add` to them; one range of nodes."""
+        """Goes backwards over all minibatches for one range of nodes. The pass where `to_add` is 0 writes what it
+        finds.
+        """
         accesses = self.accesses
         backwards = range(accesses.num_batches)[::-1]
         first_node, end_node = (int(start) for start in accesses.range_starts[node_range : node_range + 2])
@@ -136,7 +144,7 @@ class Reuse:
                 self._distances.write(first, np.maximum(found, 0, out=found).astype(self._distance_dtype))
 
     def _count(self, pool: ThreadPoolExecutor, threads: int) -> npt.NDArray[np.int64]:
-        """Count the next uses of each minibatch into the file of arcs."""
+        """Counts the next uses of each minibatch into the file of arcs. Returns where each minibatch's pairs begin."""
         num_batches, bounds = self.accesses.num_batches, [0]
 
         def count(batch: int) -> npt.NDArray[np.int32]:

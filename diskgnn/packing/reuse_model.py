@@ -1,12 +1,12 @@
-"""How many rows Belady's schedule reads from disk, by how soon the rows of a sequence are needed again.
+"""Models how many rows Belady's schedule reads from disk, from how soon the rows of a sequence are needed again.
 
 A row that is kept between two of its accesses saves one read, and takes a slot for as many minibatches as lie between
 them. The most reads are saved by keeping the shortest of these intervals until all slots are taken: with h(l) intervals
 of l minibatches that begin in a minibatch, keeping those up to t fills sum of l h(l) slots, l <= t, and saves sum of
 h(l) reads a minibatch. That is the optimum where slots are equally scarce at all times, as in a sequence that is
-stationary, and below the reads of any schedule otherwise.
+stationary. Otherwise the reads that it predicts are a lower bound for every schedule.
 
-h comes from some consecutive minibatches. Intervals longer than these are extrapolated.
+h is measured in some consecutive minibatches. Intervals longer than these are extrapolated.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ _STEEPEST = 8.0
 
 
 def interval_rates(minibatches: Sequence[npt.NDArray[Any]]) -> Floats:
-    """[n] h, of a sequence that this run of n minibatches is from: intervals of l < n, per place that the run has."""
+    """Returns [n] h of a sequence from a run of its n minibatches: intervals of l < n, per place that the run has for
+    them.
+    """
     num = len(minibatches)
     _, lengths = _intervals(minibatches)
     rates: Floats = np.bincount(lengths, minlength=num) / (num - np.arange(num))
@@ -33,7 +35,7 @@ def interval_rates(minibatches: Sequence[npt.NDArray[Any]]) -> Floats:
 
 
 def cyclic_interval_rates(minibatches: Sequence[npt.NDArray[Any]]) -> Floats:
-    """[n + 1] h of a sequence that consists of just these minibatches, again and again."""
+    """Returns [n + 1] h of a sequence that repeats just these minibatches."""
     num = len(minibatches)
     starts, uses = next_uses(minibatches)
     result: Floats = np.bincount(uses - starts, minlength=num + 1) / num
@@ -41,7 +43,7 @@ def cyclic_interval_rates(minibatches: Sequence[npt.NDArray[Any]]) -> Floats:
 
 
 def next_uses(minibatches: Sequence[npt.NDArray[Any]]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Of each access, the minibatch and the next one that needs the node, counted on into the next cycle."""
+    """Returns for each access its minibatch, and the next one that needs the node, counted on into the next cycle."""
     num = len(minibatches)
     starts, lengths = _intervals([*minibatches, *minibatches])
     first = starts < num
@@ -49,11 +51,11 @@ def next_uses(minibatches: Sequence[npt.NDArray[Any]]) -> tuple[npt.NDArray[np.i
 
 
 def extended(rates: Floats, rows: float, num_batches: int, num_nodes: float) -> Floats:
-    """[B + 1] h of a sequence of B minibatches that need `rows` each, from that of a run of fewer.
+    """Returns [B + 1] h of a sequence of B minibatches that need `rows` each, extrapolated from a shorter run.
 
-    Accesses that are not repeated within l minibatches become fewer as a power of l, as they do in the second half of
-    the run, but so fast that there are no more than `num_nodes` nodes. All rows come back when the sequence starts
-    over.
+    Accesses that are not repeated within l minibatches become fewer as a power of l. The exponent is that of the second
+    half of the run, but steep enough that there are no more than `num_nodes` nodes. All rows come back when the
+    sequence starts over.
     """
     waiting = np.minimum.accumulate(np.maximum(rows - np.cumsum(rates), 0.0))  # [n] not repeated within l minibatches
     last = max(1, int(len(rates) * _RELIABLE_SHARE) - 1)
@@ -72,7 +74,7 @@ def extended(rates: Floats, rows: float, num_batches: int, num_nodes: float) -> 
 
 
 def missed_rows(rates: Floats, rows: float, slots: float) -> tuple[float, int]:
-    """(rows a minibatch that are read with so many slots, the longest interval that is kept whenever it occurs)."""
+    """Returns the rows that a minibatch reads with `slots`, and the longest interval that is always kept."""
     taken = np.cumsum(rates * np.arange(len(rates)))
     longest = int(np.searchsorted(taken, slots, side="right")) - 1
     if longest + 1 >= len(rates):
@@ -82,7 +84,7 @@ def missed_rows(rates: Floats, rows: float, slots: float) -> tuple[float, int]:
 
 
 def _intervals(minibatches: Sequence[npt.NDArray[Any]]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """(the minibatch in which each interval between two accesses of a node begins, its length)."""
+    """Returns the minibatch in which each interval between two accesses of a node begins, and its length."""
     nodes = np.concatenate(list(minibatches))
     times = np.repeat(np.arange(len(minibatches)), [len(each) for each in minibatches])
     order = np.argsort(nodes, kind="stable")

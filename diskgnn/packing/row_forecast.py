@@ -1,4 +1,4 @@
-"""Rows that a packed sequence will hold, predicted from a sample of its accesses and without reading a feature."""
+"""Predicts the rows of a packed sequence from a sample of its accesses, without reading features."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Minibatches = Sequence[npt.NDArray[Any]]
 
 @dataclass(frozen=True)
 class RowForecast:
-    """Rows of one sequence, of all its minibatches together."""
+    """Predicted rows of one sequence, over all its minibatches."""
 
     requested: int
     disk: int
@@ -34,19 +34,22 @@ class RowForecast:
 
     @property
     def admitted(self) -> int:
-        """Of those from disk, how many get a slot, if all accesses are as likely to be followed by one from there."""
+        """Rows from disk that get a slot, if all accesses are equally likely to be followed by one from a slot."""
         return (self.requested - self.disk) * self.disk // max(1, self.requested)
 
 
 class SequenceForecast:
     """Predicts what one sequence needs of one row set from a run of its minibatches.
 
-    Where the run is the whole sequence, rows are counted as `prepare` counts them. Otherwise the reuse model says how
-    many there are, corrected by what it says of the run alone, for which the count is known.
+    If the run is the whole sequence, rows are counted as `prepare` counts them. Otherwise the reuse model predicts how
+    many there are. It is corrected by what it predicts for the run alone, for which the count is known.
     """
 
     def __init__(self, sample: AccessSample, sequence: int, num_seeds: npt.NDArray[np.int64]) -> None:
-        """`num_seeds` [B]: of each minibatch of the sequence."""
+        """Takes the run of `sequence` in `sample`.
+
+        `num_seeds` [B] are the seeds of each minibatch of the whole sequence.
+        """
         run = sample.runs[sequence]
         self.share, self._num_nodes, self.num_batches = sample.share, sample.num_nodes, len(num_seeds)
         positions, scale = run.positions, 1.0
@@ -60,7 +63,7 @@ class SequenceForecast:
 
     @property
     def is_exact(self) -> bool:
-        """Whether all accesses are known."""
+        """True if all accesses are known."""
         return self.is_whole and self.share == 1
 
     @cached_property
@@ -71,44 +74,44 @@ class SequenceForecast:
         return counts
 
     def histogram(self) -> npt.NDArray[np.int64]:
-        """How many rows the run needs 0, 1, 2, ... times."""
+        """Returns how many rows the run needs 0, 1, 2, ... times."""
         return np.round(count_histogram(self._counts) / self.share).astype(np.int64)
 
     def hottest(self, num_rows: int) -> npt.NDArray[np.int64]:
-        """What would be the `num_rows` static rows: of those nodes that the sample keeps, by their numbers there."""
+        """Returns which of the sampled nodes would be among `num_rows` static rows, by their numbers in the sample."""
         return hottest_nodes(self._counts, round(num_rows * self.share))
 
     def without(self, static_nodes: npt.NDArray[np.int64]) -> UncachedForecast:
-        """What is left to the cpu tier and the disk where these are static."""
+        """Returns what is left to the cpu tier and the disk if these nodes are static."""
         is_static = np.zeros(self._num_nodes, bool)
         is_static[static_nodes] = True
         return UncachedForecast(self, [nodes[~is_static[nodes]] for nodes in self._minibatches], self._num_nodes)
 
     def rows(self, static_nodes: npt.NDArray[np.int64], cpu_rows: int) -> RowForecast:
-        """What is read where these nodes are static, and the cpu tier has `cpu_rows` slots."""
+        """Predicts what is read if these nodes are static and the cpu tier has `cpu_rows` slots."""
         return self.without(static_nodes).rows(cpu_rows)
 
 
 class UncachedForecast:
-    """Accesses of a sequence that no static row serves, and what a cpu tier of any size leaves of them to the disk."""
+    """The accesses of a sequence that no static row serves. Predicts how many of them a cpu tier leaves to the disk."""
 
     def __init__(self, of: SequenceForecast, minibatches: Minibatches, num_nodes: int) -> None:
-        """`minibatches` of the run, of `num_nodes` nodes that the sample keeps."""
+        """Takes the `minibatches` of the run; the sample keeps `num_nodes` nodes."""
         self._of, self._minibatches, self._num_nodes = of, minibatches, num_nodes
         self._run, self._model = _Run(minibatches), _Model(minibatches, of.num_batches, num_nodes)
 
     @cached_property
     def num_rows(self) -> int:
-        """Different rows that are needed, as far as the run says."""
+        """Number of different rows that are needed, as far as the run shows."""
         needed = len(np.unique(np.concatenate(self._minibatches)))
         return round(needed * self._of.scale if self._of.is_whole else needed / self._of.share)
 
     def total_misses(self, cache_rows: int) -> int:
-        """Rows that a cycle of the sequence reads with so many slots."""
+        """Predicts the rows that a cycle of the sequence reads with `cache_rows` slots."""
         return round(self._disk(cache_rows * self._of.share))
 
     def rows(self, cpu_rows: int) -> RowForecast:
-        """The same, with what may be wrong about it."""
+        """Predicts the same with its error."""
         share, slots = self._of.share, cpu_rows * self._of.share
         error = _node_error(self._minibatches, slots) * (1 - share) ** 0.5 if share < 1 else 0.0
         if self._of.is_whole:
@@ -124,16 +127,19 @@ class UncachedForecast:
         return self._modelled(slots, counted) * len(self._minibatches) * self._of.scale
 
     def _modelled(self, slots: float, counted: int) -> float:
-        """Rows a minibatch from disk in the sequence; `counted` are those of this run of it by itself."""
+        """Returns the rows that a minibatch of the sequence reads; `counted` are those of this run by itself."""
         num = len(self._minibatches)
         missed, longest = self._model.missed(slots)
+        # The run by itself says how wrong the model is only about intervals that are short beside the run.
         if 2 * longest <= num:
             alone, _ = missed_rows(self._run.rates, self._model.rows, slots)
             missed *= counted / num / alone if alone > _MODEL_SHARE * self._model.rows else 1.0
         return missed
 
     def _run_error(self, slots: float) -> float:
-        """What parts of the run say differently, as a share: its inner half, and half of how its ends differ."""
+        """Returns how differently parts of the run predict, as a share: its inner half, and half of how much its ends
+        differ.
+        """
         num = len(self._minibatches)
         parts = [slice(None), slice(num // 4, num - num // 4), slice(num // 2), slice(num // 2, None)]
         models = (_Model(self._minibatches[each], self._of.num_batches, self._num_nodes) for each in parts)
@@ -142,14 +148,13 @@ class UncachedForecast:
 
 
 class _Run:
-    """A sequence of just these minibatches, again and again."""
+    """A sequence that repeats just these minibatches."""
 
     def __init__(self, minibatches: Minibatches) -> None:
         self._minibatches = minibatches
 
     @cached_property
     def rates(self) -> Floats:
-        """Of the reuse model."""
         return cyclic_interval_rates(self._minibatches)
 
     @cached_property
@@ -161,13 +166,13 @@ class _Run:
         return bounds.astype(np.int64), np.stack([arcs % (2 * num), rows], axis=1).astype(np.int32).ravel()
 
     def misses(self, slots: float) -> int:
-        """The rows that Belady's MIN reads in a cycle."""
+        """Returns the rows that Belady's MIN reads in a cycle."""
         bounds, pairs = self._arcs
         return int(belady_misses(bounds, pairs, round(slots)).sum(dtype=np.int64))
 
 
 class _Model:
-    """The reuse model of a sequence of `num_batches` minibatches of which these are a run."""
+    """The reuse model of a sequence of `num_batches` minibatches, fitted to a run of it."""
 
     def __init__(self, minibatches: Minibatches, num_batches: int, num_nodes: int) -> None:
         self._minibatches, self._num_batches, self._num_nodes = minibatches, num_batches, num_nodes
@@ -178,12 +183,13 @@ class _Model:
         return extended(interval_rates(self._minibatches), self.rows, self._num_batches, self._num_nodes)
 
     def missed(self, slots: float) -> tuple[float, int]:
-        """See `missed_rows`."""
         return missed_rows(self._rates, self.rows, slots)
 
 
 def _node_error(minibatches: Minibatches, slots: float) -> float:
-    """The standard error of what a run misses, as a share, for nodes that are some of many: how parts differ."""
+    """Returns the standard error of a run's misses due to sampling nodes, as a share, from how parts of the nodes
+    differ.
+    """
     parts = [
         _Run([nodes[nodes % _PARTS == part] for nodes in minibatches]).misses(slots / _PARTS) for part in range(_PARTS)
     ]

@@ -1,8 +1,8 @@
-"""The second half of packing: every window of a feature file goes to its places in every extent.
+"""The second half of packing: writes every window of a feature file to its places in all extents.
 
 One row set comes after another. Its feature file is read once, front to back, in windows that fit the memory budget.
-Rows of an extent are sorted by node, so a window's rows are one contiguous run of it: extents are appended to in turn,
-and written a whole page at a time, past the page cache.
+Rows of an extent are sorted by node, so the rows of a window are one contiguous run in it. Extents are appended to in
+turn, a whole page at a time, past the page cache.
 """
 
 from __future__ import annotations
@@ -53,16 +53,16 @@ def pack_rows(
     *,
     window_bytes: int | None = None,
 ) -> int:
-    """Write the rows of all extents, of the static file and of each cpu tier's start; register all files.
+    """Writes the rows of all extents, of the static file and of each cpu tier's start, and registers all files.
 
-    Each row set is a step of `work`. A run that goes on after a kill compares what is written with its checksums first.
+    Each row set is a step of `work`. A run that goes on after a kill first compares what is written with its checksums.
 
     Args:
-        work, writer, pages: of the directory.
-        placed: where rows go.
-        resources: what this may take.
-        window_bytes: read of the features at once; WINDOWS_IN_MEMORY are in memory. By default at most half of the
-            budget together: the other half stays for blocks, page cache and the interpreter.
+        work, writer, pages: of the packed directory.
+        placed: the places of all rows.
+        resources: what packing may spend.
+        window_bytes: bytes of features read at once; WINDOWS_IN_MEMORY of them are in memory. By default at most half
+            of the budget together: the other half stays for blocks, page cache and the interpreter.
 
     Returns:
         Bytes read of the features.
@@ -95,7 +95,7 @@ def pack_rows(
 
 
 def adopt_written(work: Work, writer: ArtifactWriter, split: PlacedSplit) -> None:
-    """Compare the headers of `split` and the rows that were written with their checksums; note these in the index."""
+    """Compares the headers and written rows of `split` with their checksums, and sets those of rows in the index."""
     index, written = split.index, list[State]()
     for number in range(len(index.row_bytes)):
         if not (state := work.state_of(_step(number))):
@@ -110,13 +110,10 @@ def adopt_written(work: Work, writer: ArtifactWriter, split: PlacedSplit) -> Non
 
 
 def _step(number: int) -> str:
-    """Name of the step that packs a row set."""
     return f"rows-{number}"
 
 
 class _RowPacking:
-    """Packs one row set after another."""
-
     def __init__(
         self,
         work: Work,
@@ -134,7 +131,7 @@ class _RowPacking:
         )
 
     def pack(self, number: int, advance: Advance) -> int:
-        """Write the rows of one row set, as far as no killed run has; bytes read of its features."""
+        """Writes the rows of one row set that no killed run has written. Returns the bytes read of its features."""
         files, row_set, needed = self._files(number), self._placed.row_sets[number], self._placed.needed[number]
         total_bytes, done_bytes, read_bytes = int(np.count_nonzero(needed)) * row_set.row_bytes, 0, 0
         window_bytes = self._window_bytes or window_bytes_for(self._placed, number, self._resources.memory_bytes)
@@ -199,7 +196,7 @@ class _RowPacking:
         return files
 
     def _file_names(self, number: int) -> list[str]:
-        """The files of a row set that has rows for itself."""
+        """Returns the files that belong to this row set alone."""
         row_set, splits = self._placed.row_sets[number], [split.name for split in self._placed.splits]
         name = row_set.config.name
         names = [artifacts.static_file(name)]
@@ -210,7 +207,7 @@ class _RowPacking:
 
 
 def save_arrays(writer: ArtifactWriter, placed: Placed, number: int) -> None:
-    """Write what a row set has beside rows."""
+    """Writes the arrays that a row set has beside its rows."""
     row_set = placed.row_sets[number]
     name = row_set.config.name
     for split in placed.splits:
@@ -222,13 +219,13 @@ def save_arrays(writer: ArtifactWriter, placed: Placed, number: int) -> None:
 
 
 def forget_rows(work: Work, placed: Placed) -> None:
-    """What was noted of rows that are written is true no more."""
+    """Forgets what was noted of written rows, which is no longer true."""
     for number in range(len(placed.row_sets)):
         work.forget(_step(number))
 
 
 def _require_space(writer: ArtifactWriter, placed: Placed, has_units: bool) -> None:
-    """Refuse what does not fit, now that all sizes are known. Of what a killed run wrote, the space is taken already.
+    """Refuses what does not fit, now that all sizes are known. Files that a killed run wrote have their space already.
 
     Raises:
         DiskFullError: names the bytes missing.
@@ -241,20 +238,20 @@ def _require_space(writer: ArtifactWriter, placed: Placed, has_units: bool) -> N
 
 
 def _missing_bytes(writer: ArtifactWriter, placed: Placed) -> int:
-    """Of all files of the directory, what is not there yet."""
+    """Returns the bytes that the files of the directory still need."""
     sizes = file_sizes(placed)
     return sum(max(0, file_bytes(size) - allocated_bytes(writer.path(name))) for name, size in sizes.items())
 
 
 def fits_disk(writer: ArtifactWriter, placed: Placed) -> bool:
-    """Whether all of the directory has room here at once."""
+    """Returns True if the whole directory has room here at once."""
     writer.disk.look()
     needed_bytes = _missing_bytes(writer, placed) + 2 * sum(_record_bytes(split) for split in placed.splits)
     return needed_bytes <= free_bytes(writer.staging, writer.disk)
 
 
 def file_sizes(placed: Placed) -> dict[str, int]:
-    """Bytes of all files of the directory, the manifest's at most."""
+    """Returns the bytes of each file of the directory; an upper bound for the manifest."""
     sizes = {}
     for split in placed.splits:
         index = split.index
@@ -277,14 +274,14 @@ def file_sizes(placed: Placed) -> dict[str, int]:
 
 
 def _record_bytes(split: PlacedSplit) -> int:
-    """What a record takes at most of the split: of where it is placed, and of the rows that are written."""
+    """Returns the most that records take for the split: where it is placed, and which rows are written."""
     index = split.index
     tiers_bytes = sum(rows.initial_cpu_nodes.nbytes + rows.next_cycle_slots.nbytes for rows in split.row_sets)
     return 2 * (index.extents.nbytes + index.rows.nbytes) + tiers_bytes
 
 
 def window_bytes_for(placed: Placed, number: int, memory_bytes: int) -> int:
-    """What to read of the features of a row set at once."""
+    """Returns how many bytes of the features of a row set to read at once."""
     row_bytes = placed.row_sets[number].row_bytes
     num_extents = sum(len(split.index) for split in placed.splits)
     num_rows = sum(int(split.row_sets[number].bounds[-1]) for split in placed.splits)

@@ -20,7 +20,7 @@ from diskgnn.storage.samples_config import SamplesConfig
 
 @dataclass(frozen=True, eq=False)
 class RowSet:
-    """The feature rows of one type of nodes or of edges."""
+    """The feature rows of one node type or edge type."""
 
     data: NodeSet | EdgeSet
     features: FeatureFile
@@ -28,7 +28,7 @@ class RowSet:
 
     @property
     def config(self) -> RowSetConfig:
-        """What a packed directory says of it, before static rows are chosen."""
+        """The config of this row set in a packed directory, before static rows are chosen."""
         found = self.data.name if isinstance(self.data, NodeSet) else self.data.type
         of_graph = self.data.config
         return RowSetConfig(
@@ -38,17 +38,17 @@ class RowSet:
 
     @property
     def is_edges(self) -> bool:
-        """Whether the rows are those of edges."""
+        """True if the rows are those of edges."""
         return isinstance(self.data, EdgeSet)
 
     @property
     def num_rows(self) -> int:
-        """Nodes or edges of the graph."""
+        """Number of nodes or edges of the type in the graph."""
         return self.features.num_rows
 
     @property
     def id_bytes(self) -> int:
-        """Bytes of what names a row: a node, or a place in the list of edges."""
+        """Bytes of a row's id: a node, or a position in the list of edges."""
         return 4 if self.num_rows < 1 << 31 else 8
 
     @property
@@ -57,12 +57,12 @@ class RowSet:
         return self.features.row_bytes
 
     def needed(self, minibatch: SampledMinibatch) -> npt.NDArray[Any]:
-        """[U] the rows that a minibatch needs, each once, in the order of its addresses."""
+        """Returns [U] the rows that a minibatch needs, each once, in the order of its addresses."""
         wanted = self._wanted(minibatch)
         return np.unique(wanted) if self.may_repeat else wanted
 
     def spread(self, minibatch: SampledMinibatch) -> npt.NDArray[np.int32] | None:
-        """Which of `needed` each place takes, see `RowPlaces.spread`; None if each takes its own."""
+        """Returns for each place which row of `needed` it takes, see `RowPlaces.spread`; None if each takes its own."""
         if not self.may_repeat:
             return None
         _, spread = np.unique(self._wanted(minibatch), return_inverse=True)
@@ -77,10 +77,11 @@ class RowSet:
 
 
 def row_sets_of(graph: Graph, samples: SamplesConfig) -> tuple[RowSet, ...]:
-    """Those of the node types that have features, then of the edge types that do, in the order of the graph.
+    """Returns the row sets of the node types with features, then of the edge types with features, in the order of the
+    graph.
 
     Raises:
-        ConfigError: the samples do not say which edges they consist of, though these have features.
+        ConfigError: edges have features, and the samples do not say which edges they consist of.
     """
     found = []
     for nodes in graph.nodes.values():
@@ -99,12 +100,15 @@ def row_sets_of(graph: Graph, samples: SamplesConfig) -> tuple[RowSet, ...]:
 
 
 def features_of(graph: Graph, samples: SamplesConfig) -> list[FeatureFile]:
-    """[K] the files of `row_sets_of`."""
+    """Returns [K] the feature files of `row_sets_of`."""
     return [row_set.features for row_set in row_sets_of(graph, samples)]
 
 
 def only_features(graph: Graph, samples: SamplesConfig) -> FeatureFile | None:
-    """The features of a graph of one type whose edges have none; None of others: nothing is predicted for these yet."""
+    """Returns the features of a graph of one type whose edges have none.
+
+    Returns None for other graphs, for which no rows are predicted yet.
+    """
     found = row_sets_of(graph, samples)
     if graph.is_typed or len(found) != 1 or not isinstance(found[0].data, NodeSet):
         return None

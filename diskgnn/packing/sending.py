@@ -1,7 +1,7 @@
-"""Packing for a store: extents in parts that fit the disk, each on its way before the next is begun.
+"""Packs for a store: extents are written in parts that fit the disk, and each part is sent before the next one begins.
 
-Headers are here for all extents. Rows are packed for some extents, whose space is given back when they are sent; then
-for those that follow. So each part takes a pass over the rows of the features that it needs, and a run that is killed
+The headers of all extents are here. Rows are packed for some extents, whose space is given back when they are sent,
+then for those that follow. Each part takes a pass over the rows of the features that it needs. A run that is killed
 places and packs again.
 """
 
@@ -40,8 +40,10 @@ from diskgnn.system.resources import Resources
 
 
 def remove_stale(work: Work, writer: ArtifactWriter, splits: Iterable[str], row_sets: Sequence[str]) -> None:
-    """Remove the rows of a run that was killed when it sent them, which are written again: nobody else gives back
-    their space."""
+    """Removes the rows of a run that was killed while it sent them.
+
+    They are written again, and nobody else frees their space.
+    """
     if not work.state_of(PLACING):
         stale = [artifacts.static_file(name) for name in row_sets]
         for split in splits:
@@ -60,14 +62,14 @@ def send_rows(
     resources: Resources,
     window_bytes: int | None,
 ) -> int:
-    """As `row_packing.pack_rows`, where the artifact goes to a store and does not fit the disk.
+    """Packs rows as `row_packing.pack_rows` does, for an artifact that goes to a store and does not fit the disk.
 
     Returns:
         Bytes read of the features.
 
     Raises:
         ArtifactError: features are damaged.
-        DiskFullError: there is no room for one extent, and for what else has to be here.
+        DiskFullError: there is no room for one extent and for the files that have to be here with it.
         StoreError: the store failed.
     """
     pages.finish()
@@ -99,7 +101,7 @@ def send_rows(
 
 
 def _register(writer: ArtifactWriter, outbox: Outbox, split: PlacedSplit, stream: ExtentsStream) -> None:
-    """All extents of a split are on their way: make them appear, and write what says where they are."""
+    """Makes the extents file of a split appear in the store, after all extents are sent, and writes its index."""
     name, crc = artifacts.extents_file(split.name), file_checksum(split.index)
     stream.require(crc)
     stream.close()
@@ -111,7 +113,10 @@ def _register(writer: ArtifactWriter, outbox: Outbox, split: PlacedSplit, stream
 
 
 def _parts(writer: ArtifactWriter, placed: Placed) -> Iterator[list[PlacedSplit]]:
-    """The extents of all splits, one after another, in parts that fit what is free. At least one part, maybe empty."""
+    """Yields the extents of all splits, one after another, in parts that fit the free space.
+
+    There is at least one part, which may be empty.
+    """
     waiting = [(split, 0) for split in placed.splits if len(split.index)]
     while True:
         room, parts = _room(writer, placed), list[PlacedSplit]()
@@ -142,7 +147,7 @@ def _parts(writer: ArtifactWriter, placed: Placed) -> Iterator[list[PlacedSplit]
 
 
 def _room(writer: ArtifactWriter, placed: Placed) -> int:
-    """Bytes for extents: what is free, but for what the other files still take."""
+    """Returns the bytes that are free for extents: free space without what the other files still take."""
     others = sum(
         max(0, file_bytes(size) - allocated_bytes(writer.path(name)))
         for name, size in file_sizes(placed).items()
@@ -159,7 +164,9 @@ class _PartsWriter:
         self._window_bytes = window_bytes
 
     def pack(self, parts: Sequence[PlacedSplit], *, with_memory: bool) -> int:
-        """Write the rows of some extents, and with `with_memory` those that memory starts with; bytes read."""
+        """Writes the rows of some extents, and with `with_memory` those of static files and cpu tiers. Returns the
+        bytes read.
+        """
         read_bytes = 0
         for number, row_set in enumerate(self._placed.row_sets):
             files: list[RowOutput] = [ExtentRowsFile(self._writer, self._pages, part, number) for part in parts]
@@ -183,7 +190,7 @@ class _PartsWriter:
         return read_bytes
 
     def _write(self, number: int, files: Sequence[RowOutput], nodes: Sequence[npt.NDArray[Any]]) -> int:
-        """Write the rows of `nodes` of one row set to `files`; bytes read of its features."""
+        """Writes the rows of `nodes` of one row set to `files`. Returns the bytes read of its features."""
         row_set, read_bytes = self._placed.row_sets[number], 0
         needed: npt.NDArray[np.bool_] = np.zeros(row_set.num_rows, np.bool_)
         for each in nodes:
@@ -208,7 +215,7 @@ class _PartsWriter:
 
 
 def _part_of(split: PlacedSplit, first: int, last: int) -> PlacedSplit:
-    """Some extents of `split`, in the same memory."""
+    """Returns some extents of `split`, whose arrays are views of the same memory."""
     index = split.index
     headers = replace(
         split.headers, index=ExtentIndex(index.extents[first:last], index.rows[first:last], index.row_bytes)

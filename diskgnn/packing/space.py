@@ -1,4 +1,8 @@
-"""What packing will take: for estimates from forecasts of rows, and from a few minibatches to refuse a small disk."""
+"""Bounds and forecasts of the disk space that packing takes.
+
+Forecasts of rows give an estimate. A few minibatches, or just the sizes of inputs, give bounds by which a disk is
+refused or found large enough.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +26,7 @@ _POSITION_BYTES = 8  # of an edge, at most: its position in samples, its id in h
 
 
 def least_disk_share(share: float) -> float:
-    """What Belady's schedule still reads where a cache of the hottest rows reads `share` of the accesses.
+    """Returns what Belady's schedule still reads if a cache of the hottest rows reads `share` of the accesses.
 
     MIN keeps a row until its next use if that is near: with independent accesses, uses of a row are exponentially far
     apart, and keeping those nearer than t fills 1 - (1 + t)e^-t of the cache that all rows would take, and leaves e^-t
@@ -37,14 +41,14 @@ def least_disk_share(share: float) -> float:
 
 @dataclass(frozen=True)
 class CertainBytes:
-    """What `prepare` surely puts on the disk: one without room for that is refused."""
+    """Bytes that `prepare` certainly puts on the disk. A disk without room for them is refused."""
 
     packed: int
     samples: int
 
 
 def certain_bytes(probes: Mapping[str, Probe], tiers: TierRows, row_bytes: int, keep_input_nodes: bool) -> CertainBytes:
-    """The least that packed directory and samples take, from one probe of each split."""
+    """Returns the least that the packed directory and the samples take, from one probe of each split."""
     first = next(iter(probes.values()), None)
     packed: float = 0 if first is None else min(tiers.static, first.distinct_rows()) * row_bytes
     samples = 0.0
@@ -60,13 +64,13 @@ def certain_bytes(probes: Mapping[str, Probe], tiers: TierRows, row_bytes: int, 
 
 
 def extents_bytes(rows: Sequence[RowForecast], row_bytes: Sequence[int], num_batches: int, header_bytes: float) -> int:
-    """Bytes of a sequence's extents, which training reads in a cycle.
+    """Returns the bytes of a sequence's extents, which training reads in a cycle.
 
     Args:
-        rows: [K] of each row set.
-        row_bytes: [K] of a row.
-        num_batches: of the sequence.
-        header_bytes: of all headers together but addresses and admissions, see `MinibatchLayout.num_bytes`.
+        rows: [K] forecast of each row set.
+        row_bytes: [K] bytes of a row.
+        num_batches: minibatches of the sequence.
+        header_bytes: bytes of all headers together without addresses and admissions, see `MinibatchBytes`.
     """
     places = sum(4 * each.requested + 8 * each.admitted for each in rows)
     from_disk = sum(each.disk * width for each, width in zip(rows, row_bytes, strict=True))
@@ -74,7 +78,9 @@ def extents_bytes(rows: Sequence[RowForecast], row_bytes: Sequence[int], num_bat
 
 
 def packed_bytes(rows: Sequence[RowForecast], row_bytes: Sequence[int], num_batches: int, sequence_bytes: int) -> int:
-    """Bytes of a sequence's files: extents, their index, the rows that slots start with, where these go in the end."""
+    """Returns the bytes of a sequence's files: extents, their index, the rows that slots start with, and the next
+    cycle's slots.
+    """
     return (
         sequence_bytes
         + num_batches * _INDEX_BYTES
@@ -83,17 +89,20 @@ def packed_bytes(rows: Sequence[RowForecast], row_bytes: Sequence[int], num_batc
 
 
 def scratch_bytes(rows: Sequence[RowForecast], id_bytes: Sequence[int], samples_bytes: float) -> int:
-    """Bytes of a sequence's samples, and of what is written while its rows are placed; `id_bytes` [K] of a row's."""
+    """Returns the bytes of a sequence's samples and of the scratch files of placing; `id_bytes` [K] are those of a
+    row's id.
+    """
     return int(
         samples_bytes + sum(each.requested * (2 * width + 4) for each, width in zip(rows, id_bytes, strict=True))
     )
 
 
 def most_disk_bytes(plan: SamplingPlan, tiers: TierRows, keep_input_nodes: bool) -> int:
-    """No less than the packed directory and the samples take, from the fanouts: as if no two edges had one source.
+    """Returns an upper bound for packed directory and samples, from the fanouts: as if no two edges had the same
+    source.
 
-    Where each seed has a tree of its own, nodes and edges are in as many of these as draw them, so the size of the
-    graph is no bound, and where all neighbours are drawn nothing is: `UNBOUNDED`.
+    If each seed has a tree of its own, nodes and edges appear in as many trees as draw them, so the size of the graph
+    is no bound. If all neighbours are drawn then, there is no bound at all: returns `UNBOUNDED`.
     """
     graph, trees = plan.graph, plan.layout.trees
     row_bytes, node_bytes = graph.feature_file.row_bytes, graph.id_dtype.itemsize
@@ -116,7 +125,7 @@ def most_disk_bytes(plan: SamplingPlan, tiers: TierRows, keep_input_nodes: bool)
 
 
 def most_packed_bytes(samples: Samples, tiers: TierRows, node_bytes: int, row_bytes: int) -> int:
-    """No less than the packed directory takes, from the size of the samples: as if all of it were input nodes."""
+    """Returns an upper bound for the packed directory: as if the samples consisted of input nodes alone."""
     samples_bytes, sizes = samples.manifest.total_bytes, samples.config.splits
     num_batches = sum(size.num_batches for size in sizes.values())
     rows = min(samples_bytes // node_bytes, num_batches * sum(samples.config.num_nodes.values()))
@@ -126,5 +135,5 @@ def most_packed_bytes(samples: Samples, tiers: TierRows, node_bytes: int, row_by
 
 
 def _header_row_bytes(node_bytes: int, keep_input_nodes: bool) -> int:
-    """Of an extent's header, at most, per input row: its address, its admission, its node."""
+    """Returns the most that an input row takes in an extent's header: its address, its admission and its node."""
     return 4 + 8 + keep_input_nodes * node_bytes

@@ -1,4 +1,4 @@
-"""The labels of a split's seeds, for the headers of its extents."""
+"""Reads the labels of a split's seeds, for the headers of its extents."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from diskgnn.storage.sampled_minibatch import SampledMinibatch
 
 @dataclass(frozen=True)
 class SplitLabels:
-    """Those of a split's seeds, read once: each minibatch's own would be read at random from a cold file."""
+    """The labels of a split's seeds, read once: each minibatch's own would be read at random from a cold file."""
 
     nodes: npt.NDArray[np.int64] | None  # ascending; None where each seed that was given has its own
     y: npt.NDArray[Any]  # [n] or [n, C], in the dtype of a header's y: of these nodes, or of the seeds as given
 
     @staticmethod
     def of(graph: Graph, target: Target, split: str) -> SplitLabels | None:
-        """Those of the seeds of `target`, with the arrays that were given; None if these nodes have none.
+        """Reads the labels of the seeds of `target`, with the arrays that were given. Returns None if the seeds have
+        none.
 
         Raises:
             ArtifactError: the labels are damaged.
@@ -41,10 +42,10 @@ class SplitLabels:
         return SplitLabels(of_split, nodes.labels_of(of_split).astype(dtype, copy=False))
 
     def of_seeds(self, minibatch: SampledMinibatch) -> npt.NDArray[Any]:
-        """[B] or [B * C] y of the seeds of a minibatch of the split.
+        """Returns y, [B] or [B * C], of the seeds of a minibatch of the split.
 
         Raises:
-            ArtifactError: they are none of those that have labels.
+            ArtifactError: seeds are not among those that have labels.
         """
         places = minibatch.places if self.nodes is None else np.searchsorted(self.nodes, minibatch.seeds)
         if places is None or places.max() >= len(self.y):
@@ -53,7 +54,7 @@ class SplitLabels:
 
 
 def label_row_bytes(graph: Graph, target: Target) -> int:
-    """Of the y of one seed; 0 where seeds have none."""
+    """Returns the bytes of the y of one seed; 0 if seeds have none."""
     if (config := label_target(graph, target)) is None:
         return 0
     return np.dtype(LABEL_DTYPES[config.kind]).itemsize * (1 if config.kind == "class" else config.num_outputs)

@@ -1,6 +1,6 @@
-"""The first half of packing: places one split after another, and writes what comes before the rows of each extent.
+"""The first half of packing: places one split after another, and writes the header of each extent.
 
-A run that goes on after a kill finds the splits that are placed; one that was under way is placed anew.
+A run that goes on after a kill finds the splits that were placed to the end. A split that was cut off is placed anew.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _MAX_WAITING = 2  # minibatches that are placed and whose headers are not writte
 
 
 class SplitPlacer:
-    """Places one split after another; the static rows, chosen by the first, serve all.
+    """Places one split after another. The static rows are chosen by the first split, and serve all.
 
     Each row set is placed by itself. Node-sized memory is 5 bytes for each row of all row sets.
     """
@@ -61,9 +61,20 @@ class SplitPlacer:
         labels: Callable[[str], SplitLabels | None],
         edge_ids: EdgeIds | None = None,
     ) -> None:
-        """`config` is that of the directory, as far as it is known before placing; `scratch_memory_bytes` is what may
-        be in memory instead of in scratch files; `once` is that of `Reuse`;
-        `static_nodes` [K] are chosen already; `labels` are those of a split, `edge_ids` of the graph."""
+        """Finds out what a killed run has placed, and removes the rest of what it left.
+
+        Args:
+            work, writer, pages: of the packed directory.
+            samples: the samples that are placed.
+            config: config of the directory, as far as it is known before placing.
+            row_sets: [K].
+            resources: what placing may spend.
+            scratch_memory_bytes: what may be in memory instead of in scratch files.
+            once: passed on to `Reuse`.
+            static_nodes: [K] static rows, if they are chosen already.
+            labels: returns the labels of a split.
+            edge_ids: edge ids of the graph; None if headers do not keep them.
+        """
         self._work, self.writer, self.pages, self.samples, self.config = work, writer, pages, samples, config
         self.row_sets, self.resources = row_sets, resources
         self._scheduler = SplitScheduler(
@@ -84,7 +95,7 @@ class SplitPlacer:
         writer.disk.look()
 
     def place_all(self, tiers: Tiers) -> Placed:
-        """Place every split of the samples. `tiers` are rows [K] where those of each row set are known.
+        """Places every split of the samples. `tiers` are rows [K] if those of each row set are known.
 
         Raises:
             DamagedScratchError: what a killed run left is not what it wrote.
@@ -102,7 +113,7 @@ class SplitPlacer:
         )  # fmt: skip
 
     def _note(self, last: str) -> None:
-        """Note which splits are placed, up to the `last` one."""
+        """Notes which splits are placed, up to the `last` one, and commits that if enough was placed since."""
         done: dict[str, npt.NDArray[Any]] = {}
         for number, nodes in enumerate(self.static_nodes):
             done[f"static_{number}"] = nodes
@@ -124,7 +135,7 @@ class SplitPlacer:
             self._work.commit()
 
     def _read_record(self) -> dict[str, dict[str, npt.NDArray[Any]]]:
-        """What a killed run recorded of each split."""
+        """Returns the arrays that a killed run recorded for each split, and takes over its static nodes."""
         found: dict[str, dict[str, npt.NDArray[Any]]] = {}
         for key, array in self._work.state_of(PLACING).items():
             split, _, name = key.rpartition("/")
@@ -135,7 +146,7 @@ class SplitPlacer:
         return found
 
     def _adopt(self, split: str) -> PlacedSplit | None:
-        """`split`, where a killed run placed it to the end."""
+        """Returns `split` as a killed run placed it; None if it was not placed to the end."""
         if (found := self._recorded.get(split)) is None:
             return None
         tiers = PlacedSplit.tiers_in(found)
@@ -150,7 +161,7 @@ class SplitPlacer:
         return PlacedSplit.of(split, headers, self._tails(split), paths, tiers, adopted=True)
 
     def _place(self, split: str, tiers: Tiers) -> PlacedSplit:
-        """Place `split`: its headers go to their final offsets, the nodes of its rows to scratch files."""
+        """Places `split`: its headers go to their final offsets, the nodes of its rows to scratch files."""
         num_batches = self.samples.config.splits[split].num_batches
         with self.resources.reporter.stage(f"place {split}", 2 * num_batches, "minibatches") as advance:
             found = self._scheduler.schedules_of(split, tiers, partial(self._static_nodes, split, tiers), advance)
@@ -184,11 +195,13 @@ class SplitPlacer:
         )
 
     def _nodes_paths(self, split: str) -> list[Path]:
-        """[K] scratch files of the nodes of the rows of extents."""
+        """Returns [K] scratch files for the nodes of the extents' rows."""
         return [self.writer.path(f"{split}-{row_set.config.name}.nodes") for row_set in self.row_sets]
 
     def _static_nodes(self, split: str, tiers: Tiers, accesses: Sequence[Accesses]) -> Sequence[npt.NDArray[np.int64]]:
-        """Those that are given, or the rows that the first split accesses most often."""
+        """Returns the static rows. For the first split it takes those that are given, or the rows that it accesses most
+        often.
+        """
         if split == self.samples.splits[0]:
             chosen = self._given_static
             chosen = chosen or choose_static(self.row_sets, tiers, lambda: [each.counts() for each in accesses])

@@ -1,6 +1,6 @@
-"""The schedules of one split after another, from its accesses and when each row is needed next.
+"""Computes the schedules of one split after another, from its accesses and when each row is needed next.
 
-Nothing but scratch files is written.
+It writes nothing but scratch files.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from diskgnn.system.resources import Resources
 
 @dataclass(frozen=True)
 class SplitSchedules:
-    """Where the rows of one split will be. `SplitScheduler.remove` removes its scratch."""
+    """The schedules of one split. `SplitScheduler.remove` deletes their scratch files."""
 
     schedules: Sequence[Schedule]  # [K]
     division: Division | None  # of a budget for the cpu tiers of several row sets
 
     @property
     def read_bytes(self) -> int:
-        """From scratch files so far."""
+        """Bytes read from scratch files so far."""
         return sum(schedule.reuse.accesses.read_bytes for schedule in self.schedules)
 
 
@@ -52,7 +52,10 @@ class SplitScheduler:
         scratch_memory_bytes: int = 0,
         once: bool = False,
     ) -> None:
-        """`scratch_memory_bytes` is what may be in memory instead of in scratch files; `once` is that of `Reuse`."""
+        """Starts without schedules.
+
+        `scratch_memory_bytes` may be in memory instead of in scratch files; `once` is passed on to `Reuse`.
+        """
         self._writer, self._samples, self._row_sets, self._resources = writer, samples, row_sets, resources
         self._scratch_memory_bytes, self._once = scratch_memory_bytes, once
         self._claimed_bytes = 0  # of the disk, for the split that is being scheduled
@@ -64,13 +67,13 @@ class SplitScheduler:
         static_nodes: Callable[[Sequence[Accesses]], Sequence[Nodes]],
         advance: Advance,
     ) -> SplitSchedules:
-        """That of `split`.
+        """Returns the schedules of `split`.
 
         Args:
             split: train, valid or test.
-            tiers: rows [K] where those of each row set are known.
-            static_nodes: [K] which rows are static, when it is asked with the accesses [K].
-            advance: told of each minibatch.
+            tiers: bytes, or rows [K] if those of each row set are known.
+            static_nodes: called with the accesses [K]; returns which rows [K] are static.
+            advance: called for each minibatch.
 
         Raises:
             ConfigError: it has too many minibatches.
@@ -86,7 +89,7 @@ class SplitScheduler:
         return self._schedules(split, reuses, tiers)
 
     def remove(self, split: str) -> None:
-        """Delete what `split` was scheduled with, by a killed run, too."""
+        """Deletes the scratch files of `split`, also those that a killed run left."""
         for row_set in self._row_sets:
             for path in self._scratch_files(split, row_set):
                 path.unlink(missing_ok=True)
@@ -101,7 +104,6 @@ class SplitScheduler:
         return [path.with_suffix(suffix) for suffix in SCRATCH_SUFFIXES]
 
     def _accesses(self, split: str, advance: Advance) -> list[Accesses]:
-        """Of each row set."""
         num_batches = self._samples.config.splits[split].num_batches
 
         def needed() -> Iterator[list[npt.NDArray[Any]]]:

@@ -1,4 +1,4 @@
-"""Which rows are static: those that the first split of the samples accesses most often."""
+"""Chooses the static rows: those that the first split of the samples accesses most often."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ Nodes = npt.NDArray[np.int64]
 def choose_static(
     row_sets: Sequence[RowSet], tiers: Tiers, counts_of: Callable[[], Sequence[npt.NDArray[np.int32]]]
 ) -> list[Nodes]:
-    """[K] each [S] hottest first, as many as `tiers` have room for. `counts_of` [K] says how often each [N] is needed.
+    """Returns [K] static rows, each [S] hottest first, as many as `tiers` have room for.
 
-    It is not called where nothing is to be static.
+    `counts_of` returns [K] how often each row [N] is needed. It is not called if nothing is to be static.
     """
     wanted = [tiers.static] if isinstance(tiers, TierBudgets) else [each.static for each in tiers]
     if not any(wanted):
@@ -38,7 +38,7 @@ def choose_static(
 
 
 def choose_static_of_all(graph: Graph, samples: Iterable[Samples], tiers: Tiers) -> dict[str, Nodes]:
-    """By row set: the rows that these samples, one or more, access most often together.
+    """Returns by row set the rows that these samples, one or more, access most often together.
 
     Takes 4 bytes for each row of all row sets, and reads the first split of the samples.
 

@@ -1,10 +1,10 @@
 """Divides the bytes of a tier among row sets, so that training reads as few bytes as it can.
 
 What each further byte saves is known before anything is read, so nothing is guessed. For the cpu tier, `Reuse.misses`
-counts what a set would read with any number of slots; that is convex, or nearly so, so bytes go to where the next one
+counts what a set would read with any number of slots. That is convex, or nearly so, so bytes go to where the next one
 saves most until none are left. For static rows it is simpler: a row saves as many reads as there are accesses to it.
 
-That the counts are exact and take milliseconds is why no sampled sequence is simulated (as SHARDS does: Waldspurger et
+The counts are exact and take milliseconds. That is why no sampled sequence is simulated (as SHARDS does: Waldspurger et
 al., FAST 2015).
 """
 
@@ -33,20 +33,20 @@ class Division:
 
 
 class Misses(Protocol):
-    """What one sequence reads of one row set, static rows left out: counted (`Reuse`), or predicted."""
+    """The reads of one sequence from one row set, without static rows: counted (`Reuse`), or predicted."""
 
     @property
     def num_rows(self) -> int:
-        """Different rows that it needs."""
+        """Number of different rows that the sequence needs."""
         ...
 
     def total_misses(self, cache_rows: int) -> int:
-        """The rows that a cycle reads with so many slots."""
+        """Returns the rows that a cycle reads with `cache_rows` slots."""
         ...
 
 
 class Demand(NamedTuple):
-    """What one row set asks of the cpu tier."""
+    """A row set that wants slots of the cpu tier."""
 
     reuse: Misses
     row_bytes: int
@@ -61,12 +61,13 @@ class _Step(NamedTuple):
 
 
 def divide_cpu_rows(demands: Sequence[Demand], budget_bytes: int, *, threads: int = 1) -> Division:
-    """Slots of the cpu tier for each row set of one sequence: at most `budget_bytes` together, none that is not used.
+    """Divides the cpu tier of one sequence: slots for each row set, together at most `budget_bytes`, none of them
+    unused.
 
-    One set gets everything. Otherwise each set is counted with 16 numbers of slots, the budget is divided along the
-    lower convex hulls of what was read, and each set is counted with 16 more between the neighbours of what it got,
-    where it is divided again. If the even division reads less after all, which takes sets whose counts are far from
-    convex, it is what is returned.
+    A single set gets everything. Otherwise each set is counted with 16 numbers of slots, and the budget is divided
+    along the lower convex hulls of what was read. Then each set is counted with 16 more numbers, between the neighbours
+    of what it got, and the budget is divided again. If the even division reads less after all, that is returned. That
+    happens only to sets whose counts are far from convex.
 
     Counting takes some 10 ns per pair of minibatches that share rows, set and number of slots, in `threads` threads.
 
@@ -87,12 +88,12 @@ def divide_cpu_rows(demands: Sequence[Demand], budget_bytes: int, *, threads: in
 
 
 def divide_static_rows(counted: Sequence[tuple[npt.NDArray[np.int64], int]], budget_bytes: int) -> Division:
-    """Static rows for each row set, at most `budget_bytes` together: the rows that are accessed most often.
+    """Divides static rows among row sets, together at most `budget_bytes`: the rows that are accessed most often.
 
     Args:
-        counted: of each set, how many rows are accessed 0, 1, 2, ... times (`accesses.count_histogram`), and its
-            row bytes.
-        budget_bytes: of all sets together.
+        counted: for each set, how many rows are accessed 0, 1, 2, ... times (`accesses.count_histogram`), and its row
+            bytes.
+        budget_bytes: bytes of all sets together.
     """
     steps = [
         _Step(count, number, int(rows))
@@ -122,7 +123,7 @@ def _divided(demands: Sequence[Demand], most: Sequence[int], budget_bytes: int, 
 
 
 def _steps(demands: Sequence[Demand], sizes: Sequence[npt.NDArray[np.int64]], threads: int) -> list[_Step]:
-    """The steps from size to size of all sets, along the hull of what each reads."""
+    """Returns the steps from size to size of all sets, along the hull of what each reads."""
     with ThreadPoolExecutor(threads) as pool:
         counted = [list(pool.map(demand.reuse.total_misses, each)) for demand, each in zip(demands, sizes, strict=True)]
     steps = []
@@ -135,7 +136,7 @@ def _steps(demands: Sequence[Demand], sizes: Sequence[npt.NDArray[np.int64]], th
 
 
 def _lower_hull(x: npt.NDArray[np.int64], y: Sequence[int]) -> list[int]:
-    """The points of the lower convex hull; `x` ascends. Collinear ones stay."""
+    """Returns the points of the lower convex hull; `x` ascends. Collinear points stay."""
     hull: list[int] = []
     for point in range(len(x)):
         while len(hull) > 1:
@@ -148,7 +149,7 @@ def _lower_hull(x: npt.NDArray[np.int64], y: Sequence[int]) -> list[int]:
 
 
 def _given(steps: Sequence[_Step], row_bytes: Sequence[int], budget_bytes: int) -> tuple[int, ...]:
-    """Rows of each set when the steps that save most are taken first, in part where the budget ends; ties by set."""
+    """Returns the rows of each set if the steps that save most are taken first, the last one in part; ties by set."""
     rows = [0] * len(row_bytes)
     left_bytes = budget_bytes
     for step in sorted(steps, key=lambda step: (-step.saved_per_byte, step.number)):
@@ -174,7 +175,7 @@ def _read_bytes(demands: Sequence[Demand], rows: Sequence[int]) -> int:
 
 
 def _static_read_bytes(counted: Sequence[tuple[npt.NDArray[np.int64], int]], rows: Sequence[int]) -> int:
-    """What is read when the most accessed rows of each set are static."""
+    """Returns the bytes read if the most accessed rows of each set are static."""
     read_bytes = 0
     for (histogram, row_bytes), static in zip(counted, rows, strict=True):
         hottest_first = histogram[:0:-1]

@@ -1,4 +1,4 @@
-"""What static rows and cpu tiers will be, from forecasts of all row sets: divided as `split_placer` divides them."""
+"""Predicts static rows and cpu tiers from forecasts of all row sets, divided as `split_placer` divides them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from diskgnn.storage.row_format import FeatureFile
 def predict_static_rows(
     forecasts: Sequence[SequenceForecast], features: Sequence[FeatureFile], budget_bytes: int
 ) -> tuple[int, ...]:
-    """[K] static rows of each row set, by the first sequence.
+    """Returns [K] static rows of each row set, by the first sequence.
 
-    Where not all of it is known, rows that no sampled minibatch needs are among them: what is left of the budget goes
-    to all row sets alike.
+    If that sequence is not known completely, static rows may include some that no sampled minibatch needs: what is left
+    of the budget goes to all row sets alike.
     """
     widths = [file.row_bytes for file in features]
     counted = [(each.histogram(), width) for each, width in zip(forecasts, widths, strict=True)]
@@ -33,7 +33,7 @@ def predict_static_rows(
 def predict_rows(
     forecasts: Sequence[UncachedForecast], features: Sequence[FeatureFile], budget_bytes: int, *, threads: int = 1
 ) -> list[RowForecast]:
-    """[K] rows of each row set of one sequence, whose cpu tier has so many bytes."""
+    """Returns [K] rows of each row set of one sequence, whose cpu tier has `budget_bytes`."""
     if len(forecasts) == 1:  # nothing to divide, and to count for it
         slots = tuple(min(budget_bytes // file.row_bytes, file.num_rows) for file in features)
     else:

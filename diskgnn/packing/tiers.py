@@ -1,4 +1,4 @@
-"""How much each tier has room for: a `CacheSpec` in bytes, and in rows of one graph's features."""
+"""Computes the size of each tier: a `CacheSpec` in bytes, and in rows of one graph's features."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class TierRows:
     test: int
 
     def cpu(self, split: str) -> int:
-        """Slots of the cpu tier of the sequence of `split`."""
+        """Returns the slots of the cpu tier of the sequence of `split`."""
         return {"train": self.train, "valid": self.valid, "test": self.test}[split]
 
 
@@ -42,7 +42,7 @@ class TierBudgets:
 
     @staticmethod
     def of(cache: CacheSpec, features: Sequence[FeatureFile], memory_bytes: int) -> TierBudgets:
-        """What `cache` stands for where rows are those of `features`.
+        """Converts `cache` to bytes, for rows of these features.
 
         `memory_bytes` is the budget of packing: a static cache of 'auto' is 0 without a GPU; with one, the least of
         half of its free memory, a quarter of `memory_bytes` and 4 GiB.
@@ -63,11 +63,11 @@ class TierBudgets:
         return TierBudgets(static_bytes, train_bytes, evaluation_bytes, cache.static == "auto")
 
     def cpu(self, split: str) -> int:
-        """Bytes of the cpu tier of the sequence of `split`."""
+        """Returns the bytes of the cpu tier of the sequence of `split`."""
         return self.train if split == "train" else self.evaluation
 
     def rows_of(self, features: FeatureFile) -> TierRows:
-        """The rows that there is room for if they are all of `features`."""
+        """Returns the rows that the tiers have room for if all rows are of `features`."""
         budgets = self.static, self.train, self.evaluation, self.evaluation
         return TierRows(*(min(num_bytes // features.row_bytes, features.num_rows) for num_bytes in budgets))
 
@@ -77,7 +77,7 @@ Tiers = TierBudgets | Sequence[TierRows]
 
 
 def _budget_bytes(name: str, cache: int | str, features: Sequence[FeatureFile]) -> int:
-    """Bytes that `cache` stands for: a size, or a share of all rows."""
+    """Returns the bytes that `cache` stands for: a size, or a share of all rows."""
     rows = [cache_rows(cache, file.row_bytes, file.num_rows, name) for file in features]
     if len(features) > 1 and not (isinstance(cache, str) and cache.strip().endswith("%")):
         return min(parse_size(cache), sum(file.num_bytes for file in features))
@@ -85,7 +85,6 @@ def _budget_bytes(name: str, cache: int | str, features: Sequence[FeatureFile]) 
 
 
 def _free_gpu_bytes() -> int:
-    """0 without a GPU."""
     if not _has_gpu_driver():
         return 0
     import torch
@@ -94,7 +93,7 @@ def _free_gpu_bytes() -> int:
 
 
 def _has_gpu_driver() -> bool:
-    """Whether it is worth importing torch, which takes seconds, to ask for GPUs."""
+    """Returns True if it is worth importing torch, which takes seconds, to ask for GPUs."""
     try:
         ctypes.CDLL("libcuda.so.1")
     except OSError:

@@ -1,1 +1,1 @@
-"""The graph directory: topology, features, labels, splits; made from edges, or made up."""
+"""The graph directory: topology, features, labels and splits. It is made from edges, or generated."""

@@ -1,4 +1,4 @@
-"""Nodes cut into buckets of consecutive ids, of which some can be sorted within a memory budget."""
+"""Cuts nodes into buckets of consecutive ids, so that several buckets can be sorted within a memory budget."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _MAX_BUFFER_BYTES = 1 << 20  # of one bucket: a larger write is no faster
 
 
 def index_dtype(num_nodes: int) -> np.dtype[Any]:
-    """dtype of node ids in `indices`: int32 while they fit."""
+    """Returns the dtype of node ids in `indices`: int32 if they fit, otherwise int64."""
     return np.dtype(np.int32 if num_nodes < 2**31 else np.int64)
 
 
 @dataclass(frozen=True)
 class BucketLayout:
-    """How nodes are cut into K buckets of consecutive ids, and how much is held at once."""
+    """How nodes are cut into K buckets of consecutive ids, and how much is held in memory at once."""
 
     dtype: np.dtype[Any]  # of node ids in edges
     num_sources: int
@@ -36,17 +36,17 @@ class BucketLayout:
 
     @property
     def num_buckets(self) -> int:
-        """K."""
+        """K, the number of buckets."""
         return len(self.node_starts) - 1
 
     @property
     def num_nodes(self) -> int:
-        """N."""
+        """N, the number of destination nodes."""
         return int(self.node_starts[-1])
 
     @property
     def num_edges(self) -> int:
-        """Edges in all buckets."""
+        """The number of edges in all buckets."""
         return int(self.edge_starts[-1])
 
 
@@ -61,11 +61,11 @@ def lay_out_buckets(
     record_bytes: int = 0,
     node_starts: npt.NDArray[np.int64] | None = None,
 ) -> BucketLayout:
-    """Cut the nodes into buckets of which one for each thread, and one more, can be sorted at once within the memory.
+    """Cuts the nodes into buckets, so that one for each thread and one more can be sorted within the memory at once.
 
     Edges lead from `num_sources` nodes (None: `num_nodes`). If each carries a record of `record_bytes`, a quarter of
-    the memory is kept for those of one bucket, and another for copying them. `node_starts` are
-    those of a layout before, which is kept where it fits.
+    the memory is kept for the records of one bucket, and another for copying them. `node_starts` are those of an
+    earlier layout, which is kept if it fits.
 
     Raises:
         ConfigError: one bin alone does not fit.

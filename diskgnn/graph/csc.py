@@ -1,10 +1,10 @@
-"""Edges in any order to in-neighbour lists (CSC) on disk, within a memory budget.
+"""Writes edges that come in any order as in-neighbour lists (CSC) on disk, within a memory budget.
 
-An external bucket sort by destination. The first pass over the edges checks them and counts how many end in each
-bin of consecutive nodes; bins are cut into buckets that fit the budget. The second pass brings every edge to its
-bucket. Then each bucket is sorted by (destination, hash of the source) and appended to the output, which depends on
-nothing but the edges. What edges carry follows them (`edge_records`). No array here has an element per node or per
-edge of the whole graph, except in memory when everything fits.
+This is an external bucket sort by destination. The first pass over the edges checks them and counts how many end in
+each bin of consecutive nodes; bins are combined into buckets that fit the budget. The second pass brings every edge to
+its bucket. Then each bucket is sorted by (destination, hash of the source) and appended to the output, which depends on
+nothing but the edges. What edges carry follows them (`edge_records`). No array here has an element per node or per edge
+of the whole graph, unless everything fits in memory.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ EDGE_BYTES = 16  # that each pass handles for an edge, beside what that carries
 
 @dataclass(frozen=True)
 class EdgeOptions:
-    """Which edges a graph has beside, or instead of, those that it was given."""
+    """Which edges are added to those that were given, and which are dropped."""
 
     reverse: bool = False  # (dst, src) is added for every edge, self-loops included
     self_loops: bool = False  # (v, v) is added for every node that has none
@@ -69,18 +69,18 @@ class EdgeList:
     seek: EdgesFrom | None = None  # as `edges`, from one on, without making those before it
 
     def edges_from(self, first: int) -> Iterator[EdgeChunk]:
-        """`edges`, without the first `first`."""
+        """Yields what `edges` does, without the first `first` edges."""
         return edges_from(self.edges, self.seek, first)
 
 
 def edge_files(given: EdgeList) -> list[str]:
-    """Names of the files that `write_csc` writes."""
+    """Returns the names of the files that `write_csc` writes."""
     topology = [edge_file(kind, given.type) for kind in (artifacts.INDPTR, artifacts.INDICES)]
     return topology + record_files(given.type, given.columns)
 
 
 def _bin_shift(num_nodes: int) -> int:
-    """Bins of 2^shift nodes are few enough to count all of them at once."""
+    """Returns the shift of bins of 2^shift nodes, few enough that all of them are counted at once."""
     return max(0, (max(num_nodes, 1) - 1).bit_length() - (_MAX_BINS.bit_length() - 1))
 
 
@@ -89,19 +89,19 @@ def _num_bins(num_nodes: int, shift: int) -> int:
 
 
 def least_memory_bytes(num_nodes: int) -> int:
-    """Of `write_csc`, for tables of bins, whatever the edges are. Those into one bin may need more."""
+    """Returns the memory that `write_csc` needs for tables of bins. The edges of one bin may need more."""
     return _TABLES * 8 * _num_bins(num_nodes, _bin_shift(num_nodes))
 
 
 def write_csc(writer: ArtifactWriter, given: EdgeList, resources: Resources) -> int:
-    """Write `indptr` int64 [N+1], `indices` int32|int64 [E] and what edges carry, of one edge type; return E.
+    """Writes `indptr` int64 [N+1], `indices` int32|int64 [E] and what edges carry, of one edge type. Returns E.
 
-    In-neighbours of a node are in the order of their hashes (docs/FORMAT.md), as coordinated draws need them; equal
+    In-neighbours of a node are in the order of their hashes (docs/FORMAT.md), as coordinated draws need them. Equal
     edges that carry something are in the order given, each before its reverse. So the files do not depend on
-    `resources`, and what carries nothing does not depend on the order of the edges.
+    `resources`, and the files of edges that carry nothing do not depend on the order of the edges.
 
     Args:
-        writer: of the graph directory.
+        writer: writer of the graph directory.
         given: the edges.
         resources: what this may allocate, beside the chunks that `given` yields; threads to sort with; a reporter of
             three stages, in edges.
@@ -148,7 +148,7 @@ def _lay_out(work: Work, given: EdgeList, resources: Resources) -> BucketLayout:
 
 
 def _most_bytes(given: EdgeList, layout: BucketLayout) -> int:
-    """What scratch and output take at most."""
+    """Returns the most that scratch and output take."""
     record_bytes, added_edges = _record_bytes(given), given.options.self_loops * given.num_nodes
     scratch_bytes = 0 if layout.in_memory else layout.num_edges * (record_bytes + 2 * layout.dtype.itemsize)
     index_bytes = (layout.num_edges + added_edges) * index_dtype(given.num_sources).itemsize
@@ -160,7 +160,7 @@ def _record_bytes(given: EdgeList) -> int:
 
 
 def _count(given: EdgeList, shift: int, reporter: Reporter, state: State, output: Output) -> Generator[int, None, None]:
-    """Counts edges per bin of destinations; checks every id."""
+    """Counts edges per bin of destinations, and checks every id."""
     del output
     num_sources, num_nodes = given.num_sources, given.num_nodes
     with reporter.stage("count edges", given.num_input_edges, "edges") as advance:
@@ -212,7 +212,7 @@ def _sort(
     state: State,
     output: Output,
 ) -> Generator[int, None, None]:
-    """Sorts bucket after bucket, several at once, and appends each in its turn."""
+    """Sorts the buckets, several at once, and appends each in its turn."""
     options, dtype = given.options, index_dtype(given.num_sources)
     exact = not (options.self_loops or options.drop_duplicates)
     indptr = output.array(edge_file(artifacts.INDPTR, given.type), np.int64, given.num_nodes + 1)
@@ -260,7 +260,7 @@ def _out_of_range(given: EdgeList, edge: int, src: int, dst: int) -> str:
 
 @dataclass(frozen=True)
 class _Sorted:
-    """A bucket as it goes to the files."""
+    """A bucket in the form in which it is written."""
 
     degrees: npt.NDArray[np.int64]  # [nodes of the bucket]
     indices: npt.NDArray[Any]  # [edges]

@@ -1,4 +1,4 @@
-"""Edges on their way to buckets of consecutive destinations."""
+"""Brings edges to buckets of consecutive destinations."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EdgesFrom = Callable[[int], Iterator[EdgeChunk]]
 
 
 def edges_from(edges: EdgeSource, seek: EdgesFrom | None, first: int) -> Iterator[EdgeChunk]:
-    """The edges from the `first` on: by `seek`, or by reading those before, too."""
+    """Yields the edges from number `first` on: by `seek` if there is one, otherwise by reading those before, too."""
     if seek is not None and first:
         yield from seek(first)
         return
@@ -35,9 +35,9 @@ def edges_from(edges: EdgeSource, seek: EdgesFrom | None, first: int) -> Iterato
 
 
 class EdgeBuckets:
-    """Collects the edges of each bucket in a buffer; full buffers go to a shuffle, as pieces [number, 2] of src, dst.
+    """Collects the edges of each bucket in a buffer. Full buffers go to a shuffle, as pieces [number, 2] of src, dst.
 
-    Where the shuffle is in memory a buffer holds all edges of its bucket, and is handed over without a copy.
+    If the shuffle is in memory, a buffer holds all edges of its bucket, and is handed over without a copy.
     """
 
     def __init__(self, layout: BucketLayout, shuffle: Shuffle) -> None:
@@ -77,12 +77,16 @@ class EdgeBuckets:
             self._hand_over(int(self._layout.bucket_of_bin[(src if backwards else dst)[edge] >> self._layout.shift]))
 
     def hand_over(self) -> None:
-        """Brings all that is held to the shuffle."""
+        """Brings everything in the buffers to the shuffle."""
         for bucket in np.flatnonzero(self._cursors > self._starts).tolist():
             self._hand_over(bucket)
 
     def require_all(self) -> None:
-        """Refuses edges that are fewer than those that were counted (InputError)."""
+        """Checks that as many edges came as were counted.
+
+        Raises:
+            InputError: there were fewer.
+        """
         if not np.array_equal(self._shuffle.partition_bytes, self._most_bytes):
             raise changed()
 
@@ -95,5 +99,5 @@ class EdgeBuckets:
 
 
 def changed() -> InputError:
-    """An error that says that a source yields other edges than before."""
+    """Returns an error that says that a source yields other edges than before."""
     return InputError("the edges changed between two readings; convert again when they are at rest")

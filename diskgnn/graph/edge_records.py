@@ -1,9 +1,9 @@
-"""What edges carry (ids, weights, times, features), brought into the order of the edges in CSC.
+"""Brings what edges carry (ids, weights, times, features) into the order of the edges in CSC.
 
-Edges and what they carry come in the same order. Each edge's items make one record, and each record goes to the bucket
-of its edge, in the order of arrival. When a bucket's edges have been sorted, its records are read in their order and
-divided into the files again. Memory holds a piece of the input and the records of one bucket; where the in-edges of a
-few nodes carry more than that, their bucket is read several times.
+Edges and what they carry come in the same order. The items of an edge make one record, which goes to the bucket of its
+edge, in the order of arrival. After a bucket's edges are sorted, its records are read in their order and divided into
+the files again. Memory holds a piece of the input and the records of one bucket. If the in-edges of a few nodes carry
+more than that, their bucket is read several times.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ class EdgeColumn:
 
 
 def record_dtype(columns: tuple[EdgeColumn, ...]) -> np.dtype[Any]:
-    """Of all that one edge carries."""
+    """Returns the dtype of a record: all that one edge carries."""
     return np.dtype([(column.kind, column.dtype, column.row_shape) for column in columns])
 
 
 def require_weights(
     records: Iterator[npt.NDArray[Any]], degrees: npt.NDArray[np.int64], first_node: int, name: str
 ) -> Iterator[npt.NDArray[Any]]:
-    """The same records, those of nodes from `first_node` on with `degrees` in-edges each.
+    """Yields the same `records`, of nodes from `first_node` on with `degrees` in-edges each, and checks their weights.
 
     Raises:
         InputError: at the end, if all weights of a node's in-edges are 0.
@@ -75,7 +75,7 @@ def require_weights(
 
 
 def in_pieces(edges: Iterator[EdgeChunk], max_edges: int) -> Iterator[EdgeChunk]:
-    """The same edges, at most `max_edges` at a time."""
+    """Yields the same edges, at most `max_edges` at a time."""
     for src, dst in edges:
         for start in range(0, len(src), max_edges):
             yield src[start : start + max_edges], dst[start : start + max_edges]
@@ -92,12 +92,11 @@ class EdgeRecords:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of a record."""
+        """dtype of a record."""
         return record_dtype(self.columns)
 
     @property
     def _piece_bytes(self) -> int:
-        """How much is copied at a time."""
         return min(_MAX_PIECE_BYTES, self.memory_bytes // 16)
 
     @property
@@ -105,10 +104,10 @@ class EdgeRecords:
         return max(1, self._piece_bytes // max(self.dtype.itemsize, 1))
 
     def following(self, edges: Iterator[EdgeChunk], first: int, symmetric: bool, output: Output) -> Iterator[EdgeChunk]:
-        """Yields `edges`, which are those from the `first` on, when their records are held, or in the shuffle, where
-        they all are before `output` is committed. So pieces of the shuffle are as long however short the chunks are.
+        """Yields `edges`, which begin with number `first`, in pieces whose records are held here or in the shuffle.
 
-        With `symmetric`, each record is there for the edge and for its reverse, in this order.
+        All records are in the shuffle before `output` is committed. So pieces of the shuffle are long, however short
+        the chunks of edges are. With `symmetric`, each record is there for the edge and for its reverse, in this order.
         """
         items, each = [_Items(column, first) for column in self.columns], 1 + symmetric
         most_edges = max(1, self._piece_bytes // (each * (self.dtype.itemsize + _ORDER_BYTES)))
@@ -149,7 +148,7 @@ class EdgeRecords:
             self.shuffle.add(bucket, records[ends[bucket] - counts[bucket] : ends[bucket]])
 
     def of_bucket(self, bucket: int, order: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[Any]]:
-        """Yields the records of a bucket, `order` of them, in pieces.
+        """Yields the records of a bucket in the given `order`, in pieces.
 
         Raises:
             DamagedStepError: they are not what was written.
@@ -176,16 +175,16 @@ class EdgeRecords:
 
 
 class _Items:
-    """The items of a column, as many at a time as are asked for."""
+    """The items of a column, read in any number at a time."""
 
     def __init__(self, column: EdgeColumn, first: int) -> None:
-        """From that of edge `first` on."""
         self.kind, self._column, self._chunks = column.kind, column, column.chunks_from(first)
         self._rest: npt.NDArray[Any] = np.empty((0, *column.row_shape), column.dtype)
 
     def fill(self, out: npt.NDArray[Any]) -> None:
-        """The next items [any number, *row_shape]. They are copied at once: a chunk may be a buffer that the next one
-        overwrites.
+        """Fills `out` [any number, *row_shape] with the next items.
+
+        They are copied at once: a chunk may be a buffer that the next one overwrites.
 
         Raises:
             InputError: there are fewer.
@@ -202,7 +201,7 @@ class _Items:
 
 
 def record_files(edge_type: EdgeType, columns: tuple[EdgeColumn, ...]) -> list[str]:
-    """Names of the files that hold an item per edge, and of those of their checksums."""
+    """Returns the names of the files that hold an item per edge, and of the files of their checksums."""
     checksums = [_CHECKSUMS[column.kind] for column in columns if column.kind in _CHECKSUMS]
     return [edge_file(kind, edge_type) for kind in (*(column.kind for column in columns), *checksums)]
 

@@ -1,9 +1,9 @@
-"""`diskgnn generate`: a synthetic labelled graph of any size, streamed to disk.
+"""Generates a synthetic labelled graph of any size (`diskgnn generate`), streamed to disk.
 
-A degree-corrected planted partition (Karrer and Newman, "Stochastic blockmodels and community structure in
-networks", Phys. Rev. E 83, 2011): classes of equal size, degrees with power-law tails on both sides, most edges
-inside a class. Every edge, label, split and feature row is a pure function of (seed, its number), so the bytes
-depend neither on threads nor on memory. native/graph/graph_generator.h says how each is drawn.
+It is a degree-corrected planted partition (Karrer and Newman, "Stochastic blockmodels and community structure in
+networks", Phys. Rev. E 83, 2011): classes of equal size, degrees with power-law tails on both sides, most edges inside
+a class. Every edge, label, split and feature row is a pure function of the seed and its number, so the bytes depend
+neither on threads nor on memory. native/graph/graph_generator.h says how each is drawn.
 """
 
 from __future__ import annotations
@@ -73,16 +73,16 @@ def generate(
     progress: bool = True,
     reporter: Reporter | None = None,
 ) -> StageReport:
-    """Write a synthetic graph directory on which a GNN clearly beats a model that sees no edges.
+    """Writes a synthetic graph directory on which a GNN clearly beats a model that sees no edges.
 
-    Degrees follow a power law (in and out; tail exponent 2.33), ids are scrambled, edges are directed, distinct
-    and join no node to itself. The same arguments give the same bytes, whatever `memory` and `threads` are.
+    Degrees follow a power law (in and out; tail exponent 2.33), ids are scrambled, edges are directed and distinct, and
+    no edge joins a node to itself. The same arguments give the same bytes, whatever `memory` and `threads` are.
 
     Args:
         out: the graph directory to make.
         num_nodes: N, at least two per class; 10^4 to 10^8 is what it is meant for.
-        avg_degree: edges drawn per node. Repeated pairs are dropped, so the graph has a few percent fewer at 10^4
-            nodes and less than one percent fewer from 10^6 on.
+        avg_degree: edges drawn per node. Repeated pairs are dropped, so the graph has a few percent fewer at 10^4 nodes
+            and less than one percent fewer from 10^6 on.
         num_classes: C, classes of equal size.
         num_features: D.
         feature_dtype: float32, float16, bfloat16 (stored as uint16) or int8 (32 times the value).
@@ -164,24 +164,24 @@ def generate(
 
 @dataclass(frozen=True)
 class Chunks:
-    """How much is made at a time, by how many threads."""
+    """The size of the chunks in which arrays are made, and the number of threads that make them."""
 
     bytes_each: int
     threads: int
 
     @staticmethod
     def within(resources: Resources) -> Chunks:
-        """A quarter of the memory is for chunks, the rest for sorting edges."""
+        """Takes a quarter of the memory for chunks. The rest is for sorting edges."""
         bytes_each = min(_MAX_CHUNK_BYTES, resources.memory_bytes // (4 * _in_flight(resources.threads)))
         return Chunks(bytes_each, resources.threads)
 
     @property
     def total_bytes(self) -> int:
-        """Of all that are there at once."""
+        """Bytes of all chunks that exist at once."""
         return _in_flight(self.threads) * self.bytes_each
 
     def of(self, make: Callable[[int, int], T], numbers: range, item_bytes: int) -> Iterator[T]:
-        """`make(first, count)` for consecutive parts of `numbers`, in order; the threads work ahead of use."""
+        """Yields `make(first, count)` for consecutive parts of `numbers`, in order. The threads work ahead of use."""
         step = max(1, self.bytes_each // item_bytes)
         calls = (partial(make, part.start, len(part)) for part in _parts(numbers, step))
         with ThreadPoolExecutor(self.threads) as pool:
@@ -189,7 +189,7 @@ class Chunks:
 
 
 def _in_flight(threads: int) -> int:
-    """Chunks that are being made, or wait to be written."""
+    """Returns the number of chunks that are being made, or wait to be written."""
     return threads + 2
 
 
@@ -210,7 +210,7 @@ def _require_space(spec: GenerationSpec, folder: Path, taken_bytes: int, disk: D
 def _write_edges(
     writer: ArtifactWriter, generator: GraphGenerator, spec: GenerationSpec, resources: Resources, chunks: Chunks
 ) -> int:
-    """Returns how many edges are left without those that were drawn before."""
+    """Returns how many edges remain after repeated ones are dropped."""
     dtype = index_dtype(spec.num_nodes)
 
     def make(first: int, count: int) -> EdgeChunk:
@@ -264,7 +264,7 @@ def _write_int64s(
     numbers: range,
     chunks: Chunks,
 ) -> None:
-    """Array file `name` of what `fill` has for `numbers`."""
+    """Writes the values that `fill` gives for `numbers` to the array file `name`."""
 
     def make(first: int, count: int) -> npt.NDArray[np.int64]:
         values = np.empty(count, np.int64)

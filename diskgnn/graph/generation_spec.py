@@ -1,4 +1,4 @@
-"""What a synthetic graph is to look like, checked once."""
+"""Describes a synthetic graph, and checks the description once."""
 
 from __future__ import annotations
 
@@ -55,17 +55,17 @@ class GenerationSpec:
 
     @property
     def num_drawn_edges(self) -> int:
-        """Edges that are drawn; those that are repeated are dropped."""
+        """Number of edges that are drawn. Repeated ones are dropped later."""
         return round(self.num_nodes * self.avg_degree)
 
     @property
     def centroid_bytes(self) -> int:
-        """Of the classes' centroids, float32 [num_classes, num_features]."""
+        """Bytes of the classes' centroids, float32 [num_classes, num_features]."""
         return self.num_classes * self.rows.num_features * 4
 
     @property
     def split_sizes(self) -> dict[str, int]:
-        """Nodes per split; splits are consecutive in the order of `GraphGenerator.shuffled_nodes`."""
+        """Number of nodes in each split. Splits are consecutive in the order of `GraphGenerator.shuffled_nodes`."""
         sizes, left = {}, self.num_nodes
         for split in SPLITS:
             sizes[split] = min(round(self.fractions[split] * self.num_nodes), left)
@@ -73,7 +73,7 @@ class GenerationSpec:
         return sizes
 
     def to_json(self, num_edges: int) -> dict[str, Any]:
-        """As it stands in the manifest; `num_edges` is known when they are drawn."""
+        """Returns the config for the manifest. `num_edges` is known after the edges are drawn."""
         options = {
             "generator": "degree-corrected planted partition",
             "avg_degree": self.avg_degree,

@@ -1,4 +1,4 @@
-"""The graph directory: reading it. `importers` and `generation` write it."""
+"""Reads a graph directory. `importers` and `generation` write it."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from diskgnn.storage.row_format import FeatureFile
 class Graph:
     """An opened graph directory: `nodes` and `edges` by type, in the order in which the types were given.
 
-    The other properties are those of the one type of nodes and the one type of edges that a homogeneous graph has.
-    They raise ConfigError on a graph with more types, and for what the graph does not have.
+    The other properties are those of the one node type and the one edge type of a homogeneous graph. They raise
+    ConfigError on a graph with more types, and if the graph does not have what is asked for.
     """
 
     manifest: Manifest
@@ -34,11 +34,11 @@ class Graph:
 
     @staticmethod
     def open(path: AnyPath) -> Graph:
-        """Open a graph directory, or its URL. Its files stay open until it is dropped: see `Packed.open`.
+        """Opens a graph directory, or its URL. Its files stay open until the graph is dropped: see `Packed.open`.
 
         Raises:
-            ArtifactError: see `open_pinned`, or its config is not one, its files are not of one graph, or
-                a split is damaged.
+            ArtifactError: see `open_pinned`; or its config is not that of a graph, its files are not of one graph, or a
+                split is damaged.
         """
         manifest = open_pinned(path, artifacts.GRAPH)
         config = manifest.parsed(GraphConfig.parse)
@@ -52,24 +52,24 @@ class Graph:
         return Graph(manifest, config, nodes, edges)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled, a graph is its path and digest: whoever unpickles it opens the directory, and finds the same."""
+        """Pickles a graph as its path and digest. Whoever unpickles it opens the directory, and finds the same."""
         return _reopened, (str(self.manifest.path.absolute()), self.manifest.digest)
 
     @property
     def is_typed(self) -> bool:
-        """More than one type of nodes or of edges."""
+        """True if there is more than one type of nodes or of edges."""
         return len(self.nodes) > 1 or len(self.edges) > 1
 
     @property
     def topology_bytes(self) -> int:
-        """Of `indptr` and `indices` of all edge types, loaded."""
+        """Bytes of `indptr` and `indices` of all edge types when they are loaded."""
         return sum(edges.topology_bytes for edges in self.edges.values())
 
     def only_nodes(self, what: str) -> NodeSet:
-        """The one type of nodes.
+        """Returns the one type of nodes.
 
         Args:
-            what: needs it, for the message.
+            what: what needs it, for the message.
 
         Raises:
             ConfigError: there are several types of nodes, or of edges.
@@ -78,7 +78,7 @@ class Graph:
         return next(iter(self.nodes.values()))
 
     def only_edges(self, what: str) -> EdgeSet:
-        """The one type of edges; see `only_nodes`."""
+        """Returns the one type of edges; see `only_nodes`."""
         self._require_one_type(what)
         return next(iter(self.edges.values()))
 
@@ -104,7 +104,7 @@ class Graph:
 
     @property
     def id_dtype(self) -> np.dtype[Any]:
-        """Of `indices`."""
+        """dtype of `indices`."""
         return self.only_edges("indices").id_dtype
 
     @property
@@ -122,17 +122,17 @@ class Graph:
 
     @property
     def num_nodes(self) -> int:
-        """N."""
+        """N, the number of nodes."""
         return self.only_nodes("num_nodes").num_nodes
 
     @property
     def num_edges(self) -> int:
-        """E."""
+        """E, the number of edges."""
         return self.only_edges("num_edges").num_edges
 
     @property
     def num_classes(self) -> int:
-        """Labels are in [0, num_classes)."""
+        """The number of classes: labels are in [0, num_classes)."""
         target = self.only_nodes("num_classes").config.target
         if target is None or target.kind != "class":
             raise self._missing("classes")
@@ -140,10 +140,10 @@ class Graph:
 
     @property
     def feature_file(self) -> FeatureFile:
-        """Where the feature rows lie, and what they mean.
+        """The file of feature rows, with their format.
 
         Raises:
-            ArtifactError: what the codes of quantised rows mean is damaged.
+            ArtifactError: the description of quantised rows' codes is damaged.
         """
         file = self.only_nodes("a feature file").feature_file
         if file is None:
@@ -161,20 +161,20 @@ class Graph:
         return self.only_nodes("features").features
 
     def labels_of(self, nodes: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Labels of ascending `nodes`, checked; see `NodeSet.labels_of`."""
+        """Returns the labels of ascending `nodes`, checked; see `NodeSet.labels_of`."""
         return self.only_nodes("labels").labels_of(nodes)
 
     def topology(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
-        """`indptr` and `indices` in memory, checked; see `EdgeSet.topology`."""
+        """Returns `indptr` and `indices` in memory, checked; see `EdgeSet.topology`."""
         return self.only_edges("a topology").topology()
 
     def topology_at_random(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
-        """`indptr` and `indices`, as memory maps that read no more than what is touched."""
+        """Returns `indptr` and `indices` as memory maps that read no more than what is touched."""
         return self.only_edges("a topology").topology_at_random()
 
 
 def _reopened(path: str, digest: str) -> Graph:
-    """The graph that was pickled.
+    """Opens the graph that was pickled.
 
     Raises:
         ArtifactError: it is not there, or another graph is.

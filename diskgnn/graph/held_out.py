@@ -1,6 +1,6 @@
-"""Valid's and test's seed edges, as edges of the graph: a model must not see what it will be asked.
+"""Finds the seed edges of valid and test among the edges of the graph: a model must not see what it will be asked.
 
-Minibatches of all splits are drawn without them and their reverses (`LinkTarget.message_edges`), so training learns
+Minibatches of all splits are drawn without them and their reverses (`LinkTarget.message_edges`). So training learns
 nothing of them, and evaluation does not find its own answers in the neighbourhoods.
 """
 
@@ -32,9 +32,9 @@ Direction = tuple[EdgeType, bool]  # an edge type, and whether its edges run fro
 
 @dataclass(frozen=True)
 class HeldOut:
-    """What minibatches of no split draw, and what that comes to.
+    """The edges that minibatches of no split draw, and how many they are.
 
-    Picklable: other processes need not read the graph again.
+    It can be pickled, so other processes need not read the graph again.
     """
 
     edges: tuple[ExcludedEdges | None, ...] = ()  # by edge type; (): none
@@ -42,14 +42,16 @@ class HeldOut:
 
 
 def reverse_type_in(graph: Graph, edge_type: EdgeType) -> EdgeType | None:
-    """Where a graph has the reverse edges of a type: in 'rev_NAME', or in the type itself if that can be."""
+    """Returns the type that has the reverse edges of `edge_type`: 'rev_NAME', or the type itself if both ends are
+    alike.
+    """
     if (expected := reverse_edge_type(edge_type)) in graph.edges:
         return expected
     return edge_type if edge_type[0] == edge_type[2] else None
 
 
 def held_out_bytes(num_pairs: int, directions: Sequence[Direction]) -> int:
-    """What `find_held_out` takes at most, with what it returns."""
+    """Returns the most memory that `find_held_out` takes, including what it returns."""
     if not num_pairs or not directions:
         return 0
     return num_pairs * (len(directions) + 1) * (ExcludedEdges.MOST_BYTES + _WORK_BYTES) + _CHUNK_BYTES * CHUNK_EDGES
@@ -63,14 +65,14 @@ def find_held_out(
     *,
     keeps: bool,
 ) -> HeldOut:
-    """Look for the seed edges of valid and test among the edges of the graph, which reads those of each type once.
+    """Looks for the seed edges of valid and test among the edges of the graph. Reads the edges of each type once.
 
     Args:
-        graph: whose edges these may be.
+        graph: the graph whose edges they may be.
         splits: [n, 2] seed edges of each split.
         directions: the types to look in, and which way round.
         reporter: told of the edges that are read.
-        keeps: leave them where they are, and only count them.
+        keeps: only count the edges; minibatches still draw them.
 
     Raises:
         ArtifactError: the topology is damaged.
@@ -105,17 +107,17 @@ def warn_of_other_reverses(
     *,
     left_out: Callable[[EdgeType], bool] = lambda edge_type: False,
 ) -> None:
-    """Warn of edge types that run the other way and have most of valid's and test's seed edges.
+    """Warns of edge types that run the other way and have most of valid's and test's seed edges.
 
     Such a type has the reverse edges under a name that does not say so, and neighbourhoods keep them.
 
     Args:
-        graph: whose edges are read.
-        edge_type: of the seed edges.
+        graph: the graph whose edges are read.
+        edge_type: type of the seed edges.
         splits: [n, 2] seed edges of each split.
         directions: the types where they are found already.
         reporter: told of the edges that are read.
-        left_out: types not to look in.
+        left_out: returns True for types that are not looked in.
 
     Raises:
         ArtifactError: the topology is damaged.
@@ -144,11 +146,11 @@ def warn_of_other_reverses(
 
 
 def told_of_graph(graph: Graph, memory_bytes: int, reporter: Reporter) -> Iterator[str]:
-    """What people should know of each edge type with seed edges of valid and test, before anything is sampled.
+    """Yields what people should know of each edge type with seed edges of valid and test, before anything is sampled.
 
     Args:
-        graph: whose edges are read.
-        memory_bytes: a type that takes more is left to `prepare`.
+        graph: the graph whose edges are read.
+        memory_bytes: a type that needs more memory is left to `prepare`.
         reporter: told of the edges that are read.
     """
     for edges in graph.edges.values():
@@ -164,7 +166,7 @@ def told_of_graph(graph: Graph, memory_bytes: int, reporter: Reporter) -> Iterat
 
 
 def told(held_out: HeldOut, done: str | None = None) -> str:
-    """What people should know: how many of valid's and test's seed edges are edges of the graph, and what is `done`."""
+    """Returns a sentence: how many seed edges of valid and test are edges of the graph, and what is `done` about it."""
     if held_out.eval_edges is None:
         return ""
     counts, edges = held_out.eval_edges.seed_edges, held_out.eval_edges.edges
@@ -181,7 +183,7 @@ def told(held_out: HeldOut, done: str | None = None) -> str:
 
 
 def _found_in(edges: EdgeSet, wanted: ExcludedEdges, advance: Callable[[int], None]) -> tuple[ExcludedEdges, int]:
-    """Which of the `wanted` are edges of a type, and how many edges these are, parallel ones counted."""
+    """Returns the `wanted` edges that are edges of a type, and how many edges these are, parallel ones counted."""
     hits, num_hits, count = [(_NO_NODES, _NO_NODES)], 0, 0
     for sources, destinations in known_edges(edges):
         is_wanted = wanted.contains(sources, destinations).view(np.bool_)
@@ -196,7 +198,7 @@ def _found_in(edges: EdgeSet, wanted: ExcludedEdges, advance: Callable[[int], No
 
 
 def _turned(pairs: npt.NDArray[np.int64], turned: bool) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """(sources [n], destinations [n])."""
+    """Returns (sources [n], destinations [n]) of `pairs`, exchanged if `turned`."""
     sources, destinations = np.ascontiguousarray(pairs.T[::-1] if turned else pairs.T)
     return sources, destinations
 

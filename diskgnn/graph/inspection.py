@@ -1,4 +1,4 @@
-"""What an artifact holds and how it was made, for `diskgnn inspect`."""
+"""Describes what an artifact holds and how it was made, for `diskgnn inspect`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _HOMOPHILY_RUNS, _HOMOPHILY_RUN_EDGES = 64, 256
 
 @dataclass(frozen=True)
 class FileFacts:
-    """One file of an artifact; `dtype` and `shape` are those of .npy files."""
+    """One file of an artifact; `dtype` and `shape` are None unless it is a .npy file."""
 
     name: str
     bytes: int
@@ -49,7 +49,7 @@ class FileFacts:
 
 @dataclass(frozen=True)
 class Description:
-    """What one artifact holds. Names of facts end in their unit."""
+    """The contents of one artifact. Names of facts end in their unit."""
 
     path: str
     kind: str
@@ -64,7 +64,7 @@ class Description:
 
 
 def describe(path: AnyPath) -> Description:
-    """Open an artifact and say what it holds. Offsets and labels of a graph are read front to back, twice.
+    """Opens an artifact and describes what it holds. Offsets and labels of a graph are read front to back, twice.
 
     Raises:
         ArtifactError: see `open_artifact`; its config is not one, or what is read of a graph is damaged.
@@ -125,7 +125,7 @@ def _class_values(graph: Graph) -> dict[str, list[ClassValue]]:
 
 
 def _degree_facts(indptr: Iterable[npt.NDArray[np.int64]]) -> dict[str, int | float]:
-    """In-degrees, from the parts of indptr in one pass; the median is the lower one."""
+    """Summarises in-degrees from the parts of indptr in one pass; the median is the lower one."""
     counts = np.zeros(0, np.int64)  # nodes of each degree
     largest, last = 0, np.empty(0, np.int64)  # the offset before a part
     for part in indptr:
@@ -146,7 +146,7 @@ def _degree_facts(indptr: Iterable[npt.NDArray[np.int64]]) -> dict[str, int | fl
 
 
 def _homophily(graph: Graph) -> float | None:
-    """Share of equal labels among edges between labelled nodes; None if none was met."""
+    """Returns the share of equal labels among edges between labelled nodes; None if none was met."""
     manifest, edges = graph.manifest, graph.only_edges("homophily")
     indptr, indices = edges.topology_files
     path = manifest.file(indices)
@@ -166,7 +166,10 @@ def _homophily(graph: Graph) -> float | None:
 
 
 def _destinations(indptr: Iterable[npt.NDArray[np.int64]], edges: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Where `edges` [n] end, positions in the CSC: one less than the offsets that are not beyond each."""
+    """Returns the nodes where `edges` [n] end, which are positions in the CSC.
+
+    That is one less than the number of offsets that are not beyond the edge, so parts can be counted one by one.
+    """
     found = np.full(len(edges), -1, np.int64)
     order = np.argsort(edges)
     for part in indptr:
@@ -179,7 +182,7 @@ def _labels_file(graph: Graph) -> str:
 
 
 def _sequence_facts(splits: Mapping[str, SequenceSize] | Mapping[str, PackedSplit]) -> dict[str, Any]:
-    """Minibatches per split, and where the rows come from if they are packed."""
+    """Returns the minibatches of each split, and where their rows come from if they are packed."""
     facts: dict[str, Any] = {}
     for split, sequence in splits.items():
         facts[f"{split}_minibatches"] = sequence.num_batches

@@ -1,4 +1,4 @@
-"""The edges of one type of a graph, a chunk at a time."""
+"""Reads the edges of one type of a graph, a chunk at a time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Edges = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]  # (sources, destina
 
 
 def known_edges(edges: EdgeSet) -> Iterator[Edges]:
-    """All edges of one type of a graph, a chunk at a time, read front to back.
+    """Yields all edges of one type of a graph, a chunk at a time, read front to back.
 
     Raises:
         ArtifactError: the topology is damaged.

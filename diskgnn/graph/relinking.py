@@ -1,4 +1,4 @@
-"""A graph that refers to features elsewhere is told where they are now."""
+"""Updates the reference of a graph to features that lie outside of it, after these have moved."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ _COMPARED_CHUNKS = 1024
 
 
 def relink(graph: PathLike, features: PathLike, *, node_type: str | None = None, verify: bool = False) -> None:
-    """Refer to the features of `graph` where they lie now.
+    """Makes `graph` refer to its features where they lie now.
 
     The file has to be the one that was referred to: its length, its header, and 1,024 pieces of it are compared with
-    what the graph knows. The digest of the graph stays what it is, so that what was made from it still fits.
+    what the graph knows. The digest of the graph stays the same, so what was made from it still fits.
 
     Args:
         graph: a graph directory, made with `reference_features`.
         features: the file.
-        node_type: whose features; None: the only type whose features lie elsewhere.
+        node_type: the type whose features moved; None: the only type whose features lie elsewhere.
         verify: compare all of the file.
 
     Raises:
-        ArtifactError: `graph` is none, or the file is another one.
+        ArtifactError: `graph` is not a graph directory, or the file is another one.
         ConfigError: the graph does not refer to features of that type.
         BusyError: another process is writing the graph.
 

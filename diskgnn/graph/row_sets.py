@@ -1,4 +1,4 @@
-"""The feature files of a graph, of nodes and edges alike."""
+"""Lists the feature files of a graph, of nodes and edges alike."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from diskgnn.storage.row_format import FeatureFile
 
 
 def feature_files(graph: Graph) -> dict[str | EdgeType, FeatureFile]:
-    """The feature files of a graph: of node types in order, then of edge types."""
+    """Returns the feature files of a graph by type: those of node types in order, then those of edge types."""
     files: dict[str | EdgeType, FeatureFile | None] = {name: nodes.feature_file for name, nodes in graph.nodes.items()}
     files |= {edge_type: edges.feature_file for edge_type, edges in graph.edges.items()}
     return {type_: file for type_, file in files.items() if file is not None}

@@ -1,4 +1,4 @@
-"""What the types of a graph have, for `diskgnn inspect`."""
+"""Describes the types of a graph, for `diskgnn inspect`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from diskgnn.storage.row_format import RowFormat
 
 
 def is_plain(graph: Graph) -> bool:
-    """One type of nodes with features and classes, and one type of edges that have nothing: no schema to draw."""
+    """Returns True if there is no schema to draw.
+
+    That is a graph with one type of nodes, which have features and classes, and one type of edges, which carry nothing.
+    """
     if graph.is_typed:
         return False
     nodes, edges = graph.only_nodes("inspect").config, graph.only_edges("inspect").config
@@ -22,7 +25,7 @@ def is_plain(graph: Graph) -> bool:
 
 
 def schema_facts(graph: Graph) -> dict[str, Any]:
-    """`node_types` and `edge_types`, in their order; each a dictionary of plain values."""
+    """Returns counts, and `node_types` and `edge_types` in their order, each a dictionary of plain values."""
     return {
         "nodes": sum(nodes.num_nodes for nodes in graph.nodes.values()),
         "edges": sum(edges.num_edges for edges in graph.edges.values()),

@@ -1,4 +1,4 @@
-"""The schema of a source of minibatches of a graph."""
+"""Derives the schema of minibatches from a graph and what is to be predicted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from diskgnn.storage.graph_config import TargetConfig
 
 
 def label_target(graph: Graph, target: Target) -> TargetConfig | None:
-    """What the y of seeds of `target`, which names a type, is; None of links to predict, or if they have none."""
+    """Returns what the y of seeds is. `target` names a type. Returns None for links to predict, and if seeds have no
+    labels.
+    """
     if target.labels is None:
         if isinstance(target, LinkTarget):
             return None
@@ -23,7 +25,7 @@ def label_target(graph: Graph, target: Target) -> TargetConfig | None:
 
 
 def source_schema(graph: Graph, target: Target) -> SourceSchema:
-    """What minibatches of `graph` hold whose seeds are of `target`, which names a type.
+    """Returns the schema of minibatches of `graph` whose seeds are those of `target`, which names a type.
 
     Raises:
         ConfigError: nodes of that type have no labels.

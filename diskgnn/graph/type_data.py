@@ -1,8 +1,8 @@
-"""What a graph directory has of one type of nodes or edges: opened, and compared with what the manifest says.
+"""The data of one node type or edge type in a graph directory, opened and compared with the manifest.
 
-Arrays but the splits are read-only memory maps, made when they are first asked for: not loaded, and not checked. A disk
-that fails below one of them ends the process, so stages read the files instead: `EdgeSet.topology`,
-`NodeSet.labels_of`, `Manifest.parts`. What is mapped of a graph on a store is a copy.
+All arrays except splits are read-only memory maps, made when they are first asked for. They are neither loaded nor
+checked. A disk that fails below a map ends the process, so stages read the files instead: `EdgeSet.topology`,
+`NodeSet.labels_of`, `Manifest.parts`. For a graph on a store, a copy is mapped.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class NodeSet(TypeData):
 
     @staticmethod
     def open(manifest: Manifest, number: int, config: NodeTypeConfig) -> NodeSet:
-        """Those of a graph.
+        """Opens the nodes of one type, which is number `number` among the node types of the graph.
 
         Raises:
             ArtifactError: its files do not fit what it says of them, or a split is damaged.
@@ -69,17 +69,21 @@ class NodeSet(TypeData):
 
     @cached_property
     def labels(self) -> npt.NDArray[Any] | None:
-        """int64 [N], -1: none; uint8 [N, C] of 0 and 1; float32 [N] or [N, C], NaN: none."""
+        """Labels as int64 [N] with -1 for none, uint8 [N, C] of 0 and 1, or float32 [N] or [N, C] with NaN for none.
+
+        None if the type has no labels.
+        """
         return self._mapped(artifacts.LABELS, has=self.config.target is not None)
 
     @cached_property
     def times(self) -> npt.NDArray[np.int64] | None:
-        """[N]."""
+        """Times [N], or None if the type has none."""
         return self._mapped(artifacts.TIMES, has=self.config.has_times)
 
     @property
     def user_ids(self) -> pq.ParquetFile | None:
-        """The user's own ids of the nodes, opened: one column `id`, row i is node i. None: they are 0, 1, 2, ...
+        """The user's own ids of the nodes as an open file: one column `id`, row i is node i. None: they are 0, 1, 2,
+        ...
 
         It is opened at each call, and compared with its checksum. Whoever asks for it closes it.
 
@@ -106,7 +110,7 @@ class NodeSet(TypeData):
         return file
 
     def called(self, node: int) -> str:
-        """What messages call a node: by the user's own id, where there is one."""
+        """Returns what messages call a node: the user's own id if there is one."""
         with self.user_ids or nullcontext() as file:
             if file is None:
                 return f"node {node}"
@@ -117,12 +121,12 @@ class NodeSet(TypeData):
 
     @property
     def name(self) -> str:
-        """Of the type."""
+        """Name of the type."""
         return self.config.name
 
     @property
     def num_nodes(self) -> int:
-        """N."""
+        """N, the number of nodes."""
         return self.config.num_nodes
 
     @property
@@ -134,11 +138,11 @@ class NodeSet(TypeData):
         )  # fmt: skip
 
     def file(self, kind: str) -> str:
-        """Of what all nodes have."""
+        """Returns the name of the file of this kind."""
         return node_file(kind, self.name)
 
     def labels_of(self, nodes: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """[n] or [n, C] labels of ascending `nodes` [n]; all labels are read, front to back, and checked.
+        """Returns the labels, [n] or [n, C], of ascending `nodes` [n]. All labels are read, front to back, and checked.
 
         Raises:
             ArtifactError: they are damaged, or there are none.
@@ -146,7 +150,7 @@ class NodeSet(TypeData):
         return self.manifest.take(node_file(artifacts.LABELS, self.name), nodes)
 
     def times_of(self, nodes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """[n] times of `nodes` [n], in any order; all times are read once, front to back, and checked.
+        """Returns the times [n] of `nodes` [n], in any order. All times are read once, front to back, and checked.
 
         Raises:
             ArtifactError: they are damaged, or there are none.
@@ -165,7 +169,7 @@ class EdgeSet(TypeData):
 
     @staticmethod
     def open(manifest: Manifest, number: int, config: EdgeTypeConfig, num_nodes: int) -> EdgeSet:
-        """Those of a graph that end in `num_nodes` nodes.
+        """Opens the edges of one type, which end in `num_nodes` nodes.
 
         Raises:
             ArtifactError: its files do not fit what it says of them, or each other.
@@ -196,17 +200,17 @@ class EdgeSet(TypeData):
 
     @cached_property
     def weights(self) -> npt.NDArray[np.float32] | None:
-        """[E] above or equal to 0; not all 0 in any list."""
+        """Weights [E], at least 0, and not all 0 in any list of in-edges. None if the type has none."""
         return self._mapped(artifacts.WEIGHTS, has=self.config.has_weights)
 
     @cached_property
     def times(self) -> npt.NDArray[np.int64] | None:
-        """[E]."""
+        """Times [E], or None if the type has none."""
         return self._mapped(artifacts.TIMES, has=self.config.has_times)
 
     @cached_property
     def edge_ids(self) -> npt.NDArray[np.int64] | None:
-        """[E] positions in the user's input; None: not kept."""
+        """Positions [E] in the user's input; None if they were not kept."""
         return self._mapped(artifacts.EDGE_IDS, has=self.config.has_ids)
 
     @property
@@ -216,12 +220,12 @@ class EdgeSet(TypeData):
 
     @property
     def num_edges(self) -> int:
-        """E."""
+        """E, the number of edges."""
         return self.config.num_edges
 
     @property
     def topology_bytes(self) -> int:
-        """Of `indptr` and `indices`, loaded."""
+        """Bytes of `indptr` and `indices` when they are loaded."""
         return 8 * (self.num_destinations + 1) + self.id_dtype.itemsize * self.num_edges
 
     @cached_property
@@ -240,10 +244,10 @@ class EdgeSet(TypeData):
         return edge_file(artifacts.INDPTR, self.type), edge_file(artifacts.INDICES, self.type)
 
     def checked_offsets(self, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """A part of `indptr`, which was read from its file.
+        """Checks and returns a part of `indptr` that was read from its file.
 
         Raises:
-            ArtifactError: they do not ascend from 0 to the number of edges.
+            ArtifactError: the offsets do not ascend from 0 to the number of edges.
         """
         if len(offsets) and (offsets[0] < 0 or offsets[-1] > self.num_edges or (np.diff(offsets) < 0).any()):
             raise ArtifactError(
@@ -253,7 +257,8 @@ class EdgeSet(TypeData):
         return offsets
 
     def topology(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
-        """`indptr` and `indices` read into memory (not mapped as well, which would count twice) and checked.
+        """Reads `indptr` and `indices` into memory, and checks them. They are not mapped as well, which would count
+        twice.
 
         Raises:
             ArtifactError: one is damaged.
@@ -262,15 +267,16 @@ class EdgeSet(TypeData):
         return self.manifest.checked_array(indptr), self.manifest.checked_array(indices)
 
     def topology_at_random(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
-        """`indptr` and `indices`, as memory maps that read no more than what is touched."""
+        """Returns `indptr` and `indices` as memory maps that read no more than what is touched."""
         read_at_random(self.indptr)
         read_at_random(self.indices)
         return self.indptr, self.indices
 
     @cached_property
     def splits(self) -> dict[str, npt.NDArray[np.int64]]:
-        """Seed edges for link prediction: split name -> [n, 2] (source, destination), loaded and checked. They need not
-        be edges of the topology.
+        """Seed edges for link prediction by split, each [n, 2] (source, destination), loaded and checked.
+
+        They need not be edges of the topology.
 
         Raises:
             ArtifactError: one is damaged, or of another shape.
@@ -291,12 +297,12 @@ class EdgeSet(TypeData):
         )  # fmt: skip
 
     def file(self, kind: str) -> str:
-        """Of what all edges have."""
+        """Returns the name of the file of this kind."""
         return edge_file(kind, self.type)
 
 
 def _ends(indptr: Location, num_nodes: int) -> tuple[int, int]:
-    """The first and the last offset in the file of [num_nodes + 1]."""
+    """Returns the first and the last offset in the file of [num_nodes + 1]."""
     start = npy_data_offset(indptr)
     first, last = (int(read_array(indptr, np.int64, 1, start + 8 * number)[0]) for number in (0, num_nodes))
     return first, last

@@ -1,4 +1,4 @@
-"""What types of nodes and types of edges have alike: files in a graph directory, and feature rows in some of them."""
+"""The common part of node types and edge types: files in a graph directory, with feature rows in some of them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ class RowFiles:
     rows: RowFormat | None  # None: there are none
 
     def check(self, manifest: Manifest, what: str) -> None:
-        """Whether features and checksums fit each other and the number of rows, each of which is for one of `what`.
+        """Checks that features and checksums fit each other and the number of rows, where each row is for one of
+        `what`.
 
         Raises:
             ArtifactError: they do not.
@@ -52,7 +53,7 @@ class RowFiles:
 
 @dataclass(frozen=True)
 class TypeData(ABC):
-    """What a graph has of one type."""
+    """The data of one node type or edge type of a graph."""
 
     manifest: Manifest = field(repr=False)
     number: int  # of the type: its position among the graph's
@@ -64,14 +65,14 @@ class TypeData(ABC):
 
     @abstractmethod
     def file(self, kind: str) -> str:
-        """Of what all of the type have."""
+        """Returns the name of the file of this kind."""
 
     @cached_property
     def feature_file(self) -> FeatureFile | None:
-        """Where the feature rows lie, and what they mean; None if there are none.
+        """The file of feature rows, with their format; None if there are none.
 
         Raises:
-            ArtifactError: what the codes of quantised rows mean is damaged.
+            ArtifactError: the description of quantised rows' codes is damaged.
         """
         files, manifest = self.row_files, self.manifest
         if files.rows is None:
@@ -101,12 +102,12 @@ class TypeData(ABC):
         return self.manifest.array(self.row_files.features)
 
     def _mapped(self, kind: str, *, has: bool) -> npt.NDArray[Any] | None:
-        """The memory map of a file, if there `has` to be one."""
+        """Returns the memory map of a file; None unless the type `has` one."""
         return self.manifest.array(self.file(kind)) if has else None
 
 
 def expect(manifest: Manifest, name: str, expected: Expected, what: str) -> None:
-    """Refuse a graph without `what` in its file, in one of the forms expected.
+    """Refuses a graph unless it has `what` in its file, in one of the expected forms.
 
     Raises:
         ArtifactError: it has no such file, or one of another dtype or shape.
@@ -117,7 +118,7 @@ def expect(manifest: Manifest, name: str, expected: Expected, what: str) -> None
 
 
 def read_at_random(mapped: npt.NDArray[Any]) -> None:
-    """Let a memory map read no more than what is touched: read-ahead would read megabytes for each value."""
+    """Makes a memory map read no more than what is touched: read-ahead would read megabytes for each value."""
     memory = getattr(mapped, "_mmap", None)  # NumPy's own; an empty array has none
     if memory is not None:
         memory.madvise(mmap.MADV_RANDOM)

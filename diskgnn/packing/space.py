@@ -70,7 +70,7 @@ def extents_bytes(rows: Sequence[RowForecast], row_bytes: Sequence[int], num_bat
         rows: [K] forecast of each row set.
         row_bytes: [K] bytes of a row.
         num_batches: minibatches of the sequence.
-        header_bytes: bytes of all headers together without addresses and admissions, see `MinibatchBytes`.
+        header_bytes: bytes of all headers together without addresses and admissions, see `MinibatchLayout.num_bytes`.
     """
     places = sum(4 * each.requested + 8 * each.admitted for each in rows)
     from_disk = sum(each.disk * width for each, width in zip(rows, row_bytes, strict=True))

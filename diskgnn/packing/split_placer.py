@@ -171,7 +171,8 @@ class SplitPlacer:
                 needed[schedule.initial_cpu_nodes] = True
             # Placing and encoding keep a core busy each.
             with self._header_writer(split) as headers, ThreadPoolExecutor(1) as pool:
-                calls = (partial(headers.write, placements) for placements in zip(*found.schedules, strict=True))
+                placed = zip(range(num_batches), *found.schedules, strict=True)  # there may be no row sets
+                calls = (partial(headers.write, placements) for _, *placements in placed)
                 for _ in in_order(pool, calls, _MAX_WAITING):
                     advance(1)
         placed_split = headers.placed(found.schedules)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import inspect
 import os
 import pty
+import struct
 import subprocess
 import sys
+import termios
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -46,6 +49,7 @@ def folder(tmp_path: Path) -> Path:
 def said_in_terminal(program: str, folder: Path, options: dict, **environment: str) -> str:
     """What it writes to a terminal of its own."""
     terminal, given = pty.openpty()
+    fcntl.ioctl(given, termios.TIOCSWINSZ, struct.pack("HHHH", 25, 100, 0, 0))
     child = subprocess.Popen(
         [sys.executable, "-c", program, folder, repr(options)], stderr=given, stdout=given,
         env={**os.environ, "TERM": "xterm", "COLUMNS": "100", **environment},
@@ -86,6 +90,24 @@ def test_progress_is_switched_off(folder: Path, options: dict, environment: dict
 
 def test_scripts_without_a_terminal_are_silent(folder: Path):
     assert said_in_pipe(PROGRAM, folder, {}) == ""
+
+
+PYG = """
+import sys
+from diskgnn.pyg import NeighborLoader
+for batch in NeighborLoader(sys.argv[1] + "/graph", [4], input_nodes="train", cache=sys.argv[1] + "/cache"):
+    pass
+"""
+
+
+def test_loaders_of_pyg_draw_bars_in_a_terminal_only(folder: Path):
+    """Elsewhere they say in one line how large it will be."""
+    said = said_in_pipe(PYG, folder, {})
+    assert "\r" not in said
+    (line,) = (line for line in said.splitlines() if line.startswith("diskgnn: "))
+    assert "preparing 100 minibatches" in line
+    (folder / "cache").rename(folder / "other")
+    assert "diskgnn: sample: " in said_in_terminal(PYG, folder, {})
 
 
 def test_notebooks_without_widgets_have_lines(folder: Path):

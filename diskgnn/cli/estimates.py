@@ -32,6 +32,9 @@ def show(output: Output, estimate: Estimate, graph: Path, out: Path) -> None:
     output.table("with rows of fewer bits", ["rows as", *columns],
                  [[each.feature_dtype, *_line(each)] for each in narrower])  # fmt: skip
     output.paragraph(_LEGEND)
+    if estimate.missing_memory_bytes:
+        least = format_size(estimate.prepare_memory_bytes)
+        output.warn(f"prepare would refuse this --memory: expected at least {least}")
     if missing := estimate.missing_disk_bytes:
         output.warn(f"it does not fit the disk under {out.absolute().parent}: {missing} bytes missing")
         output.text(_what_fits(estimate))

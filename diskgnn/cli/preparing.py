@@ -131,7 +131,7 @@ def prepare(output: Output, /, graph: Path, out: Path, estimate: bool, **argumen
         prediction = predict(graph, out, **arguments, reporter=output.reporter)
         show(output, prediction, graph, out)
         output.result(prediction)
-        if prediction.missing_disk_bytes == 0:
+        if prediction.missing_disk_bytes == prediction.missing_memory_bytes == 0:
             group = click.get_current_context().parent
             assert group is not None  # which keeps the arguments
             output.next("diskgnn", *(each for each in group.obj if each != "--estimate"))

@@ -89,7 +89,7 @@ class Neighbourhoods:
         require_memory(plan, resources, lambda: resources.within("to predict", needed_bytes))
         packed = self.scratch.folder / "packed"
         resources = Resources.of(self.memory, self.threads, stages_of(self.reporter))
-        request = PrepareRequest.of_plan(plan, CacheSpec(0, 0), resources, packed)
+        request = PrepareRequest.of(plan, CacheSpec(0, 0), resources, packed)
         budget = DiskBudget(self.disk, request.written(ranks=1))
         prepare_request(replace(request, resources=replace(resources, disk=budget)))
         self.scratch.disk.look()

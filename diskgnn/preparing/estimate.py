@@ -27,6 +27,7 @@ from diskgnn.preparing.alternatives import (
     recommended,
     widths,
 )
+from diskgnn.preparing.memory_needs import least_memory_bytes
 from diskgnn.preparing.request import PrepareRequest
 from diskgnn.preparing.sequence_samples import LEAST_MINIBATCHES, SequenceSample, sample_sequences
 from diskgnn.progress import SILENT, Reporter
@@ -67,7 +68,8 @@ class Estimate:
     scratch_bytes: int  # needed beside that while preparing
     free_disk_bytes: int  # or the disk space given
     missing_disk_bytes: int  # of packed and scratch bytes together; 0 when they fit
-    prepare_memory_bytes: int  # of arrays and buffers; within the budget, but for 5 bytes per node
+    prepare_memory_bytes: int  # the smallest `memory` with which `prepare` starts, of a process that is as this one
+    missing_memory_bytes: int  # of these, beyond the `memory` given: `prepare` refuses that; 0 when it is enough
     training_memory_bytes: int  # of the loader; see `estimate`
     sample_seconds: float
     place_seconds: float
@@ -106,8 +108,9 @@ def estimate(
     `disk_rows_error` says how far off that may be. The disk's rate is measured with a file that has no name, of the
     size of the features but at most 128 MiB.
 
-    `training_memory_bytes` is the loader's: static rows (in GPU memory as far as `device_cache` goes), the cpu tiers
-    of training and of evaluation, the minibatches in flight and the read ring. The model, its optimizer and
+    `prepare_memory_bytes` is what `prepare` checks before it starts: with more memory it may be faster, with less it
+    refuses. `training_memory_bytes` is the loader's: static rows (in GPU memory as far as `device_cache` goes), the
+    cpu tiers of training and of evaluation, the minibatches in flight and the read ring. The model, its optimizer and
     activations, and the interpreter with torch come on top.
 
     Args:
@@ -137,13 +140,13 @@ def estimate(
         >>> print(found.packed_bytes, found.missing_disk_bytes, found.recommended)
     """
     place = located("packed" if out is None else out)
+    plan = SamplingPlan(graph if isinstance(graph, Graph) else Graph.open(graph), SamplingSpec.of(**sampling))
     request = PrepareRequest.of(
-        graph,
-        SamplingSpec.of(**sampling),
+        plan,
         CacheSpec(cpu_cache, static_cache, eval_cpu_cache),
-        Resources.of(memory, threads, reporter_for(reporter, progress)),
+        Resources.of(memory, threads, reporter_for(reporter, progress)),  # of a process as `prepare` has it then
         place.scratch if isinstance(place, StoredPath) else place,
-        samples=samples,
+        samples=None if samples is None else Path(samples).absolute(),
         keep_input_nodes=keep_input_nodes,
     )
     disk_bytes = None if disk is None else parse_size(disk)
@@ -182,8 +185,7 @@ def estimate_of(
     train = sampled[train_split]
     accesses = sum(each.requested for each in sampled.values())
     needed_bytes = given.packed_bytes + given.scratch_bytes
-    # Sampling holds the topology if it fits, packing some windows of the features, of half of the budget together.
-    used_bytes, num_rows = max(graph.topology_bytes, 2 * feature_bytes), sum(each.num_rows for each in row_sets)
+    least_memory = least_memory_bytes(plan, resources)
     return Estimate(
         minibatches=sum(each.size.num_batches for each in sampled.values()),
         sampled_minibatches=sum(each.sampled for each in sampled.values()),
@@ -194,7 +196,8 @@ def estimate_of(
         scratch_bytes=given.scratch_bytes,
         free_disk_bytes=free,
         missing_disk_bytes=max(0, needed_bytes - free),
-        prepare_memory_bytes=max(min(resources.memory_bytes, used_bytes), 5 * num_rows + num_rows // 8),
+        prepare_memory_bytes=least_memory,
+        missing_memory_bytes=max(0, least_memory - resources.held_bytes - resources.memory_bytes),
         training_memory_bytes=_training_memory_bytes(sampled, row_sets, request.tiers, prefetch),
         sample_seconds=sum(each.size.num_batches for each in sampled.values()) * sample_seconds,
         place_seconds=accesses * _PLACE_SECONDS_PER_ACCESS,

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from diskgnn.packing.memory_division import for_packing, minibatch_bytes_of
 from diskgnn.sampling.memory_division import for_sampling, most_minibatch_bytes
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.storage.samples import Samples
-from diskgnn.system.resources import Resources, require_all
+from diskgnn.system.resources import Resources, SmallBudgetError, require_all
+
+_MOST_BYTES = 1 << 62  # more than any machine has
 
 
 def require_memory(
@@ -34,3 +37,12 @@ def require_memory(
     packing = partial(for_packing, plan.graph, config, config.spec.target, minibatch_bytes, resources)
     sampling = [] if samples is not None else [lambda: for_sampling(plan, resources)]
     require_all(*sampling, packing, *others)
+
+
+def least_memory_bytes(plan: SamplingPlan, resources: Resources) -> int:
+    """The smallest budget of memory with which `require_memory` accepts `plan`, of a process as `resources` has it."""
+    try:
+        require_memory(plan, replace(resources, memory_bytes=-_MOST_BYTES))
+    except SmallBudgetError as error:
+        return error.least_bytes
+    raise AssertionError("accepted a budget of less than nothing")

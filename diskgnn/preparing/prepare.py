@@ -123,7 +123,7 @@ def prepare(
         refuse_inside_artifact(kept, "samples")
     with open_engine(engine, address) as opened:
         resources = opened.resources(memory, threads, reporter_for(reporter, progress))
-        request = PrepareRequest.of_plan(plan, cache, resources, out, samples=kept, keep_input_nodes=keep_input_nodes)
+        request = PrepareRequest.of(plan, cache, resources, out, samples=kept, keep_input_nodes=keep_input_nodes)
         budget = DiskBudget(disk, request.written(ranks))
         request = replace(request, resources=replace(resources, disk=budget))
         return prepare_ranks(request, ranks, opened, overwrite=overwrite)

@@ -16,7 +16,6 @@ from diskgnn.packing.tiers import TierBudgets
 from diskgnn.paths import PathLike
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.specs.caches import CacheSpec
-from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.storage import artifacts
 from diskgnn.storage.manifest import read_manifest
 from diskgnn.storage.samples import Samples
@@ -39,27 +38,6 @@ class PrepareRequest:
 
     @staticmethod
     def of(
-        graph: PathLike | Graph,
-        spec: SamplingSpec,
-        cache: CacheSpec,
-        resources: Resources,
-        out: PathLike,
-        *,
-        samples: PathLike | None,
-        keep_input_nodes: bool,
-    ) -> PrepareRequest:
-        """Open the graph and check everything against it.
-
-        Raises:
-            ConfigError, InputError, ArtifactError: see `SamplingPlan` and `TierBudgets`.
-        """
-        graph = graph if isinstance(graph, Graph) else Graph.open(graph)
-        kept = None if samples is None else Path(samples).absolute()
-        plan = SamplingPlan(graph, spec)
-        return PrepareRequest.of_plan(plan, cache, resources, out, samples=kept, keep_input_nodes=keep_input_nodes)
-
-    @staticmethod
-    def of_plan(
         plan: SamplingPlan,
         cache: CacheSpec,
         resources: Resources,
@@ -68,7 +46,7 @@ class PrepareRequest:
         samples: Path | None = None,
         keep_input_nodes: bool = False,
     ) -> PrepareRequest:
-        """The same of a plan that is made already.
+        """Check everything against the graph of `plan`.
 
         Raises:
             ConfigError: see `TierBudgets`.

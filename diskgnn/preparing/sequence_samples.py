@@ -69,7 +69,7 @@ def sample_sequences(
     row_sets = row_sets_of(plans[0].graph, plans[0].config())
     accesses = [AccessSample(each.num_rows, len(growing), max_accesses // max(1, len(row_sets))) for each in row_sets]
     samples_layout = plans[0].minibatch_layout()
-    header_layout = _header_layout(plans[0], row_sets, keep_input_nodes=keep_input_nodes)
+    header_layout = header_layout_of(plans[0], row_sets, keep_input_nodes=keep_input_nodes)
     order: list[tuple[_Growing, int]] = []
     deadline = time.monotonic() + max_seconds
 
@@ -106,7 +106,7 @@ def _splits_with_minibatches(plan: SamplingPlan) -> list[str]:
     return [split for split in plan.splits if plan.sizes[split].num_batches]
 
 
-def _header_layout(plan: SamplingPlan, row_sets: Sequence[RowSet], *, keep_input_nodes: bool) -> MinibatchLayout:
+def header_layout_of(plan: SamplingPlan, row_sets: Sequence[RowSet], *, keep_input_nodes: bool) -> MinibatchLayout:
     """What the headers of these minibatches will have."""
     config = plan.config()
     return PackedConfig.before_placing(

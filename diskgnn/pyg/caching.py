@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,6 +18,8 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from diskgnn._native import DIRECT_ALIGNMENT
+from diskgnn.default_reporter import reporter_for
 from diskgnn.errors import ArtifactError, BusyError, ConfigError, OutputExistsError
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.convert import convert
@@ -23,6 +27,7 @@ from diskgnn.packing.row_sets import row_sets_of
 from diskgnn.paths import PathLike
 from diskgnn.preparing.prepare import prepare_request
 from diskgnn.preparing.request import PrepareRequest
+from diskgnn.preparing.sequence_samples import header_layout_of
 from diskgnn.progress import SILENT, Advance, Reporter
 from diskgnn.pyg.sources import Source, update
 from diskgnn.sampling.plan import SamplingPlan
@@ -34,20 +39,25 @@ from diskgnn.storage.disk_space import free_bytes
 from diskgnn.storage.object_stores import local
 from diskgnn.storage.own_files import private_folder
 from diskgnn.storage.packed import Packed
-from diskgnn.storage.samples_config import spec_to_json
+from diskgnn.storage.samples_config import given_arrays, spec_to_json
 from diskgnn.system.resources import Resources
 from diskgnn.units import counted, format_size, parse_size
 
 ALL_ROWS = "100%"
 T = TypeVar("T")
 
-_PROBES = 3  # minibatches that are sampled to say how large it will be
+_PROBES = 8  # minibatches that are sampled to say how large it will be at most
+_SPREADS = 3  # of theirs, by which the mean of all minibatches is not above the mean of these
+_PLACE_BYTES, _STAY_BYTES = 4, 8  # of a row in a header: where it is; whether it stays, if it is read
+_SLOT_BYTES = 4  # of a row that memory has room for: where it comes from when training starts over
+_RECORD_BYTES = 64  # of an extent in an index
+_FILES, _FILES_OF_A_ROW_SET = 8, 4  # that begin with a header and end within a block
 _LEAST_ROWS_BYTES = 256 << 20
 _WAIT_SECONDS = 0.5  # between looks at what another process makes
 
 
 class Bars:
-    """A `Reporter` that draws bars on stderr."""
+    """A `Reporter` that draws bars on stderr, which go along with those of a loop over `tqdm(loader)`."""
 
     @contextmanager
     def stage(self, description: str, total: int, unit: str) -> Iterator[Advance]:
@@ -80,7 +90,7 @@ class Cache:
 
     @property
     def _reporter(self) -> Reporter:
-        return Bars() if self.progress else SILENT
+        return SILENT if reporter_for(None, self.progress) is SILENT else Bars()  # as every other call
 
     def say(self, text: str) -> None:
         """Write a line to stderr, if the loader is to say what it does."""
@@ -119,7 +129,8 @@ class Cache:
 
         def make() -> None:
             resources = Resources.beside(self.memory, self.threads, self._reporter)
-            size_bytes = _most_bytes(plan, resources, in_memory=cpu_cache == ALL_ROWS)
+            request = PrepareRequest.of(plan, CacheSpec(cpu_cache), resources, path, keep_input_nodes=True)
+            size_bytes = _most_bytes(request)
             advice = "it is smaller with fewer prepared_epochs= or a larger cpu_cache="
             self._make_room(size_bytes, advice)
             num_batches = sum(size.num_batches for size in plan.sizes.values())
@@ -128,7 +139,7 @@ class Cache:
                 f"{format_size(size_bytes)}, and scratch for their structure; {advice}. "
                 f"{format_size(free_bytes(self.folder))} are free; `diskgnn cache` lists and clears the folder"
             )
-            prepare_request(PrepareRequest.of_plan(plan, CacheSpec(cpu_cache), resources, path, keep_input_nodes=True))
+            prepare_request(request)
 
         return self._found_or_made(path, Packed.open, make)
 
@@ -189,17 +200,28 @@ def _key(said: Mapping[str, Any]) -> str:
     return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
 
 
-def _most_bytes(plan: SamplingPlan, resources: Resources, *, in_memory: bool) -> int:
-    """What the packed directory takes, from a few minibatches of the train split: if memory serves all rows, they are
-    there once; else as if it served none.
+def _most_bytes(request: PrepareRequest) -> int:
+    """What the packed directory takes at most, from some minibatches of an epoch: as if memory for rows saved no read,
+    unless it holds all of them, which are then on disk once.
     """
-    epoch = plan.minibatches("train", 0)
-    few = [epoch[len(epoch) * i // _PROBES] for i in range(min(_PROBES, len(epoch)))]
-    structure_bytes, rows_bytes, layout = 0, 0, plan.minibatch_layout()
-    row_sets = row_sets_of(plan.graph, plan.config())
-    for sample in sample_a_few(plan, few, Resources(resources.memory_bytes, resources.threads)):
-        structure_bytes += layout.value_bytes(sample)
-        rows_bytes += sum(len(each.needed(sample)) * each.row_bytes for each in row_sets)
-    num_batches, once_bytes = plan.sizes["train"].num_batches, sum(each.features.num_bytes for each in row_sets)
-    rows_bytes = rows_bytes * num_batches // len(few)
-    return structure_bytes * num_batches // len(few) + (min(rows_bytes, once_bytes) if in_memory else rows_bytes)
+    plan, row_sets = request.plan, row_sets_of(request.graph, request.plan.config())
+    epoch, num_batches = plan.minibatches("train", 0), plan.sizes["train"].num_batches
+    some = [epoch[len(epoch) * i // _PROBES] for i in range(min(_PROBES, len(epoch)))]
+    once_bytes = sum(each.features.num_bytes for each in row_sets)
+    kept_bytes = min(once_bytes, request.tiers.static + request.tiers.train)
+    layout, extents = header_layout_of(plan, row_sets, keep_input_nodes=True), []
+    for sample in sample_a_few(plan, some, replace(request.resources, reporter=SILENT)):
+        extent_bytes = layout.num_bytes(sample)
+        for each in row_sets:
+            num_rows = len(each.needed(sample))
+            extent_bytes += _PLACE_BYTES * num_rows
+            if kept_bytes < once_bytes:
+                extent_bytes += (_STAY_BYTES + each.row_bytes) * num_rows
+        extents.append(-(-extent_bytes // DIRECT_ALIGNMENT) * DIRECT_ALIGNMENT + _RECORD_BYTES * (1 + len(row_sets)))
+    most_bytes: float = statistics.mean(extents)
+    if len(some) < num_batches:
+        most_bytes += _SPREADS * statistics.pstdev(extents)
+    slots_bytes = _SLOT_BYTES * sum(each.num_rows for each in row_sets)
+    seeds_bytes = sum(given.nbytes for arrays in given_arrays(plan.spec.target).values() for given in arrays.values())
+    files_bytes = DIRECT_ALIGNMENT * (_FILES + _FILES_OF_A_ROW_SET * len(row_sets))
+    return math.ceil(num_batches * most_bytes) + int(kept_bytes + slots_bytes + seeds_bytes + files_bytes)

@@ -7,7 +7,7 @@ from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sweeping import MIN_READER_BYTES
 from diskgnn.specs.targets import LinkTarget
 from diskgnn.storage import faults
-from diskgnn.system.resources import Resources
+from diskgnn.system.resources import Resources, SmallBudgetError
 
 # A minibatch on its way: what is drawn, the table that relabels it, the result, and its message while it is written.
 _COPIES = 4
@@ -28,13 +28,25 @@ def for_sampling(plan: SamplingPlan, resources: Resources) -> Resources:
         ConfigError: one minibatch alone does not fit; names the smallest budget that works.
     """
     seeds_bytes, drawing_bytes = _seeds_bytes(plan), _COPIES * most_minibatch_bytes(plan)
-    if fits(plan, resources.memory_bytes):
+
+    def load() -> Resources:
         least_bytes = seeds_bytes + plan.sampler_bytes
         return resources.within("to sample", least_bytes=least_bytes, thread_bytes=drawing_bytes)
-    thread_bytes = TopologySweep.READERS_PER_THREAD * MIN_READER_BYTES
-    # An eighth is for reading, whatever is drawn.
-    least_bytes = plan.parts.node_bytes + drawing_bytes * 8 // 7
-    return resources.within("to sample", seeds_bytes, least_bytes=least_bytes, thread_bytes=thread_bytes)
+
+    def sweep() -> Resources:
+        thread_bytes = TopologySweep.READERS_PER_THREAD * MIN_READER_BYTES
+        # An eighth is for reading, whatever is drawn.
+        least_bytes = plan.parts.node_bytes + drawing_bytes * 8 // 7
+        return resources.within("to sample", seeds_bytes, least_bytes=least_bytes, thread_bytes=thread_bytes)
+
+    first, second = (load, sweep) if fits(plan, resources.memory_bytes) else (sweep, load)
+    try:
+        return first()
+    except SmallBudgetError as refused:
+        try:  # a topology that is smaller than the buffers of a sweep, or that has room with fewer threads
+            return second()
+        except SmallBudgetError as other:
+            raise min(refused, other, key=lambda error: error.least_bytes) from None
 
 
 def _seeds_bytes(plan: SamplingPlan) -> int:

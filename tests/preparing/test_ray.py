@@ -30,6 +30,7 @@ from diskgnn.graph.graph import Graph
 from diskgnn.preparing import ray_tasks
 from diskgnn.preparing.ray_nodes import PROCESS_BYTES
 from diskgnn.preparing.request import PrepareRequest
+from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.specs.caches import CacheSpec
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.storage import faults
@@ -356,7 +357,7 @@ def test_a_task_whose_predecessor_lives_and_publishes_has_nothing_left_to_do(gra
     diskgnn.prepare(graph, tmp_path / "made", **SETTINGS, samples=tmp_path / "samples")
     cache, out = CacheSpec("10%", "auto"), tmp_path / "out"
     request = PrepareRequest.of(
-        graph, SamplingSpec(**SAMPLING), cache, Resources.of("256MiB", 1), out,
+        SamplingPlan(graph, SamplingSpec(**SAMPLING)), cache, Resources.of("256MiB", 1), out,
         samples=tmp_path / "samples", keep_input_nodes=True,
     )  # fmt: skip
     lock = FileLock(staging_of(out).with_suffix(".lock"))

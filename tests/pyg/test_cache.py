@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,11 +15,11 @@ from pathlib import Path
 import pytest
 import torch
 from click.testing import CliRunner
-from pyg_graphs import one_type
+from pyg_graphs import FROM, one_type, two_types
 
 from diskgnn.cli import main
 from diskgnn.errors import ConfigError
-from diskgnn.pyg import NeighborLoader
+from diskgnn.pyg import LinkNeighborLoader, NeighborLoader
 from diskgnn.storage import cache_folder
 
 
@@ -98,6 +99,34 @@ def test_rows_that_fit_in_memory_are_on_disk_once(cache, capsys):
     assert "smaller with fewer prepared_epochs= or a larger cpu_cache=" in capsys.readouterr().err
 
 
+PLENTY = one_type(2000, 20_000)
+SIZED = {
+    "rows in memory": lambda **of: NeighborLoader(PLENTY, [5, 5], batch_size=64, shuffle=True, **of),
+    "some rows in memory": lambda **of: NeighborLoader(PLENTY, [5, 5], batch_size=64, cpu_cache="10%", **of),
+    "no rows in memory": lambda **of: NeighborLoader(PLENTY, [5, 5], batch_size=16, cpu_cache=0, **of),
+    "all neighbours": lambda **of: NeighborLoader(one_type(), [-1, -1], batch_size=1, **of),
+    "one minibatch": lambda **of: NeighborLoader(one_type(), [3, 2], batch_size=1000, **of),
+    "two types": lambda **of: NeighborLoader(two_types(), [3, 2], batch_size=4, input_nodes="item", **of),
+    "links": lambda **of: LinkNeighborLoader(
+        two_types(), [3, 2], edge_label_index=FROM, batch_size=4, neg_sampling_ratio=1.0, **of
+    ),
+    "links with times": lambda **of: LinkNeighborLoader(
+        two_types(), [3, 2], edge_label_index=FROM, edge_label_time=two_types()[FROM].time, time_attr="time",
+        batch_size=4, neg_sampling_ratio=1.0, cpu_cache=0, **of,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", SIZED)
+def test_no_more_is_taken_than_was_said(cache, capsys, kind):
+    """Of the disk, as du counts it, and not much less."""
+    made = SIZED[kind](cache=cache, prepared_epochs=3).prepare().packed.manifest.path
+    number, unit = re.search(r"at most ([\d.]+) ([KM]iB), and scratch", capsys.readouterr().err).groups()
+    said = float(number) * {"KiB": 1 << 10, "MiB": 1 << 20}[unit]
+    taken = int(subprocess.run(["du", "-s", "-B1", made], capture_output=True, text=True).stdout.split()[0])
+    assert taken <= said < 2.5 * taken
+
+
 def test_folders_that_others_may_change_are_refused(cache, tmp_path):
     cache.mkdir(mode=0o700)
     cache.chmod(0o777)
@@ -115,7 +144,7 @@ def test_folders_that_others_may_change_are_refused(cache, tmp_path):
 PROGRAM = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from pyg_graphs import one_type
+from pyg_graphs import FROM, one_type, two_types
 from diskgnn.pyg import NeighborLoader
 found = NeighborLoader(one_type(), [3, 2], batch_size=16, cache=sys.argv[2], progress=False)
 print([batch.n_id.tolist() for batch in found], flush=True)

@@ -82,7 +82,7 @@ from diskgnn.system.resources import Resources, SmallBudgetError
 def prepare(memory_bytes):
     plan = SamplingPlan(Graph.open(sys.argv[1]), SamplingSpec.of(fanouts=[2], batch_size=64, epochs=1, edge_ids=True))
     resources = Resources(memory_bytes, 1)
-    prepare_request(PrepareRequest.of_plan(plan, CacheSpec(0), resources, sys.argv[2]))
+    prepare_request(PrepareRequest.of(plan, CacheSpec(0), resources, sys.argv[2]))
 
 try:
     prepare(1)

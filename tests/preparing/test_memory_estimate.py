@@ -1,0 +1,117 @@
+"""`prepare --estimate` names the smallest budget of memory with which `prepare` starts: `prepare` itself is the oracle,
+in processes of their own, since a budget counts what a process has loaded."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import diskgnn
+
+NUM_USERS, NUM_ITEMS, NUM_EDGES = 10_000, 2_000, 100_000
+LINKS = ["--target", "user:buys:item", "--eval-negatives", "10"]
+KINDS = {
+    "nodes": ["nodes", "--fanouts", "10,10", "--temporal", "ignore"],
+    "all neighbours": ["nodes", "--fanouts", "5,5", "--eval-fanouts=-1,-1", "--temporal", "ignore"],
+    "trees": ["nodes", "--fanouts", "10,10", "--temporal", "uniform"],
+    "types": ["types", "--fanouts", "10,10", "--temporal", "ignore", "--edge-ids"],
+    "links": ["types", "--fanouts", "10,10", "--temporal", "ignore", *LINKS],
+    "known links": [
+        "types",
+        "--fanouts",
+        "5",
+        "--temporal",
+        "ignore",
+        *LINKS,
+        "--avoid",
+        "known",
+        "--batch-size",
+        "512",
+    ],
+    "links with times": ["types", "--fanouts", "10,10", "--temporal", "uniform", *LINKS, "--strict-time"],
+    "swept": ["nodes", "--fanouts", "2", "--batch-size", "256", "--temporal", "ignore"],
+}
+
+
+@pytest.fixture(scope="module")
+def graphs(tmp_path_factory):
+    """A graph of one type, and one of two types with links; both have times."""
+    folder, rng = tmp_path_factory.mktemp("graphs"), np.random.default_rng(0)
+    users = {"features": rng.random((NUM_USERS, 4), np.float32), "labels": rng.integers(0, 3, NUM_USERS)}
+    users |= {"train": np.arange(2000), "valid": np.arange(2000, 3000), "times": rng.integers(0, 100, NUM_USERS)}
+    edges = {"edges": rng.integers(0, NUM_USERS, (2, NUM_EDGES)), "times": rng.integers(0, 100, NUM_EDGES)}
+    schema = {"nodes": {"node": users}, "edges": {"node:to:node": edges}}
+    diskgnn.convert(folder / "nodes", schema=schema, progress=False)
+    pairs = np.unique(np.stack([rng.integers(0, NUM_USERS, NUM_EDGES), rng.integers(0, NUM_ITEMS, NUM_EDGES)]), axis=1)
+    times = rng.integers(0, 100, pairs.shape[1])
+    seeds = rng.permutation(pairs.shape[1])[:3000]
+    links = {"edges": pairs, "times": times, "train": pairs[:, seeds[:2000]], "valid": pairs[:, seeds[2000:]]}
+    items = {"features": rng.random((NUM_ITEMS, 2), np.float32)}
+    back = {"edges": pairs[::-1], "times": times}
+    schema = {"nodes": {"user": users, "item": items}, "edges": {"user:buys:item": links, "item:rev_buys:user": back}}
+    diskgnn.convert(folder / "types", schema=schema, progress=False)
+    return folder
+
+
+def run(graphs, out, graph, *arguments):
+    command = [sys.executable, "-m", "diskgnn", "prepare", graphs / graph, out, "--cpu-cache", "10%", *arguments]
+    return subprocess.run([str(each) for each in command], capture_output=True, text=True, timeout=300)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_smallest_budget_is_the_one_that_prepare_starts_with(graphs, tmp_path, kind):
+    """As few threads as there can be, or as many as there are cores."""
+    target = ["--target", "user"] if KINDS[kind][0] == "types" and "--target" not in KINDS[kind] else []
+    arguments = [*KINDS[kind], *target]
+    told = run(graphs, tmp_path / "packed", *arguments, "--estimate", "--json", "--disk", "1TiB")
+    assert told.returncode == 0, told.stderr
+    estimate = json.loads(told.stdout)
+    least_bytes = estimate["prepare_memory_bytes"]
+    assert estimate["missing_memory_bytes"] == 0
+    refused = run(graphs, tmp_path / "packed", *arguments, "--memory", least_bytes - (4 << 20))
+    assert refused.returncode == 2, refused.stderr
+    assert "--memory: expected at least" in " ".join(refused.stderr.split())
+    assert not (tmp_path / "packed").exists()
+    done = run(graphs, tmp_path / "packed", *arguments, "--memory", least_bytes)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_budget_that_prepare_would_refuse_is_told(graphs, tmp_path):
+    told = run(graphs, tmp_path / "packed", *KINDS["nodes"], "--temporal", "ignore", "--estimate", "--memory", "40MiB")
+    assert told.returncode == 0, told.stderr
+    assert "prepare would refuse this --memory: expected at least" in told.stderr
+    assert "next:" not in told.stderr
+
+
+SMALLEST = """
+import sys
+from diskgnn.graph.graph import Graph
+from diskgnn.sampling.memory_division import for_sampling
+from diskgnn.sampling.plan import SamplingPlan
+from diskgnn.specs.sampling import SamplingSpec
+from diskgnn.system.resources import Resources, SmallBudgetError
+
+plan = SamplingPlan(Graph.open(sys.argv[1]), SamplingSpec([2], 8, temporal="ignore"))
+for budget in (0, None):
+    try:
+        for_sampling(plan, Resources(least_bytes - 1 if budget is None else budget, 1))
+    except SmallBudgetError as error:
+        least_bytes = error.least_bytes
+    else:
+        sys.exit("not refused")
+for_sampling(plan, Resources(least_bytes, 1))
+print(least_bytes > plan.sampler_bytes)
+"""
+
+
+def test_of_loading_and_sweeping_the_topology_the_one_is_named_that_needs_less(graphs, tmp_path):
+    """Buffers of a sweep alone are larger than a small topology."""
+    nodes = {"features": np.zeros((100, 1), np.float32), "labels": np.arange(100) % 2, "train": np.arange(100)}
+    edges = {"edges": np.stack([np.arange(100), np.arange(100)[::-1]]), "times": np.arange(100)}
+    schema = {"nodes": {"node": nodes}, "edges": {"node:to:node": edges}}
+    diskgnn.convert(tmp_path / "small", schema=schema, progress=False)
+    for graph, is_loaded in ((tmp_path / "small", "True"), (graphs / "nodes", "False")):
+        done = subprocess.run([sys.executable, "-c", SMALLEST, graph], capture_output=True, text=True, timeout=300)
+        assert (done.stdout.strip(), done.stderr) == (is_loaded, "")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn.errors import ConfigError
+from diskgnn.errors import ConfigError, DataWarning, callers_level
 from diskgnn.graph.graph import Graph
 from diskgnn.schema import edge_type_name
 from diskgnn.specs.sampling import SamplingSpec
@@ -46,18 +47,25 @@ def require_temporal(
 ) -> None:
     """Refuse to draw from types with times as long as nobody has said what times are for.
 
+    Where draws shall go by times and nothing that is drawn has some, there is a `DataWarning`.
+
     Raises:
         ConfigError: names these types, the choices, and what each does.
     """
-    if spec.temporal is not None:
-        return
     # A sampler of the user's own decides itself what it draws; negatives are drawn here all the same.
     found = timed_types(graph, target, () if spec.sampler is not None else fanouts)
-    if found:
+    if found and spec.temporal is None:
         raise ConfigError(
             f"temporal: expected a choice, as {', '.join(found)} of {graph.manifest.path} have times; found none. "
             "With temporal='uniform' a seed draws among what is not later than itself, with temporal='last' the latest "
             "of that; with temporal='ignore' times do not count, so a seed sees what comes after it"
+        )
+    if not found and spec.temporal in ("uniform", "last") and spec.sampler is None:
+        warnings.warn(
+            f"nothing that is drawn from {graph.manifest.path} has times, so times of seeds leave nothing out: a seed "
+            "sees what comes after it. Convert the graph again with times of its nodes or edges",
+            DataWarning,
+            stacklevel=callers_level(),
         )
 
 

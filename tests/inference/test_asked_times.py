@@ -172,6 +172,28 @@ def test_without_a_time_it_is_refused(made, tmp_path):
         assert all(flag in " ".join(told.stderr.split()) for flag in ("--at", "--ignore-times"))
 
 
+@pytest.mark.parametrize("ask", [{"at": 50}, {"nodes": [0, 1], "times": [50, 90]}])
+def test_a_time_that_leaves_nothing_out_is_said(made, tmp_path, ask):
+    """The graph was converted without its times, so what is later is drawn."""
+    cut = shop(tmp_path / "cut", 1000)
+    with pytest.warns(DataWarning, match="nothing that is drawn from .*cut has times.*Convert the graph again"):
+        found = said(made, tmp_path, made / "users", cut, **ask)
+    nodes = ask.get("nodes")
+    np.testing.assert_allclose(found, said(made, tmp_path, made / "users", cut, nodes=nodes, ignore_times=True),
+                               rtol=1e-4, atol=1e-6)  # fmt: skip
+
+
+def test_seeds_with_times_on_a_graph_without_are_said(made, tmp_path):
+    users = NodeTarget("user", {"train": np.arange(USERS)}, {"train": np.full(USERS, 70)},
+                       {"train": np.arange(USERS) % 2})  # fmt: skip
+    cut = shop(tmp_path / "cut", 1000)
+    with pytest.warns(DataWarning, match="nothing that is drawn from .*cut has times"):
+        diskgnn.prepare(cut, tmp_path / "packed", target=users, temporal="last", **OPTIONS)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DataWarning)
+        diskgnn.prepare(made / "graph", tmp_path / "timed", target=users, temporal="last", **OPTIONS)
+
+
 def test_a_checkpoint_says_how_its_minibatches_were_drawn(made, tmp_path):
     found = load_checkpoint(made / "strict")["config"]["sampling"]
     assert (found["fanouts"], found["temporal"], found["strict_time"], found["weighted"], found["draws"]) == (

@@ -26,7 +26,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from diskgnn.errors import ArtifactError, ConfigError, DataWarning, callers_level
+from diskgnn.errors import ArtifactError, ConfigError, DataWarning, DiskGNNError, callers_level
 from diskgnn.feature_columns import FeatureColumn
 from diskgnn.paths import PathLike
 from diskgnn.schema import EdgeType, SourceSchema
@@ -43,6 +43,8 @@ from diskgnn.training.outputs import writing
 from diskgnn.training.tasks import Task, saved_task
 
 FORMAT, VERSION = "diskgnn.checkpoint", 5
+_PARTS = {"config": dict, "position": dict, "epoch_so_far": dict, "history": list, "model": dict, "optimizer": dict,
+          "rng": dict}  # fmt: skip
 FILE = "checkpoint.pt"
 
 
@@ -121,7 +123,45 @@ def load_checkpoint(directory: PathLike) -> dict[str, Any]:
             f"{path} has checkpoint version {content.get('version')}; this diskgnn reads version {VERSION}: "
             f"go on with the diskgnn that wrote it, or train again"
         )
+    with changes_named(directory):
+        _require_parts(content)
     return content
+
+
+@contextmanager
+def changes_named(directory: PathLike) -> Iterator[None]:
+    """Makes use of a checkpoint whose checksums fit within the block: what is wrong with it then was put there.
+
+    Raises:
+        ArtifactError: something is wrong.
+    """
+    try:
+        yield
+    except (DiskGNNError, torch.cuda.OutOfMemoryError):
+        raise
+    except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise ArtifactError(
+            f"the checkpoint in {directory} is not what training wrote ({type(error).__name__}: {error!s:.200}); "
+            f"take another one, or train again"
+        ) from error
+
+
+def _require_parts(content: Mapping[str, Any]) -> None:
+    """Raise KeyError, TypeError or ValueError for a checkpoint without what each has."""
+    for key, kind in _PARTS.items():
+        if not isinstance(content[key], kind):
+            raise TypeError(f"{key} is no {kind.__name__}")
+    for key in ("embeddings", "best"):
+        if content.get(key) is not None and not isinstance(content[key], dict):
+            raise TypeError(f"{key} is no dict")
+    config = content["config"]
+    if config["sampling"] is not None and not isinstance(config["sampling"]["temporal"], str | None):
+        raise TypeError("temporal is no str")
+    if not isinstance(config["named_model"], bool):
+        raise TypeError("named_model is no bool")
+    source = SourceSchema.of_record(config["schema"])
+    if not isinstance(source.num_outputs, int):
+        raise TypeError("num_outputs is no int")
 
 
 def check_config(directory: PathLike, saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
@@ -190,12 +230,13 @@ def load_model(directory: PathLike, *, last: bool = False) -> nn.Module:
             f"the checkpoint in {directory} is of your own module {config['model']}: make it and call its "
             f"load_state_dict(load_checkpoint({str(directory)!r})['model'])"
         )
-    shape = {each.name: config[each.name] for each in fields(ModelSpec) if each.name != "name"}
-    spec = ModelSpec(**shape, name=config["model"])
-    model = model_for(spec, SourceSchema.of_record(config["schema"]), saved_task(config))
-    of_last = last or best is None
-    model.load_state_dict(checkpoint["model"] if of_last else best["model"])
-    DiskEmbeddings(model).read_best(local(directory, "a checkpoint"), None if of_last else best["epoch"])
+    with changes_named(directory):
+        shape = {each.name: config[each.name] for each in fields(ModelSpec) if each.name != "name"}
+        spec = ModelSpec(**shape, name=config["model"])
+        model = model_for(spec, SourceSchema.of_record(config["schema"]), saved_task(config))
+        of_last = last or best is None
+        model.load_state_dict(checkpoint["model"] if of_last else best["model"])
+        DiskEmbeddings(model).read_best(local(directory, "a checkpoint"), None if of_last else best["epoch"])
     return model
 
 

@@ -27,8 +27,9 @@ class Spent:
 
     @staticmethod
     def parse(saved: Mapping[str, Any]) -> Spent:
-        """From what `dataclasses.asdict` made of one."""
-        return Spent(saved["seconds"], LoadStats(**saved["load"]))
+        """From what `dataclasses.asdict` made of one. Raises TypeError, KeyError for anything else."""
+        found: Spent = _of_numbers(Spent(saved["seconds"], _of_numbers(LoadStats(**saved["load"]))))
+        return found
 
     @staticmethod
     def together(spent: Sequence[Spent]) -> Spent:
@@ -143,9 +144,24 @@ class EpochResult:
 
     @staticmethod
     def parse(saved: Mapping[str, Any]) -> EpochResult:
-        """From what `dataclasses.asdict` made of one."""
-        evaluations = {split: EvalResult(**found) for split, found in saved["evaluations"].items()}
-        return EpochResult(**{**saved, "load": LoadStats(**saved["load"]), "evaluations": evaluations})
+        """From what `dataclasses.asdict` made of one. Raises TypeError, KeyError, AttributeError for anything else."""
+        evaluations = {split: _of_numbers(EvalResult(**found)) for split, found in saved["evaluations"].items()}
+        for found in evaluations.values():
+            if not all(isinstance(score, int | float) for score in found.scores.values()):
+                raise TypeError(f"scores are {found.scores!s:.80}")
+        load = _of_numbers(LoadStats(**saved["load"]))
+        epoch: EpochResult = _of_numbers(EpochResult(**{**saved, "load": load, "evaluations": evaluations}))
+        return epoch
+
+
+def _of_numbers(made: Any) -> Any:
+    """Returns a dataclass, if those of its fields that are to be numbers are (TypeError)."""
+    kinds: dict[str, Any] = {"int": int, "float": (int, float)}
+    for each in fields(made):
+        value = getattr(made, each.name)
+        if not isinstance(value, kinds.get(str(each.type), object)):
+            raise TypeError(f"{each.name} is {value!s:.80}")
+    return made
 
 
 @dataclass(frozen=True)

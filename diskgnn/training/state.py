@@ -14,7 +14,13 @@ from torch import Tensor, nn
 from diskgnn.batches.batch_source import BatchSource
 from diskgnn.errors import ConfigError, DivergedError
 from diskgnn.paths import PathLike
-from diskgnn.training.checkpoints import check_config, checkpoint_exists, load_checkpoint, save_checkpoint
+from diskgnn.training.checkpoints import (
+    changes_named,
+    check_config,
+    checkpoint_exists,
+    load_checkpoint,
+    save_checkpoint,
+)
 from diskgnn.training.criterion import Criterion
 from diskgnn.training.disk_embeddings import DiskEmbeddings
 from diskgnn.training.finite import all_finite, feature_warning
@@ -263,7 +269,11 @@ class TrainingState:
             ArtifactError: it is damaged, or of other minibatches.
         """
         saved = self.ranks.by_first(lambda: load_checkpoint(directory))
-        check_config(directory, saved["config"], self.identity)
+        with changes_named(directory):
+            check_config(directory, saved["config"], self.identity)
+            self._restore(directory, saved)
+
+    def _restore(self, directory: PathLike, saved: Mapping[str, Any]) -> None:
         of_this_rank = [saved, *saved.get("other_ranks", [])][self.ranks.shard.rank]
         try:
             self.net.load_state_dict(saved["model"])
@@ -279,10 +289,22 @@ class TrainingState:
         self._losses[: self.batch] = so_far["losses"].to(self._device)
         self._spent_before, self._began = Spent.parse(so_far["spent"]), Spent.until_now(self.source)
         self.history = [EpochResult.parse(result) for result in saved["history"]]
+        if best is not None and not (
+            best["epoch"] in range(len(self.history)) and _are_weights(self.net, best["model"])
+        ):
+            raise ValueError("the best epoch is none of this run's")
         self._best = None if best is None else _Best(best["epoch"], best["model"])
         torch.set_rng_state(rng["cpu"])
         if self._device.type == "cuda" and rng["cuda"] is not None:
             torch.cuda.set_rng_state(rng["cuda"], self._device)
+
+
+def _are_weights(net: nn.Module, saved: Mapping[str, Any]) -> bool:
+    """Returns whether `saved` has what `net.state_dict()` has, in the same shapes."""
+    own = net.state_dict()
+    return own.keys() == saved.keys() and all(
+        isinstance(saved[name], Tensor) and saved[name].shape == tensor.shape for name, tensor in own.items()
+    )
 
 
 def _copied_weights(net: nn.Module) -> dict[str, Tensor]:

@@ -1,8 +1,10 @@
 """Checkpoint files: written whole or not at all, refused when damaged or of another run."""
 
 import errno
+from contextlib import suppress
 from dataclasses import fields
 
+import numpy as np
 import pytest
 import torch
 from training_runs import (
@@ -11,9 +13,10 @@ from training_runs import (
     source_threads,
 )
 
-from diskgnn.errors import ArtifactError, BusyError, ConfigError, DiskFullError, OutputExistsError
+from diskgnn.errors import ArtifactError, BusyError, ConfigError, DiskFullError, DiskGNNError, OutputExistsError
 from diskgnn.storage import faults
 from diskgnn.training.checkpoints import FILE, VERSION, load_checkpoint, load_model, save_checkpoint
+from diskgnn.training.evaluate import evaluate
 from diskgnn.training.model_spec import ModelSpec
 from diskgnn.training.train import train
 
@@ -89,6 +92,58 @@ def test_damaged_and_foreign_checkpoints(sources, tmp_path):
         load_checkpoint(tmp_path)
     with pytest.raises(ArtifactError, match="train with checkpoint="):
         load_checkpoint(tmp_path / "nowhere")
+
+
+def places(content, path=()):
+    """Where something stands in nested dicts and lists."""
+    items = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
+    for key, value in items:
+        yield (*path, key)
+        yield from places(value, (*path, key))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_forged_checkpoints_are_used_or_refused(sources, tmp_path, seed):
+    """Whatever stands in one whose checksums fit: no other error than diskgnn's own."""
+    train(sources["train"], valid_source=sources["valid"], hidden=4, epochs=1, checkpoint=tmp_path)
+    good, random = (tmp_path / FILE).read_bytes(), np.random.default_rng(seed)
+    everywhere = [path for path in places(load_checkpoint(tmp_path)) if path[0] not in ("format", "version")]
+    wrong = [
+        None,
+        -1,
+        10**6,
+        0.5,
+        "x",
+        b"x",
+        [],
+        {},
+        [[1]],
+        {"a": 1},
+        torch.zeros(3),
+        torch.zeros(2, 2, dtype=torch.int64),
+    ]
+    used = 0
+    for number in random.permutation(len(everywhere))[:40].tolist():
+        (tmp_path / FILE).write_bytes(good)
+        content = inner = load_checkpoint(tmp_path)
+        *above, last = everywhere[number]
+        for key in above:
+            inner = inner[key]
+        if isinstance(inner, dict) and random.random() < 0.2:
+            del inner[last]
+        else:
+            inner[last] = wrong[random.integers(len(wrong))]
+        torch.save(content, tmp_path / FILE)
+        uses = [
+            lambda: load_model(tmp_path),
+            lambda: evaluate(load_model(tmp_path), sources["make"]("valid")),
+            lambda: train(sources["make"]("train"), hidden=4, epochs=1, checkpoint=tmp_path, resume=True),
+        ]
+        for use in uses:
+            with suppress(DiskGNNError):
+                use()
+                used += 1
+    assert 0 < used < 100  # of 120
 
 
 def test_a_named_model_comes_back_from_its_checkpoint(sources, tmp_path):

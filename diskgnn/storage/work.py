@@ -13,6 +13,10 @@ A *fold* is a generator `step(state, output)`. It works in pieces, in their orde
 runner may commit: it makes durable what was written and notes the state, data first. A kill costs what came after the
 last commit, which is half a GiB or two seconds of work. Where nobody would go on, nothing is committed.
 
+A number in the state is an array, too, without dimensions: `int(state["read"])` reads it, `state["read"] += 1` changes
+it in place. What a step holds back when it yields, in buffers, it has to hand over when `output.before_commit` asks for
+it, and at its end by itself.
+
 What a killed run left is compared with checksums before it is used. What is damaged is made again, once, by running the
 stage again without the step that made it.
 """

@@ -109,7 +109,7 @@ def test_leaving_early_leaves_no_thread(packed):
     with StaticPacked(packed) as source:
         next(source.epoch(0))
         next(source.epoch(1))
-    assert threads_that_stay(before) == before
+    assert threads_that_stay(before) <= before
 
 
 def test_a_directory_with_a_cpu_tier_is_refused(graph, tmp_path):

@@ -43,7 +43,7 @@ def test_no_thread_outlives_the_loader(packed, engine, how):
             batches = None
         del loader
         gc.collect()
-    assert threads_that_stay(before) == before
+    assert threads_that_stay(before) <= before
     assert len(batch.x) > 0
 
 

@@ -203,7 +203,7 @@ def test_a_source_that_is_dropped_or_closed_at_once_leaves_nothing(graph, tmp_pa
     source = fresh(graph, tmp_path)
     del source
     assert not list(tmp_path.iterdir())
-    assert threads_that_stay(before) == before
+    assert threads_that_stay(before) <= before
 
 
 def test_plain_loops_count_epochs_up_and_go_on(graph, tmp_path):
@@ -277,7 +277,7 @@ def test_leaving_early_stops_preparing_and_deletes_what_there_is(graph, tmp_path
         source.close()  # waits for the thread, which hears of it at its next step
         timer.join()
     assert steps.count == steps_before
-    assert threads_that_stay(before) == before
+    assert threads_that_stay(before) <= before
     assert not list(tmp_path.iterdir())
     assert_rows_are_features(batch, graph)  # still valid
     source.close()
@@ -292,7 +292,7 @@ def test_dropping_the_source_cleans_up(graph, tmp_path):
     assert list(tmp_path.iterdir())
     del source
     assert not list(tmp_path.iterdir())
-    assert threads_that_stay(before) == before
+    assert threads_that_stay(before) <= before
 
 
 def test_ending_the_program_cleans_up(graph, tmp_path):
@@ -380,7 +380,7 @@ def test_arguments_are_checked(graph, tmp_path, arguments, message):
     before = threads_of_this_process()
     with pytest.raises(ConfigError, match="cannot write"):
         fresh(graph, tmp_path / "file")
-    assert threads_that_stay(before) == before
+    assert threads_that_stay(before) <= before
     with fresh(graph, tmp_path) as source, pytest.raises(ConfigError, match="epoch"):
         source.epoch(-1)
 

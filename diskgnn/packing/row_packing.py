@@ -76,7 +76,7 @@ def pack_rows(
     # not overlap with header writes.
     pages.finish()
     rows = _RowPacking(work, writer, pages, placed, resources, window_bytes)
-    _require_space(writer, placed, is_long(rows.needed_bytes))
+    _require_space(writer, placed, is_noted=is_long(rows.needed_bytes))
     if not all(split.adopted for split in placed.splits):
         forget_rows(work, placed)  # headers that were written just now have overwritten them
     for split in placed.splits:
@@ -224,14 +224,14 @@ def forget_rows(work: Work, placed: Placed) -> None:
         work.forget(_step(number))
 
 
-def _require_space(writer: ArtifactWriter, placed: Placed, has_units: bool) -> None:
+def _require_space(writer: ArtifactWriter, placed: Placed, *, is_noted: bool) -> None:
     """Refuses what does not fit, now that all sizes are known. Files that a killed run wrote have their space already.
 
     Raises:
         DiskFullError: names the bytes missing.
     """
     needed_bytes = _missing_bytes(writer, placed)
-    if has_units:
+    if is_noted:
         needed_bytes += 2 * sum(_record_bytes(split) for split in placed.splits)
     writer.disk.look()
     require_free_bytes(writer.staging, needed_bytes, f"packing {writer.final}", exact=True, disk=writer.disk)

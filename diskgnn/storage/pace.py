@@ -16,20 +16,11 @@ LEAST_UNIT_BYTES = 512 << 20
 class Pace:
     """Counts the bytes that a stage has written, and says when a unit is done."""
 
-    def __init__(
-        self, total_bytes: int, least_unit_bytes: int | None = None, *, usual_bytes: int = LEAST_UNIT_BYTES
-    ) -> None:
-        """`total_bytes` are those of the whole stage, about. A unit is no less than `least_unit_bytes`, by default
-        `usual_bytes`."""
-        least_bytes = faults.reading("unit.bytes", usual_bytes) if least_unit_bytes is None else least_unit_bytes
-        self._total_bytes = total_bytes
-        self._unit_bytes = max(1, total_bytes // UNITS_PER_STAGE, least_bytes)
+    def __init__(self, total_bytes: int) -> None:
+        """`total_bytes` are those of the whole stage, about."""
+        self._unit_bytes = max(1, total_bytes // UNITS_PER_STAGE, faults.reading("unit.bytes", LEAST_UNIT_BYTES))
         self._done_bytes = 0
         self.has_units = total_bytes > self._unit_bytes  # or else nothing is worth a record
-
-    def items(self, num_items: int) -> int:
-        """How many of `num_items`, which are all of the stage and alike, make a unit."""
-        return max(1, num_items * self._unit_bytes // max(1, self._total_bytes))
 
     def done(self, num_bytes: int) -> bool:
         """Whether a unit is complete with `num_bytes` more."""

@@ -92,7 +92,7 @@ def _with_seeds(
 
 
 def _values(classes: str) -> list[ClassValue]:
-    """What `--target-classes` lists: truth values, whole numbers, or otherwise text."""
+    """Returns what `--target-classes` lists: truth values, whole numbers, or otherwise text."""
     words = [word.strip() for word in classes.split(",")]
     if {word.lower() for word in words} <= {"true", "false"}:
         return [word.lower() == "true" for word in words]

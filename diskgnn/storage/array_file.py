@@ -55,7 +55,7 @@ class ArrayFile:
 
     @property
     def names(self) -> list[str]:
-        """Of the file, and of that of its checksums."""
+        """Names of the file and of the one with its checksums."""
         return [self.name] if self._checksums is None else [self.name, self._checksums]
 
     def __enter__(self) -> ArrayFile:

@@ -209,7 +209,7 @@ class MinibatchLayout:
         return self._declared(column)
 
     def value_bytes(self, minibatch: SampledMinibatch) -> int:
-        """What the values of all columns take, but for addresses and admissions."""
+        """Returns the bytes of the values of all columns, without addresses and admissions."""
         return sum(
             np.dtype(column.dtype).itemsize * value_of(column.count, minibatch)
             for column in self.columns
@@ -217,7 +217,7 @@ class MinibatchLayout:
         )
 
     def num_bytes(self, minibatch: SampledMinibatch) -> int:
-        """What the columns take, about, with what Arrow puts around them."""
+        """Returns about how many bytes the columns take, with what Arrow puts around them."""
         return self.value_bytes(minibatch) + _COLUMN_BYTES * len(self.columns)
 
     def num_row_places(self, minibatch: SampledMinibatch, k: int) -> int:

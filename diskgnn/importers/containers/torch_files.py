@@ -57,7 +57,7 @@ def load(name: str, path: Path, *, records: tuple[str, ...] = ()) -> Any:
 
 
 def unpickled(path: Path) -> Any:
-    """What torch.load(weights_only=True) finds in the file. Its tensors are mapped, unless it has the former format."""
+    """Returns what torch.load(weights_only=True) finds. Its tensors are mapped, unless it has the former format."""
     import torch
 
     if is_zip(path):

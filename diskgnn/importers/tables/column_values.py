@@ -33,7 +33,7 @@ def natural_encoding(kind: pa.DataType) -> str:
 
 
 def fits(encoding: str, kind: pa.DataType) -> bool:
-    """Whether values of a type can be encoded so; text may hold numbers and times."""
+    """Returns True if values of a type can be encoded so; text may hold numbers and times."""
     if encoding == "category":
         return not pa.types.is_nested(kind)
     by_nature = "null" if pa.types.is_null(kind) else natural_encoding(kind)

@@ -24,7 +24,11 @@ _what = click.option(
     "[default: logits; of nodes, by a model for links, embeddings]",
 )
 _out = click.option(
-    "--out", type=options.OUTPUT, required=True, metavar="FILE", help=".npy, or .parquet with the nodes' ids."
+    "--out",
+    type=options.OUTPUT,
+    required=True,
+    metavar="FILE",
+    help=".npy; or .parquet or .csv, which have the ids, and the times where each seed has one, beside the values.",
 )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 from torch import nn
 
 from diskgnn.errors import ConfigError
@@ -47,16 +48,37 @@ def is_temporal(sampling: Mapping[str, Any] | None) -> bool:
 
 
 @dataclass(frozen=True)
+class SeedTimes:
+    """A time for each seed.
+
+    Attributes:
+        seconds: [n] what draws go by.
+        as_given: [n] what tables of predictions say, so that they can be joined with what was asked.
+    """
+
+    seconds: npt.NDArray[np.int64]
+    as_given: pa.Array | pa.ChunkedArray
+
+
+@dataclass(frozen=True)
 class Draws:
     """How neighbourhoods of the seeds that are asked about are drawn.
 
     Attributes:
         options: fields of `SamplingSpec`.
-        times: [n] of the seeds, in their order; None: the nodes' own, or none count.
+        at: the time of all seeds; None: `by_seed` has them.
+        by_seed: a time for each; None, too: the nodes' own, or none count.
     """
 
     options: Mapping[str, Any]
-    times: npt.NDArray[np.int64] | None = None
+    at: int | None = None
+    by_seed: SeedTimes | None = None
+
+    def times(self, num_seeds: int) -> npt.NDArray[np.int64] | None:
+        """Returns [num_seeds] of the seeds, in their order; None where none were given."""
+        if self.at is not None:
+            return np.full(num_seeds, self.at, np.int64)
+        return None if self.by_seed is None else self.by_seed.seconds
 
 
 @dataclass(frozen=True)
@@ -73,7 +95,7 @@ class AskedTimes:
 
     def __post_init__(self) -> None:
         if self.at is not None:
-            object.__setattr__(self, "at", moment("at", self.at))
+            moment("at", self.at)
         found = {"times": self.times is not None, "at": self.at is not None, "ignore_times": self.ignore_times}
         given = [name for name, is_given in found.items() if is_given]
         if len(given) > 1:
@@ -91,7 +113,7 @@ class AskedTimes:
         fanouts: Fanouts,
         target: NodeTarget | LinkTarget,
         num_seeds: int,
-        of_table: npt.NDArray[np.int64] | None,
+        of_table: SeedTimes | None,
         reporter: Reporter,
     ) -> Draws:
         """How to draw around `num_seeds` seeds.
@@ -100,7 +122,7 @@ class AskedTimes:
             graph: they are of.
             sampling: how the model was trained, see `trained_sampling`.
             fanouts: of the draws.
-            target: what the seeds are, with the type named.
+            target: what the seeds are, with the type named; not which.
             of_table: [n] their times in the table that names them; None: it has none.
             reporter: told where seeds are asked at times of their own.
 
@@ -116,13 +138,14 @@ class AskedTimes:
         if self.ignore_times:
             return ignored
         if self.at is not None:
-            return Draws(options_in_time, np.full(num_seeds, self.at, np.int64))
+            return Draws(options_in_time, moment("at", self.at))
         if self.times is not None:
-            return Draws(options_in_time, _checked(self.times, num_seeds))
+            return Draws(options_in_time, by_seed=SeedTimes(_checked(self.times, num_seeds), pa.array(self.times)))
         if sampling is not None and not is_temporal(sampling):
             return ignored
         if is_temporal(sampling) and of_table is not None:
-            return Draws(options_in_time, _checked(of_table, num_seeds))
+            _checked(of_table.seconds, num_seeds)
+            return Draws(options_in_time, by_seed=of_table)
         timed = timed_types(graph, target, _by_layer(graph, fanouts))
         if not timed:
             return ignored

@@ -19,7 +19,7 @@ from diskgnn.inference.asked_times import is_temporal, trained_sampling
 from diskgnn.inference.asking import asked_of, chosen_nodes, classes_of, kinds_of
 from diskgnn.inference.network import FLOAT_BYTES, Network, take_apart
 from diskgnn.inference.node_files import read_nodes
-from diskgnn.inference.outputs import IdColumn, OutputFormat, check_suffix, open_output, output_bytes
+from diskgnn.inference.outputs import IdColumn, OutputFormat, RowNames, check_suffix, open_output, output_bytes
 from diskgnn.inference.passes import Execution, PassRecord
 from diskgnn.inference.plan import InferencePlan, make_plan
 from diskgnn.inference.scratch import Scratch, check_output
@@ -62,7 +62,8 @@ def infer(
     Args:
         graph: graph directory, or an opened one; another one than the model was trained on will do if it has the types
             that the model takes, and features that mean the same (`convert(encoding_of=...)`).
-        out: the file to write: .npy [N, ...], or .parquet with the nodes' ids beside the values.
+        out: the file to write: .npy [N, ...], or .parquet or .csv with the nodes' ids beside the values. CSV has a
+            column for each number: logits_0, logits_1, ...
         model: what `diskgnn.train` left in a checkpoint directory, which says what features meant; or a model that
             `make_model` or `make_typed_model` made; or a `diskgnn.training.models.BlockModel` of layers of your own,
             see docs/guide/infer.md.
@@ -71,8 +72,8 @@ def infer(
             the vectors that the decoder compares.
         node_type: whose rows; by default those of the type that the model was trained for.
         nodes: [n] numbers of rows, or bool [N], of those to write; or a file of ids, .npy or a table with a column
-            `id`, which are your own where the graph keeps some. A .npy file has them in this order, Parquet in
-            ascending order.
+            `id`, which are your own where the graph keeps some. A .npy file has them in this order, a
+            table in ascending order.
         ignore_times: take all edges, also where the model was trained with temporal='uniform' or 'last', or does not
             say how it was trained, and the graph has times; `predict` with `at` draws as in training.
         memory: what the whole process may use, in bytes or as '2GiB'; 'auto' is half of what is available.
@@ -122,7 +123,9 @@ def infer(
     written_bytes = output_bytes(content, num_rows, out.suffix, node_set)
     scratch = Scratch(out, _making(plan, chosen), overwrite=overwrite, disk=disk)
     needed_bytes = plan.scratch_bytes + file_bytes(written_bytes) - scratch.stored_bytes
-    what = "inference" if out.suffix == ".npy" else "inference, its Parquet file counted as if it were not compressed,"
+    counted = {".parquet": ", its Parquet file counted as if it were not compressed,",
+               ".csv": ", its CSV file counted as long as it may become,"}  # fmt: skip
+    what = f"inference{counted.get(out.suffix, '')}"
     require_free_bytes(out.parent, needed_bytes, what, exact=out.suffix == ".npy", disk=scratch.disk)
     _check_topology(plan, reporter)
     running = Execution(plan, scratch, _windows(plan, chosen), reporter).running()
@@ -190,7 +193,9 @@ def _write(execution: Execution, scratch: Scratch, content: OutputFormat, chosen
     with (
         scratch.publishing() as path,
         node_set.user_ids or nullcontext() as ids,
-        open_output(path, output.suffix, content, num_rows, order, ids and IdColumn(ids), disk) as write,
+        open_output(
+            path, output.suffix, content, num_rows, order, RowNames.of_nodes(ids and IdColumn(ids)), disk
+        ) as write,
     ):
         for first, last, rows in execution.output_windows():
             wanted = np.arange(first, last)

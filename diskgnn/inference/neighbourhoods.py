@@ -52,8 +52,8 @@ class Neighbourhoods:
     reporter: Reporter
 
     def loader(
-        self, graph: Graph, net: nn.Module, target: Target, draws: Draws, num_outputs: int,
-        output_columns: int | None = None, split: str = SPLIT,
+        self, graph: Graph, net: nn.Module, target: Target, draws: Draws, output_columns: int | None = None,
+        split: str = SPLIT,
     ) -> Loader:  # fmt: skip
         """Draw those of the seeds of `target`, and read them in the order in which they are given.
 
@@ -62,16 +62,17 @@ class Neighbourhoods:
             net: that is to be asked about them.
             target: what seeds are, with some given for `split`.
             draws: how to draw around them; their times are put into `target`.
-            num_outputs, output_columns: of what is said of them; see `predicting_bytes`.
+            output_columns: of what is said of each; see `predicting_bytes`.
             split: what they are prepared as; no others are.
 
         Raises:
             ConfigError: it takes more memory than there is.
             DiskFullError, InputError, ArtifactError: see `prepare`.
         """
-        if draws.times is not None:
-            assert target.seeds is not None
-            times = {each: draws.times if each == split else np.zeros(len(seeds), np.int64)
+        assert target.seeds is not None
+        num_seeds = len(target.seeds[split])
+        if (of_split := draws.times(num_seeds)) is not None:
+            times = {each: of_split if each == split else np.zeros(len(seeds), np.int64)
                      for each, seeds in target.seeds.items()}  # fmt: skip
             target = replace(target, times=times)
         spec = SamplingSpec(
@@ -85,7 +86,7 @@ class Neighbourhoods:
         )
         plan = SamplingPlan(graph, spec)
         resources = Resources.of(self.memory, self.threads, self.reporter)
-        needed_bytes = predicting_bytes(plan, net, num_outputs, output_columns)
+        needed_bytes = predicting_bytes(plan, net, num_seeds, output_columns)
         require_memory(plan, resources, lambda: resources.within("to predict", needed_bytes))
         packed = self.scratch.folder / "packed"
         resources = Resources.of(self.memory, self.threads, stages_of(self.reporter))

@@ -21,6 +21,7 @@ from diskgnn.importers.ids.id_types import readable_kind
 from diskgnn.importers.ids.kept_ids import kept_kind, nodes_of_ids
 from diskgnn.importers.tables.table import Table, TableColumns, is_table
 from diskgnn.importers.tables.times import seconds
+from diskgnn.inference.asked_times import SeedTimes
 from diskgnn.paths import PathLike
 from diskgnn.storage.file_reading import ReadableFile, raise_if_disk_failed
 from diskgnn.storage.object_stores import local, located
@@ -44,8 +45,8 @@ def read_nodes(path: PathLike, nodes: NodeSet | None) -> npt.NDArray[Any]:
     return _numbers("nodes", nodes, _column(node_ids("nodes", source, columns), 0))
 
 
-def read_times(name: str, given: object) -> npt.NDArray[np.int64] | None:
-    """[n] times in the column `time` of a table; None if `given` is no table, or has no such column.
+def read_times(name: str, given: object) -> SeedTimes | None:
+    """Returns the column `time` of a table; None if `given` is no table, or has no such column.
 
     Raises:
         InputError: the column has no times, or some are missing.
@@ -56,11 +57,11 @@ def read_times(name: str, given: object) -> npt.NDArray[np.int64] | None:
     if "time" not in table.schema.names:
         return None
     where = f"{name}: column 'time' of {given}"
-    found = [seconds(batch.column(0), where) for batch in table.batches(["time"], CHUNK_EDGES)]
-    times = pa.chunked_array(found, pa.int64())
+    given_times = pa.chunked_array([batch.column(0) for batch in table.batches(["time"], CHUNK_EDGES)])
+    times = pa.chunked_array([seconds(chunk, where) for chunk in given_times.chunks], pa.int64())
     if times.null_count:
         raise InputError(f"{where}: expected a time in each row, found none in {times.null_count}")
-    return np.asarray(times)
+    return SeedTimes(np.asarray(times), given_times)
 
 
 def chosen_pairs(

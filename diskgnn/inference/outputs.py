@@ -1,8 +1,8 @@
-"""The file that predictions are written to: .npy, or Parquet with the nodes' ids beside them."""
+"""The file that predictions are written to: .npy, or a table, Parquet or CSV, with the nodes' ids beside them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import torch
 
@@ -22,11 +23,13 @@ from diskgnn.storage.checked_files import ChecksummedFile, npy_header_bytes
 from diskgnn.storage.disk_space import DiskBudget, file_bytes
 
 WHAT = ("logits", "probabilities", "classes", "embeddings")
-SUFFIXES = (".npy", ".parquet")
+SUFFIXES = (".npy", ".parquet", ".csv")
 _IDS_AT_ONCE = 1 << 16
-# Of a row group of Parquet. They are whole rows, at most so many, whatever windows the rows come in.
+# Of a row group of a table. They are whole rows, at most so many, whatever windows the rows come in.
 _GROUP_BYTES, _GROUP_ROWS = 8 << 20, 1 << 16
 _ID_BYTES = 16  # of a node in Parquet, at most where ids are numbers
+# Of CSV at most, with what stands between: -1.1754944e-38 and -9223372036854775808
+_FLOAT_TEXT_BYTES, _INTEGER_TEXT_BYTES = 16, 21
 
 # What a model says of nodes, or of pairs, by what it was trained for; that a model for links says of pairs is a score.
 _OF_NODES = {
@@ -42,7 +45,7 @@ _OF_PAIRS = {
     "link": ("logits", "probabilities"),
 }
 
-# Takes values [n, ...] and the nodes [n] that they are of, ascending.
+# Takes values [n, ...] and the ascending numbers [n] of what they are of: nodes, or rows of given seeds.
 Write = Callable[[npt.NDArray[Any], npt.NDArray[np.int64]], None]
 
 
@@ -80,6 +83,12 @@ class OutputFormat:
     def row_bytes(self) -> int:
         """Of one node."""
         return self.dtype.itemsize * (self.row_shape[0] if self.row_shape else 1)
+
+    @property
+    def text_bytes(self) -> int:
+        """Of one node in CSV, at most where values are numbers."""
+        of_value = _FLOAT_TEXT_BYTES if self.dtype.kind == "f" else max(_INTEGER_TEXT_BYTES, self.dtype.itemsize)
+        return of_value * (self.row_shape[0] if self.row_shape else 1)
 
     def of(self, rows: npt.NDArray[np.float32]) -> npt.NDArray[Any]:
         """What is written of rows [n, columns] of the model."""
@@ -136,31 +145,63 @@ class IdColumn:
         return pa.chunked_array(parts, self.type)
 
 
-def ids_of(nodes: NodeSet, numbers: npt.NDArray[np.int64]) -> pa.Array | pa.ChunkedArray:
-    """What the user knows these nodes [n] by, in this order."""
-    with nodes.user_ids or nullcontext() as file:
+def ids_of(
+    nodes: NodeSet | None, numbers: npt.NDArray[np.int64]
+) -> tuple[str, pa.Array | pa.ChunkedArray]:  # fmt: skip
+    """Returns what the user knows these nodes [n] by, in this order, after the name of such a column: their ids, or
+    their numbers where nobody has kept any.
+    """
+    with (nodes and nodes.user_ids) or nullcontext() as file:
         if file is None:
-            return pa.array(numbers)
+            return "node", pa.array(numbers)
         distinct, places = np.unique(numbers, return_inverse=True)
-        return IdColumn(file).of(distinct).take(pa.array(places))
+        return "id", IdColumn(file).of(distinct).take(pa.array(places))
+
+
+@dataclass(frozen=True)
+class RowNames:
+    """The columns of a table that say what its rows are of.
+
+    Args:
+        schema: of these columns.
+        of: takes what `Write` gets beside values, and returns these columns of it.
+    """
+
+    schema: pa.Schema
+    of: Callable[[npt.NDArray[np.int64]], list[pa.Array | pa.ChunkedArray]]
+
+    @classmethod
+    def of_nodes(cls, ids: IdColumn | None) -> RowNames:
+        """Returns the ids of nodes: the user's, or their numbers where they have none."""
+        if ids is None:
+            return cls(pa.schema([("node", pa.int64())]), lambda nodes: [pa.array(nodes)])
+        return cls(pa.schema([("id", ids.type)]), lambda nodes: [ids.of(nodes)])
+
+    @classmethod
+    def of_rows(cls, columns: Mapping[str, pa.Array | pa.ChunkedArray]) -> RowNames:
+        """Returns these columns, of numbers of rows, which stand beside values then."""
+        return cls(
+            pa.schema([(name, column.type) for name, column in columns.items()]),
+            lambda rows: [column.take(pa.array(rows)) for column in columns.values()],
+        )
 
 
 def output_bytes(content: OutputFormat, num_rows: int, suffix: str, nodes: NodeSet) -> int:
-    """Of an output file: of .npy exactly; of Parquet about, as if nothing were compressed."""
+    """Of an output file: of .npy exactly; of Parquet about, as if nothing were compressed; of CSV about the most."""
     if suffix == ".npy":
         return len(npy_header_bytes(content.dtype, (num_rows, *content.row_shape))) + num_rows * content.row_bytes
-    id_bytes: float = _ID_BYTES
+    id_bytes: float = _INTEGER_TEXT_BYTES if suffix == ".csv" else _ID_BYTES
     with nodes.user_ids or nullcontext() as file:
         if file is not None:
             groups = (file.metadata.row_group(number) for number in range(file.metadata.num_row_groups))
             id_bytes += sum(group.column(0).total_uncompressed_size for group in groups) / max(1, nodes.num_nodes)
-    return int(num_rows * (content.row_bytes + id_bytes))
+    return int(num_rows * ((content.text_bytes if suffix == ".csv" else content.row_bytes) + id_bytes))
 
 
 def check_suffix(path: Path) -> None:
-    """Raises ConfigError for a file that would be neither .npy nor Parquet."""
+    """Raises ConfigError for a file that would be none of SUFFIXES."""
     if path.suffix not in SUFFIXES:
-        raise ConfigError(f"out: expected a file that ends in {' or '.join(SUFFIXES)}, found {path.name}")
+        raise ConfigError(f"out: expected a file that ends in {', '.join(SUFFIXES)}, found {path.name}")
 
 
 def open_output(
@@ -169,7 +210,7 @@ def open_output(
     content: OutputFormat,
     num_rows: int,
     order: npt.NDArray[np.int64] | None,
-    ids: IdColumn | None,
+    names: RowNames,
     disk: DiskBudget,
 ) -> AbstractContextManager[Write]:
     """Opens `path` to write `num_rows` rows to it, whose bytes are claimed before they are written.
@@ -180,14 +221,14 @@ def open_output(
         content: what is written.
         num_rows: of all.
         order: [num_rows] the row of .npy that the next value belongs to; None: from front to back.
-        ids: the user's ids of nodes, for Parquet; None: they have none.
+        names: of the rows, for tables.
         disk: what may be taken.
 
     Raises:
         DiskFullError: it is more than that, when the file is opened or written to.
     """
-    if suffix == ".parquet":
-        return _parquet(path, content, ids, disk)
+    if suffix != ".npy":
+        return _table(path, suffix, content, names, disk)
     return _npy(path, content, num_rows, disk) if order is None else _npy_in_order(path, content, order, disk)
 
 
@@ -225,32 +266,75 @@ def _npy_in_order(
 
 
 @contextmanager
-def _parquet(path: Path, content: OutputFormat, ids: IdColumn | None, disk: DiskBudget) -> Iterator[Write]:
-    id_name, id_type = ("node", pa.int64()) if ids is None else ("id", ids.type)
+def _table(
+    path: Path, suffix: str, content: OutputFormat, names: RowNames, disk: DiskBudget
+) -> Iterator[Write]:  # fmt: skip
     name, nothing = content.column(np.empty((0, *content.row_shape), content.dtype))
-    schema = pa.schema([(id_name, id_type), (name, nothing.type)])
-    with ChecksummedFile(path, disk=disk) as sink, pq.ParquetWriter(sink, schema, compression="zstd") as file:
+    schema = names.schema.append(pa.field(name, nothing.type))
+    with ChecksummedFile(path, disk=disk) as sink, TableWriter(sink, suffix, schema) as file:
         group_rows = max(1, min(_GROUP_ROWS, _GROUP_BYTES // content.row_bytes))
         values = np.empty((group_rows, *content.row_shape), content.dtype)
-        nodes, waiting = np.empty(group_rows, np.int64), 0
+        named, waiting = np.empty(group_rows, np.int64), 0
 
-        def write(found: npt.NDArray[Any], of_nodes: npt.NDArray[np.int64]) -> None:
+        def write(found: npt.NDArray[Any], of: npt.NDArray[np.int64]) -> None:
             nonlocal waiting
             while len(found):
                 taken = min(len(found), group_rows - waiting)
                 values[waiting : waiting + taken] = found[:taken]
-                nodes[waiting : waiting + taken] = of_nodes[:taken]
-                found, of_nodes, waiting = found[taken:], of_nodes[taken:], waiting + taken
+                named[waiting : waiting + taken] = of[:taken]
+                found, of, waiting = found[taken:], of[taken:], waiting + taken
                 if waiting == group_rows:
                     write_group()
 
         def write_group() -> None:
             nonlocal waiting
             _, rows = content.column(values[:waiting])
-            known = pa.array(nodes[:waiting]) if ids is None else ids.of(nodes[:waiting])
-            file.write_table(pa.table([known, rows], schema=schema))
+            file.write(pa.table([*names.of(named[:waiting]), rows], schema=schema))
             waiting = 0
 
         yield write
         if waiting:
             write_group()
+
+
+class TableWriter:
+    """Writes a table to an open file, part by part: as Parquet, or as CSV, which has a column for each number of a
+    list. A context manager.
+
+    Args:
+        sink: the file.
+        suffix: '.parquet' or '.csv'.
+        schema: of each part.
+    """
+
+    def __init__(self, sink: ChecksummedFile, suffix: str, schema: pa.Schema) -> None:
+        self._is_text = suffix == ".csv"
+        self._writer = (
+            pacsv.CSVWriter(sink, _flattened(schema.empty_table()).schema)
+            if self._is_text
+            else pq.ParquetWriter(sink, schema, compression="zstd")
+        )
+
+    def __enter__(self) -> TableWriter:
+        self._writer.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._writer.__exit__(*error)
+
+    def write(self, part: pa.Table) -> None:
+        """Appends some rows."""
+        self._writer.write_table(_flattened(part) if self._is_text else part)
+
+
+def _flattened(table: pa.Table) -> pa.Table:
+    """Returns lists of k numbers as columns NAME_0 to NAME_(k-1)."""
+    columns = dict[str, pa.Array]()
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if pa.types.is_fixed_size_list(column.type):
+            numbers = column.combine_chunks().flatten()
+            width = column.type.list_size
+            columns |= {f"{name}_{k}": numbers[k::width] for k in range(width)}
+        else:
+            columns[name] = column
+    return pa.table(columns)

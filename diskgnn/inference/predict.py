@@ -80,15 +80,16 @@ def predict(
     Args:
         source: graph directory, or an opened one, whose nodes are given; or a packed directory, of which the seeds of
             `split` are taken as they were sampled.
-        out: the file to write: .npy [n, ...], or .parquet with the nodes beside the values.
+        out: the file to write: .npy [n, ...], or .parquet or .csv with the nodes or pairs beside the values, and with
+            their times if each was given one. CSV has a column for each number: logits_0, logits_1, ...
         model: what `diskgnn.train` left in a checkpoint directory; or any module that takes (blocks, x), as
             `diskgnn.train` takes it.
         nodes: [n] numbers of rows, or bool [N]; or a file of ids, .npy or a table with a column `id`, which are your
-            own where `source` is a graph that keeps some. By default all. A .npy file has them in this order, Parquet
-            in ascending order.
+            own where `source` is a graph that keeps some. `out` has them in this order. By default all, in ascending
+            order.
         pairs: [n, 2] (source, destination) in place of nodes, for a model of links, or of pairs that have labels: what
-            it says in this order. Or a file of ids as for `nodes`, of a table the columns `src` and `dst`; .parquet has
-            them so, too.
+            it says in this order. Or a file of ids as for `nodes`, of a table the columns `src` and `dst`; tables that
+            are written have them so, too.
         edge_type: of the pairs; by default the one that the model was trained for.
         message_edges: of `pairs`: 'train' draws neighbourhoods as evaluation does, without the seed edges of valid and
             test of the graph and their reverses, so that these get the scores that `evaluate` counts; 'all' draws them
@@ -104,8 +105,8 @@ def predict(
         fanouts: neighbours drawn per layer, from the seeds outwards; by default all of them, in as many layers as the
             model has.
         times: [n] of `nodes` or `pairs`, a whole number or datetime64 for each: what is later is not drawn. A node may
-            then be asked several times; rows of .npy are in the order given. The column `time` of a table is taken if
-            the model was trained by times.
+            then be asked several times; rows are in the order given, and tables have a column `time` as it was given.
+            The column `time` of a table is taken if the model was trained by times.
         at: one time for all of them: a whole number as the graph's times are, a date or a timestamp, also as text.
         ignore_times: draw what is later, too. A model that was trained with temporal='uniform' or 'last' needs times,
             `at` or this, unless it was trained at the nodes' own times: they are then asked at these, too. So does a
@@ -200,15 +201,18 @@ def _predict_nodes(
         say(drawn.reporter, lambda: "for all nodes, `diskgnn infer` is faster by far: it computes layer by layer")
     sampling = trained_sampling(model)
     of_table = read_times("nodes", nodes) if is_temporal(sampling) else None
-    in_order = chosen is not None and (times.times is not None or (of_table is not None and times.is_open))
     seeds = np.arange(node_set.num_nodes) if chosen is None else chosen
-    if not in_order:  # in order, a node may be asked at several times
-        seeds = np.unique(seeds)
-    target = NodeTarget(asked.node_type, seeds={SPLIT: seeds})
     fanouts = fanouts_of(asked.net, drawn.fanouts)
-    draws = times.draws(graph, sampling, fanouts, target, len(seeds), of_table, drawn.reporter)
-    loader = drawn.loader(graph, asked.net, target, draws, len(seeds))
-    write_nodes(drawn.scratch, asked, loader, chosen, node_set, drawn.reporter, in_order=in_order)
+    draws = times.draws(
+        graph, sampling, fanouts, NodeTarget(asked.node_type), len(seeds), of_table, drawn.reporter
+    )  # fmt: skip
+    target = (
+        NodeTarget(asked.node_type, {SPLIT: seeds}, {SPLIT: draws.by_seed.seconds})
+        if draws.by_seed  # a node may be asked at several times
+        else NodeTarget(asked.node_type, {SPLIT: np.unique(seeds)})
+    )
+    loader = drawn.loader(graph, asked.net, target, draws)
+    write_nodes(drawn.scratch, asked, loader, chosen, node_set, drawn.reporter, draws.by_seed)
 
 
 def _predict_pairs(
@@ -225,9 +229,9 @@ def _predict_pairs(
     of_table = read_times("pairs", pairs) if is_temporal(sampling) else None
     fanouts = fanouts_of(net, drawn.fanouts)
     draws = times.draws(graph, sampling, fanouts, target, len(chosen), of_table, drawn.reporter)
-    loader = drawn.loader(graph, net, target, draws, len(chosen), 1, AS_GIVEN)
+    loader = drawn.loader(graph, net, target, draws, 1, AS_GIVEN)
     values, column = rows_of_pairs(net, found, loader, kind, what, classes, drawn.reporter)
-    write_pairs(drawn.scratch, graph, found, chosen, values, column)
+    write_pairs(drawn.scratch, graph, found, chosen, draws.by_seed, values, column)
 
 
 def _require_drawn_in_time(source: object, loader: Loader, sampling: Mapping[str, Any] | None) -> None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 from torch import Tensor, nn
 
@@ -17,8 +15,9 @@ from diskgnn.batches.minibatch import AnyMiniBatch
 from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.type_data import NodeSet
+from diskgnn.inference.asked_times import SeedTimes
 from diskgnn.inference.asking import Asked
-from diskgnn.inference.outputs import IdColumn, OutputFormat, ids_of, open_output
+from diskgnn.inference.outputs import OutputFormat, RowNames, TableWriter, ids_of, open_output
 from diskgnn.inference.scratch import Scratch
 from diskgnn.loading.loader import Loader
 from diskgnn.progress import Reporter
@@ -32,11 +31,12 @@ _ROWS_WRITTEN = 1 << 16  # at a time
 
 def write_nodes(
     scratch: Scratch, asked: Asked, loader: Loader, chosen: npt.NDArray[Any] | None, nodes: NodeSet | None,
-    reporter: Reporter, *, in_order: bool = False,
+    reporter: Reporter, times: SeedTimes | None = None,
 ) -> None:  # fmt: skip
-    """Write the rows of `chosen` nodes [n], or of all seeds: as often as each is one, and in this order.
+    """Write the rows of `chosen` nodes [n], in this order, or of all seeds in ascending order.
 
-    `in_order` says that the seeds are the chosen nodes, some perhaps several times.
+    Where there are `times`, the seeds are the chosen nodes as they are, some perhaps several times; a table has a
+    column of them.
     """
     seeds, rows = [], []
     for batch, found in _of_minibatches(asked.net, loader, reporter):
@@ -46,27 +46,25 @@ def write_nodes(
     known, values = np.concatenate(seeds), np.concatenate(rows)
     del seeds, rows
     places = np.argsort(known, kind="stable")
-    if in_order:
+    if times is not None:
         places = np.arange(len(known))
     elif chosen is None:
         chosen = known[places]
     else:
         places = _places_of(chosen, known, places)
     assert chosen is not None
-    content = OutputFormat(asked.what, asked.kind, values.shape[1], asked.classes)
-    if is_table := scratch.output.suffix == ".parquet":
-        by_node = np.argsort(chosen, kind="stable")
-        chosen, places = chosen[by_node], places[by_node]
+    content, suffix = OutputFormat(asked.what, asked.kind, values.shape[1], asked.classes), scratch.output.suffix
+    columns = dict[str, pa.Array | pa.ChunkedArray]()
+    if suffix != ".npy":
+        columns |= [ids_of(nodes, chosen)]
+        columns |= {} if times is None else {"time": times.as_given}
     with (
         scratch.publishing() as path,
-        (nodes and is_table and nodes.user_ids) or nullcontext() as ids,
-        open_output(
-            path, scratch.output.suffix, content, len(chosen), None, ids and IdColumn(ids), scratch.disk
-        ) as write,
+        open_output(path, suffix, content, len(chosen), None, RowNames.of_rows(columns), scratch.disk) as write,
     ):
         for first in range(0, len(chosen), _ROWS_WRITTEN):
-            part = slice(first, first + _ROWS_WRITTEN)
-            write(content.of(values[places[part]]), chosen[part])
+            part = np.arange(first, min(first + _ROWS_WRITTEN, len(chosen)))
+            write(content.of(values[places[part]]), part)
 
 
 def rows_of_pairs(
@@ -107,18 +105,22 @@ def rows_of_pairs(
 
 
 def write_pairs(
-    scratch: Scratch, graph: Graph, edge_type: EdgeType, pairs: npt.NDArray[Any], values: npt.NDArray[Any],
-    column: Callable[[npt.NDArray[Any]], tuple[str, pa.Array]],
+    scratch: Scratch, graph: Graph, edge_type: EdgeType, pairs: npt.NDArray[Any], times: SeedTimes | None,
+    values: npt.NDArray[Any], column: Callable[[npt.NDArray[Any]], tuple[str, pa.Array]],
 ) -> None:  # fmt: skip
-    """Write `values` [n, ...] of `pairs` [n, 2]: in a table by a `column`, beside the ids of their nodes."""
+    """Write `values` [n, ...] of `pairs` [n, 2]: in a table by a `column`, beside the ids of their nodes, and their
+    times if each has one.
+    """
+    suffix = scratch.output.suffix
     with scratch.publishing() as path, ChecksummedFile(path, disk=scratch.disk) as file:
-        if scratch.output.suffix == ".npy":
+        if suffix == ".npy":
             np.save(file, values)
         else:
-            src, dst = (ids_of(graph.nodes[edge_type[end]], pairs[:, end // 2]) for end in (0, 2))
-            name, rows = column(values)
-            table = pa.table({"src": src, "dst": dst, name: rows})
-            pq.write_table(table, file, compression="zstd")
+            (_, src), (_, dst) = (ids_of(graph.nodes[edge_type[end]], pairs[:, end // 2]) for end in (0, 2))
+            of_times, (name, rows) = {} if times is None else {"time": times.as_given}, column(values)
+            table = pa.table({"src": src, "dst": dst, **of_times, name: rows})
+            with TableWriter(file, suffix, table.schema) as writer:
+                writer.write(table)
 
 
 @torch.no_grad()

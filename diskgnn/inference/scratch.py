@@ -191,7 +191,7 @@ def check_output(output: Path, *, overwrite: bool) -> None:
     """
     refuse_inside_artifact(output)
     if output.is_dir():
-        raise OutputExistsError(f"{output} is a directory; choose a file ending in .npy or .parquet")
+        raise OutputExistsError(f"{output} is a directory; choose a file in it, ending in .npy, .parquet or .csv")
     if output.exists() and not overwrite:
         raise OutputExistsError(f"{output} exists already; pass overwrite=True to replace it")
     there = next(folder for folder in output.absolute().parents if folder.exists())

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -79,13 +80,13 @@ def test_nothing_later_is_drawn(made, tmp_path, model, until):
     expected = said(made, tmp_path, made / model, cut)
     moments = [50, "50", "1970-01-01T00:00:50", datetime(1970, 1, 1, 0, 0, 50), np.datetime64(50, "s"), np.int32(50)]
     for at in moments:
-        np.testing.assert_allclose(said(made, tmp_path, made / model, at=at), expected, rtol=1e-5)
+        np.testing.assert_allclose(said(made, tmp_path, made / model, at=at), expected, rtol=1e-5, atol=1e-6)
     everything = said(made, tmp_path, made / model, ignore_times=True)
     assert np.abs(everything - expected).max() > 1e-3
     diskgnn.infer(made / "graph", tmp_path / "all.npy", made / model, ignore_times=True, memory="2GiB")
     np.testing.assert_allclose(np.load(tmp_path / "all.npy"), everything, rtol=1e-4, atol=1e-6)
     run("predict", made / "graph", "--checkpoint", made / model, "--at", 50, "--out", tmp_path / "cli.npy")
-    np.testing.assert_allclose(np.load(tmp_path / "cli.npy"), expected, rtol=1e-5)
+    np.testing.assert_allclose(np.load(tmp_path / "cli.npy"), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_a_day_is_its_first_second(made, tmp_path):
@@ -95,23 +96,45 @@ def test_a_day_is_its_first_second(made, tmp_path):
     np.testing.assert_array_equal(early, said(made, tmp_path, made / "users", at=0))
 
 
-def test_each_seed_has_a_time_of_its_own(made, tmp_path):
-    """A node may be asked several times; rows are in the order given, in Parquet in that of the nodes."""
+@pytest.mark.parametrize("kind", ["whole numbers", "timestamps"])
+def test_each_seed_has_a_time_of_its_own(made, tmp_path, kind):
+    """A node may be asked several times, without a warning; predictions can be joined with what was asked."""
     times = np.array([90, 30, 10, 55])
     one_by_one = [said(made, tmp_path, made / "users", nodes=[node], at=time)
                   for node, time in zip(NODES, times, strict=True)]  # fmt: skip
     expected = np.concatenate(one_by_one)
     assert np.abs(expected[0] - expected[2]).max() > 1e-4
-    found = said(made, tmp_path, made / "users", nodes=NODES, times=times)
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
-    pq.write_table(pa.table({"id": NODES, "time": times}), tmp_path / "seeds.parquet")
-    run("predict", made / "graph", "--checkpoint", made / "users", "--nodes", tmp_path / "seeds.parquet", "--out",
-        tmp_path / "table.parquet")  # fmt: skip
-    table = pq.read_table(tmp_path / "table.parquet").to_pydict()
-    assert table["node"] == [0, 4, 4, 7]
-    np.testing.assert_allclose(table["logits"], expected[[3, 0, 2, 1]], rtol=1e-5)
-    at = said(made, tmp_path, made / "users", nodes=tmp_path / "seeds.parquet", at=20)  # what is said goes first
-    np.testing.assert_allclose(at, said(made, tmp_path, made / "users", nodes=NODES, at=20), rtol=1e-5)
+    given = times if kind == "whole numbers" else times.astype("datetime64[s]").astype("datetime64[ms]")
+    asked = pa.table({"id": NODES, "time": given, "row": range(4)})
+    pq.write_table(asked, tmp_path / "seeds.parquet")
+    pacsv.write_csv(asked, tmp_path / "seeds.csv")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DataWarning)
+        found = said(made, tmp_path, made / "users", nodes=NODES, times=given)
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+        for seeds, out in (("seeds.parquet", "table.parquet"), ("seeds.csv", "table.csv")):
+            run("predict", made / "graph", "--checkpoint", made / "users", "--nodes", tmp_path / seeds, "--out",
+                tmp_path / out)  # fmt: skip
+        at = said(made, tmp_path, made / "users", nodes=tmp_path / "seeds.parquet", at=20)  # what is said goes first
+    table = pq.read_table(tmp_path / "table.parquet")
+    assert (table["node"].to_pylist(), table["time"].type) == (NODES.tolist(), asked["time"].type)
+    np.testing.assert_allclose(table["logits"].to_pylist(), expected, rtol=1e-5, atol=1e-6)
+    rows = table.set_column(2, "logits", pa.array(np.stack(table["logits"].to_numpy())[:, 0]))
+    joined = asked.join(rows.rename_columns(["id", "time", "logits"]), ["id", "time"]).sort_by("row")
+    np.testing.assert_allclose(joined["logits"], expected[:, 0], rtol=1e-5, atol=1e-6)
+    text, seeds = pacsv.read_csv(tmp_path / "table.csv"), pacsv.read_csv(tmp_path / "seeds.csv")
+    assert text.column_names == ["node", "time", "logits_0", "logits_1"]
+    assert (text["node"], text["time"]) == (seeds["id"], seeds["time"])
+    np.testing.assert_allclose(np.stack([text["logits_0"], text["logits_1"]], 1), expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(at, said(made, tmp_path, made / "users", nodes=NODES, at=20), rtol=1e-5, atol=1e-6)
+    assert "time" not in asked_at(made, tmp_path, at=20).column_names
+
+
+def asked_at(made: Path, tmp_path: Path, **options: object) -> pa.Table:
+    """What `predict` writes of `seeds.parquet`."""
+    seeds, out = tmp_path / "seeds.parquet", tmp_path / "at.parquet"
+    diskgnn.predict(made / "graph", out, made / "users", nodes=seeds, **options)
+    return pq.read_table(out)
 
 
 def test_pairs_have_times(made, tmp_path):
@@ -129,11 +152,17 @@ def test_pairs_have_times(made, tmp_path):
         np.testing.assert_array_equal(
             said(made, tmp_path, made / "links", pairs=tmp_path / "pairs.parquet", **ask), found
         )
+        diskgnn.predict(
+            made / "graph", tmp_path / "links.parquet", made / "links", pairs=tmp_path / "pairs.parquet", **ask
+        )
+    table = pq.read_table(tmp_path / "links.parquet")
+    assert table.select(["src", "dst", "time"]).equals(pq.read_table(tmp_path / "pairs.parquet"))
+    np.testing.assert_array_equal(table["score"], found)
 
 
 def test_seeds_of_own_times_are_asked_at_these(made, tmp_path):
     expected = said(made, tmp_path, made / "items", nodes=np.arange(ITEMS), times=ITEM_TIMES)
-    np.testing.assert_allclose(said(made, tmp_path, made / "items"), expected, rtol=1e-5)
+    np.testing.assert_allclose(said(made, tmp_path, made / "items"), expected, rtol=1e-5, atol=1e-6)
     packed = said(made, tmp_path, made / "items", made / "items-packed", split="train")
     assert len(packed) == ITEMS
 

@@ -437,8 +437,8 @@ def test_refusals(graph: Graph, tmp_path: Path):
     ):
         with pytest.raises(ConfigError, match=message):
             diskgnn.infer(graph, out, net, memory=PLENTY, **arguments)
-    with pytest.raises(ConfigError, match=r"out: expected a file that ends in \.npy or \.parquet, found out\.csv"):
-        diskgnn.infer(graph, tmp_path / "out.csv", net)
+    with pytest.raises(ConfigError, match=r"out: expected a file that ends in \.npy, \.parquet, \.csv, found out\.txt"):
+        diskgnn.infer(graph, tmp_path / "out.txt", net)
     with pytest.raises(ConfigError, match="layers of your own, in float32, found Linear"):
         diskgnn.infer(graph, out, torch.nn.Linear(2, 2))
     with pytest.raises(ConfigError, match=r"expected node nodes with 3 features, .* found 20 in .*; give the"):

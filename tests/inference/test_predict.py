@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -331,7 +332,7 @@ def test_ids_of_the_users_own_and_the_command_line(tmp_path: Path):
                "--nodes", tmp_path / "nodes.npy", "--what", "classes")  # fmt: skip
     assert "partial" not in said.stderr
     found = pq.read_table(tmp_path / "two.parquet").to_pydict()
-    assert found == {"id": ids[[2, 4999]].tolist(), "class": logits[[2, 4999]].argmax(1).tolist()}
+    assert found == {"id": ids[[4999, 2]].tolist(), "class": logits[[4999, 2]].argmax(1).tolist()}
 
 
 @pytest.fixture
@@ -357,6 +358,26 @@ def test_files_name_nodes_as_the_user_does(numbered: list[int], tmp_path: Path):
         for apply in (diskgnn.infer, diskgnn.predict):
             apply(tmp_path / "graph", tmp_path / "some.npy", net, nodes=tmp_path / f"nodes.{suffix}", overwrite=True)
             np.testing.assert_allclose(np.load(tmp_path / "some.npy"), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_tables_as_csv_say_what_parquet_says(numbered: list[int], tmp_path: Path):
+    """Of nodes and of pairs: lists are a column for each number, and floats are read back as they were."""
+    torch.manual_seed(0)
+    net, nodes, pairs = make_model("sage", 3, 4, 2, 1), [5, 0, 7, 5], [[3, 0], [0, 6]]
+    for ask in (
+        diskgnn.infer, partial(diskgnn.infer, nodes=nodes, what="classes"), partial(diskgnn.predict, nodes=nodes),
+        partial(diskgnn.predict, pairs=pairs, edge_type="node:to:node"),
+    ):  # fmt: skip
+        for suffix in ("parquet", "csv"):
+            ask(tmp_path / "graph", tmp_path / f"out.{suffix}", net, overwrite=True)
+        table = pq.read_table(tmp_path / "out.parquet").to_pydict()
+        if "logits" in table:
+            table |= {f"logits_{k}": [row[k] for row in table["logits"]] for k in (0, 1)}
+            del table["logits"]
+        text = pacsv.read_csv(tmp_path / "out.csv")
+        assert text.column_names == list(table)
+        for name, column in table.items():
+            assert text[name].to_numpy().astype(np.float32).tolist() == np.array(column, np.float32).tolist()
 
 
 def test_files_name_pairs_as_the_user_does(numbered: list[int], tmp_path: Path):

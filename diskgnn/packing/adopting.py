@@ -18,11 +18,12 @@ from diskgnn.storage.shuffle import DamagedStepError
 _READ_BYTES = 4 << 20
 
 
-class DamagedScratchError(DamagedStepError):
-    """Raised if files that a killed run left are not what it wrote. Then everything is made again."""
+PLACING = "placing"  # the step under which the splits that are placed are noted; all rows follow from it
 
-    def __init__(self, message: str) -> None:
-        super().__init__("pack", message)
+
+def damaged(message: str) -> DamagedStepError:
+    """Returns the error that has everything made again, since headers and rows share pages."""
+    return DamagedStepError(PLACING, message)
 
 
 @contextmanager
@@ -30,15 +31,15 @@ def opened_scratch(path: Path) -> Iterator[int]:
     """Opens a file that a killed run wrote, and yields its descriptor.
 
     Raises:
-        DamagedScratchError: the file is missing, ends early or cannot be read.
+        DamagedStepError: the file is missing, ends early or cannot be read.
     """
     try:
         with opened(path) as descriptor:
             yield descriptor
-    except DamagedScratchError:
+    except DamagedStepError:
         raise
     except (ArtifactError, OSError) as error:
-        raise DamagedScratchError(str(error)) from error
+        raise damaged(str(error)) from error
 
 
 @contextmanager
@@ -61,7 +62,7 @@ def adopt_extents(path: Path, index: ExtentIndex, tails: npt.NDArray[np.uint8]) 
     `tails` [T * 4096] gets the last page of each extent, which may not be full yet.
 
     Raises:
-        DamagedScratchError: the file is not what the index says.
+        DamagedStepError: the file is not what the index says.
     """
     if len(index) == 0:  # nor is there a file
         return
@@ -77,7 +78,7 @@ def adopt_parts(descriptor: int, path: Path, start: int, parts: Iterable[Part], 
     The bytes after the last full page are copied to `tail`.
 
     Raises:
-        DamagedScratchError: they are not what was recorded.
+        DamagedStepError: they are not what was recorded.
         ArtifactError, ReadError: they cannot be read.
     """
     end, buffer = 0, memoryview(bytearray(_READ_BYTES))
@@ -87,7 +88,7 @@ def adopt_parts(descriptor: int, path: Path, start: int, parts: Iterable[Part], 
         for offset in range(part.offset, end, _READ_BYTES):
             crc = crc32c(fill(descriptor, start + offset, buffer[: end - offset], path), crc)
         if crc != part.crc32c or any(between):
-            raise DamagedScratchError(f"{path} is not what was written between its bytes {start} and {start + end}")
+            raise damaged(f"{path} is not what was written between its bytes {start} and {start + end}")
     tail[:] = 0
     if open_bytes := end % DIRECT_ALIGNMENT:
         fill(descriptor, start + end - open_bytes, tail[:open_bytes].data, path)

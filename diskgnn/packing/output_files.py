@@ -23,7 +23,7 @@ from diskgnn._native import (
     scatter_rows,
     start_extent,
 )
-from diskgnn.packing.adopting import DamagedScratchError, adopt_parts, opened_scratch
+from diskgnn.packing.adopting import adopt_parts, damaged, opened_scratch
 from diskgnn.packing.placed import PlacedRows, PlacedSplit
 from diskgnn.packing.reserving import reserve
 from diskgnn.storage import artifacts
@@ -53,7 +53,7 @@ class RowOutput(Protocol):
         """Goes on where a killed run was when it had this `state`, which is kept up to date.
 
         Raises:
-            DamagedScratchError: the file is not what it was then.
+            DamagedStepError: the file is not what it was then.
         """
         ...
 
@@ -157,15 +157,15 @@ class InitialCpuRowsFile:
         """Prepares the file of row set `number`."""
         rows, nodes = row_set.rows, split.row_sets[number].initial_cpu_nodes
         self._writer, self._pages, self._row_bytes = writer, pages, rows.row_bytes
-        self._name, num_rows = artifacts.initial_cpu_rows_file(split.name, row_set.name), len(nodes)
-        self._path = writer.path(self._name)
+        self.name, num_rows = artifacts.initial_cpu_rows_file(split.name, row_set.name), len(nodes)
+        self._path = writer.path(self.name)
         self._header = np.frombuffer(npy_header_bytes(rows.storage, (num_rows, rows.stored_columns)), np.uint8)
         self._num_bytes = len(self._header) + num_rows * rows.row_bytes
         self._tail, self._nodes = np.zeros(DIRECT_ALIGNMENT, np.uint8), nodes
 
     def first(self) -> State:
         """Returns the next row, and the checksum of what is before it."""
-        return extent_state(self._name, np.zeros(1, np.int64), np.zeros(1, np.uint32))
+        return extent_state(self.name, np.zeros(1, np.int64), np.zeros(1, np.uint32))
 
     def start(self, state: State) -> None:
         """Creates the file and reserves its space."""
@@ -187,7 +187,7 @@ class InitialCpuRowsFile:
     def adopt(self, state: State) -> None:
         """Goes on after the rows that are written, if they have the recorded checksum."""
         self._attach(state)
-        (rows,), (crc,) = (each.tolist() for each in extent_state_in(state, self._name))
+        (rows,), (crc,) = (each.tolist() for each in extent_state_in(state, self.name))
         with opened_scratch(self._path) as descriptor:
             part = Part(0, len(self._header) + rows * self._row_bytes, crc)
             adopt_parts(descriptor, self._path, 0, [part], self._tail)
@@ -195,7 +195,7 @@ class InitialCpuRowsFile:
         reserve(self._path, align(self._num_bytes, DIRECT_ALIGNMENT), self._writer.disk)
 
     def _attach(self, state: State) -> None:
-        cursors, self._checksums = extent_state_in(state, self._name)
+        cursors, self._checksums = extent_state_in(state, self.name)
         self._rows = ExtentRows(
             path=str(self._path),
             nodes=self._nodes,
@@ -210,7 +210,7 @@ class InitialCpuRowsFile:
     def register(self) -> None:
         """Cuts off the padding of the last page, and adds the file to the artifact."""
         os.truncate(self._path, self._num_bytes)
-        self._writer.add(self._name, crc32c=int(self._checksums[0]))
+        self._writer.add(self.name, crc32c=int(self._checksums[0]))
 
 
 class StaticFile:
@@ -218,8 +218,8 @@ class StaticFile:
 
     def __init__(self, writer: ArtifactWriter, static_nodes: npt.NDArray[np.int64], row_set: RowSetConfig) -> None:
         rows = row_set.rows
-        self._writer, self._row_bytes, self._name = writer, rows.row_bytes, artifacts.static_file(row_set.name)
-        self._path, self._static_nodes = writer.path(self._name), static_nodes
+        self._writer, self._row_bytes, self.name = writer, rows.row_bytes, artifacts.static_file(row_set.name)
+        self._path, self._static_nodes = writer.path(self.name), static_nodes
         self._places = np.argsort(static_nodes)
         self._nodes = static_nodes[self._places]  # ascending
         self._header = npy_header_bytes(rows.storage, (len(static_nodes), rows.stored_columns))
@@ -230,11 +230,11 @@ class StaticFile:
         node.
         """
         remainder = crc32c_part(self._header, self._num_bytes - len(self._header))
-        return {self._name: np.array([remainder, 0], np.int64)}
+        return {self.name: np.array([remainder, 0], np.int64)}
 
     def start(self, state: State) -> None:
         """Creates the file and reserves its space."""
-        self._state = state[self._name]
+        self._state = state[self.name]
         self._path.write_bytes(self._header)
         reserve(self._path, self._num_bytes, self._writer.disk)
 
@@ -260,13 +260,13 @@ class StaticFile:
 
     def adopt(self, state: State) -> None:
         """Goes on if the rows of nodes before the next one are as recorded. Later rows may have been written, too."""
-        self._state = state[self._name]
+        self._state = state[self.name]
         expected, next_node = self._state.tolist()
         remainder, offset = crc32c_part(self._header, self._num_bytes - len(self._header)), len(self._header)
         rows_at_once = max(1, _PIECE_BYTES // self._row_bytes)
         with opened_scratch(self._path) as descriptor:
             if fill(descriptor, 0, bytearray(offset), self._path) != self._header:
-                raise DamagedScratchError(f"{self._path} is not what was written")
+                raise damaged(f"{self._path} is not what was written")
             for first in range(0, len(self._static_nodes), rows_at_once):
                 nodes = self._static_nodes[first : first + rows_at_once]
                 rows = np.empty((len(nodes), self._row_bytes), np.uint8)
@@ -275,11 +275,11 @@ class StaticFile:
                 offset += rows.nbytes
                 remainder ^= crc32c_part(rows.reshape(-1), self._num_bytes - offset)
         if remainder != expected:
-            raise DamagedScratchError(f"{self._path} is not what was written")
+            raise damaged(f"{self._path} is not what was written")
 
     def register(self) -> None:
         """Adds the file to the artifact."""
-        self._writer.add(self._name, crc32c=crc32c_of_remainder(int(self._state[0]), self._num_bytes))
+        self._writer.add(self.name, crc32c=crc32c_of_remainder(int(self._state[0]), self._num_bytes))
 
 
 def _append(pages: PageWriter, rows: ExtentRows, window: Window, threads: int, *, flush: bool) -> None:

@@ -17,6 +17,7 @@ from diskgnn._native import PageWriter
 from diskgnn.default_reporter import reporter_for
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.source_schema import label_target
+from diskgnn.packing.file_sizes import fits_disk
 from diskgnn.packing.memory_division import (
     COPIES,
     edge_ids_within,
@@ -27,13 +28,13 @@ from diskgnn.packing.memory_division import (
 from diskgnn.packing.placed import Placed
 from diskgnn.packing.probes import probe_samples
 from diskgnn.packing.request import PackRequest
-from diskgnn.packing.row_packing import fits_disk, pack_rows
+from diskgnn.packing.row_packing import pack_rows
 from diskgnn.packing.row_sets import features_of, only_features
 from diskgnn.packing.sending import remove_stale, send_rows
 from diskgnn.packing.space import certain_bytes, most_packed_bytes
 from diskgnn.packing.split_labels import SplitLabels
 from diskgnn.packing.split_placer import SplitPlacer
-from diskgnn.packing.tiers import TierBudgets, Tiers
+from diskgnn.packing.tiers import TierBudgets
 from diskgnn.paths import PathLike
 from diskgnn.progress import Reporter, StageReport
 from diskgnn.specs.caches import DEFAULT_CPU_CACHE, CacheSpec
@@ -45,7 +46,6 @@ from diskgnn.storage.publishing import published
 from diskgnn.storage.read_engine import warn_if_no_io_uring
 from diskgnn.storage.samples import Samples
 from diskgnn.storage.seed_files import read_given, write_given
-from diskgnn.storage.shuffle import DamagedStepError
 from diskgnn.storage.work import Work
 from diskgnn.storage.writer import ArtifactWriter, staging_of
 from diskgnn.system.allocators import freed_memory_returned, pages_kept
@@ -201,25 +201,18 @@ class _Run:
     def placed(self, writer: ArtifactWriter, go_on: Callable[[_Placing], int]) -> tuple[Placed, int]:
         """Places all rows, then calls `go_on`. Returns what was placed, and the bytes read by both.
 
-        Begins again from nothing if files that a killed run left are damaged.
+        What a killed run left is made again if it is damaged.
         """
-        request, tiers = self._request, self._request.tiers
-        if isinstance(tiers, TierBudgets) and tiers.static_is_auto:
-            tiers = replace(tiers, static=writer.decided("static_cache", tiers.static))
-        read_bytes = 0 if request.by_reference else _require_space(writer, request, tiers)
+        request = self._request
+        read_bytes = 0 if request.by_reference else _require_space(writer, request)
         read_bytes += 2 * request.samples.manifest.total_bytes  # to place, and to write the headers
-        try:
-            placed, more_bytes = self._place(writer, tiers, go_on)
-        except DamagedStepError:
-            writer.restart()
-            placed, more_bytes = self._place(writer, tiers, go_on)
+        placed, more_bytes = Work(writer, "pack").run(partial(self._place, writer, go_on))
         return placed, read_bytes + placed.read_bytes + more_bytes
 
-    def _place(self, writer: ArtifactWriter, tiers: Tiers, go_on: Callable[[_Placing], int]) -> tuple[Placed, int]:
+    def _place(self, writer: ArtifactWriter, go_on: Callable[[_Placing], int], work: Work) -> tuple[Placed, int]:
         request = self._request
         edge_ids, resources = edge_ids_within(self._resources, request.graph, self.config.samples)
         write_given(writer, self._given)
-        work = Work(writer, "pack")
         if writer.outbox is not None:
             remove_stale(work, writer, request.samples.splits, [each.config.name for each in request.row_sets])
         with closing(PageWriter()) as pages:
@@ -230,7 +223,7 @@ class _Run:
                 labels=request.labels or partial(SplitLabels.of, request.graph, self._given.target), edge_ids=edge_ids,
             )  # fmt: skip
             with pages_kept(COPIES * self._minibatch_bytes):
-                placed = placer.place_all(tiers)
+                placed = placer.place_all(request.tiers)
             if request.static_nodes is not None:
                 _write_static_nodes(writer, placed)
             return placed, go_on(_Placing(work, writer, pages, resources, placed))
@@ -259,12 +252,12 @@ def _details(config: PackedConfig, placed: Placed) -> dict[str, int | float | st
     return details
 
 
-def _require_space(writer: ArtifactWriter, request: PackRequest, tiers: Tiers) -> int:
+def _require_space(writer: ArtifactWriter, request: PackRequest) -> int:
     """Refuses what certainly does not fit. Returns the bytes read.
 
     A few minibatches are read only if the sizes of the inputs leave it open.
     """
-    graph, samples, keep_input_nodes = request.graph, request.samples, request.keep_input_nodes
+    graph, samples, tiers = request.graph, request.samples, request.tiers
     if (features := only_features(graph, samples.config)) is None or writer.outbox is not None:
         return 0
     row_bytes = features.row_bytes
@@ -274,7 +267,7 @@ def _require_space(writer: ArtifactWriter, request: PackRequest, tiers: Tiers) -
     if most_bytes - taken_bytes <= free_bytes(writer.staging, writer.disk):
         return 0
     probes = {split: probe_samples(samples, split) for split, size in samples.config.splits.items() if size.num_batches}
-    certain = certain_bytes(probes, rows, row_bytes, keep_input_nodes)
+    certain = certain_bytes(probes, rows, row_bytes, request.keep_input_nodes)
     packed_bytes = max(certain.packed, samples.manifest.total_bytes)  # headers alone are as large
     require_free_bytes(writer.staging, packed_bytes - taken_bytes, f"packing {writer.final}", disk=writer.disk)
     return sum(samples.manifest.files[artifacts.shard_file(split, 0, 0)].bytes for split in probes)

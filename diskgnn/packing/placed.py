@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn._native import crc32c, mark_nodes
-from diskgnn.packing.adopting import DamagedScratchError, opened_scratch
+from diskgnn.packing.adopting import damaged, opened_scratch
 from diskgnn.packing.row_sets import RowSet
 from diskgnn.packing.tier_budgets import Division
 from diskgnn.storage.extents import ExtentIndex
@@ -63,7 +63,7 @@ class PlacedHeaders:
         """Compares the scratch files [K] of a killed run with what was recorded, and marks the rows that are `needed`.
 
         Raises:
-            DamagedScratchError: they are not what was written.
+            DamagedStepError: they are not what was written.
         """
         for number, path in enumerate(paths):
             dtype, length = self.node_dtype(number), self.nodes_file_bytes(number)
@@ -75,9 +75,9 @@ class PlacedHeaders:
                     crc = crc32c(piece, crc)
                     nodes = np.frombuffer(piece, dtype)
                     if crc != self.nodes_crc32c[number] and offset + piece_bytes >= length:
-                        raise DamagedScratchError(f"{path} is not what was written")
+                        raise damaged(f"{path} is not what was written")
                     if ((nodes < 0) | (nodes >= len(needed[number]))).any():
-                        raise DamagedScratchError(f"{path} has nodes that are none of the graph's")
+                        raise damaged(f"{path} has nodes that are none of the graph's")
                     mark_nodes(needed[number], nodes)
 
 

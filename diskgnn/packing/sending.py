@@ -8,33 +8,24 @@ places and packs again.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from diskgnn._native import DIRECT_ALIGNMENT, PageWriter, mark_nodes
-from diskgnn.packing.output_files import (
-    ExtentRowsFile,
-    InitialCpuRowsFile,
-    RowOutput,
-    StaticFile,
-    file_checksum,
-    map_nodes,
-)
+from diskgnn.packing.adopting import PLACING
+from diskgnn.packing.file_sizes import file_sizes
+from diskgnn.packing.output_files import file_checksum, map_nodes
 from diskgnn.packing.placed import Placed, PlacedSplit
-from diskgnn.packing.row_packing import adopt_written, file_sizes, forget_rows, save_arrays, window_bytes_for
-from diskgnn.packing.split_placer import PLACING
-from diskgnn.storage import artifacts, faults
+from diskgnn.packing.row_packing import RowPacking
+from diskgnn.storage import artifacts
 from diskgnn.storage.disk_space import allocated_bytes, file_bytes, free_bytes, require_free_bytes
 from diskgnn.storage.extents import ExtentIndex
-from diskgnn.storage.feature_scan import scan_needed_rows
 from diskgnn.storage.manifest_document import FileEntry
 from diskgnn.storage.outbox import Outbox
 from diskgnn.storage.uploads import ExtentsStream
-from diskgnn.storage.work import State, Work
+from diskgnn.storage.work import Work
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
 
@@ -72,23 +63,24 @@ def send_rows(
         DiskFullError: there is no room for one extent and for the files that have to be here with it.
         StoreError: the store failed.
     """
-    pages.finish()
     work.forget(PLACING)  # headers and rows go with what is sent
-    forget_rows(work, placed)
-    for split in placed.splits:
-        if split.adopted:
-            adopt_written(work, writer, split)
-    faults.point("pack.rows")
+    packing = RowPacking(work, writer, pages, placed, resources, window_bytes)
+    packing.go_on(with_rows=False)
     total_rows = sum(int(rows.bounds[-1]) for split in placed.splits for rows in split.row_sets)
     with resources.reporter.stage("pack and send", total_rows, "rows") as advance:
-        parts_writer = _PartsWriter(writer, pages, placed, resources, window_bytes)
         streams = {
             split.name: outbox.stream(artifacts.extents_file(split.name), split.index.num_bytes)
             for split in placed.splits
         }
         read_bytes = 0
-        for number, parts in enumerate(_parts(writer, placed)):
-            read_bytes += parts_writer.pack(parts, with_memory=number == 0)
+        for part_number, parts in enumerate(_parts(writer, placed)):
+            is_first = part_number == 0
+            for number in range(len(placed.row_sets)):
+                needed = _needed(placed, number, parts, with_memory=is_first)
+                read_bytes += packing.pack(number, parts, needed, lambda _: None, with_memory=is_first, is_kept=False)
+            if is_first:
+                for name in list(writer.files):
+                    writer.send(name)
             for part in parts:
                 path = writer.path(artifacts.extents_file(part.name))
                 streams[part.name].append(path, int(part.index.extents["offset"][-1] + part.index.extent_bytes[-1]))
@@ -156,62 +148,17 @@ def _room(writer: ArtifactWriter, placed: Placed) -> int:
     return free_bytes(writer.staging, writer.disk) - others
 
 
-class _PartsWriter:
-    def __init__(
-        self, writer: ArtifactWriter, pages: PageWriter, placed: Placed, resources: Resources, window_bytes: int | None
-    ) -> None:
-        self._writer, self._pages, self._placed, self._resources = writer, pages, placed, resources
-        self._window_bytes = window_bytes
-
-    def pack(self, parts: Sequence[PlacedSplit], *, with_memory: bool) -> int:
-        """Writes the rows of some extents, and with `with_memory` those of static files and cpu tiers. Returns the
-        bytes read.
-        """
-        read_bytes = 0
-        for number, row_set in enumerate(self._placed.row_sets):
-            files: list[RowOutput] = [ExtentRowsFile(self._writer, self._pages, part, number) for part in parts]
-            nodes: list[npt.NDArray[Any]] = []
-            for part in parts:
-                rows = part.row_sets[number]
-                nodes.append(map_nodes(rows)[int(rows.bounds[0]) : int(rows.bounds[-1])])
-            if with_memory:
-                static, splits = self._placed.static_nodes[number], self._placed.splits
-                files.append(StaticFile(self._writer, static, row_set.config))
-                files += [
-                    InitialCpuRowsFile(self._writer, self._pages, split, number, row_set.config) for split in splits
-                ]
-                nodes += [static, *(split.row_sets[number].initial_cpu_nodes for split in splits)]
-            read_bytes += self._write(number, files, nodes)
-            if with_memory:
-                save_arrays(self._writer, self._placed, number)
-        if with_memory:
-            for name in list(self._writer.files):
-                self._writer.send(name)
-        return read_bytes
-
-    def _write(self, number: int, files: Sequence[RowOutput], nodes: Sequence[npt.NDArray[Any]]) -> int:
-        """Writes the rows of `nodes` of one row set to `files`. Returns the bytes read of its features."""
-        row_set, read_bytes = self._placed.row_sets[number], 0
-        needed: npt.NDArray[np.bool_] = np.zeros(row_set.num_rows, np.bool_)
-        for each in nodes:
-            mark_nodes(needed, each)
-        state: State = {}
-        for file in files:
-            state |= file.first()
-        for file in files:
-            file.start(state)
-        window_bytes = self._window_bytes or window_bytes_for(self._placed, number, self._resources.memory_bytes)
-        scan = scan_needed_rows(row_set.features, row_set.data.feature_checksums, needed, window_bytes)
-        with closing(scan) as windows:
-            for window in windows:
-                faults.point("pack.window")
-                for file in files:
-                    file.write(window, self._resources.threads)
-                read_bytes += window.read_bytes
-        self._pages.finish()
-        for file in files:
-            file.register()
-        return read_bytes
+def _needed(placed: Placed, number: int, parts: Sequence[PlacedSplit], *, with_memory: bool) -> npt.NDArray[np.bool_]:
+    """Returns [N] bool: which rows of a row set some extents have, and static files and cpu tiers `with_memory`."""
+    needed: npt.NDArray[np.bool_] = np.zeros(placed.row_sets[number].num_rows, np.bool_)
+    for part in parts:
+        rows = part.row_sets[number]
+        mark_nodes(needed, map_nodes(rows)[int(rows.bounds[0]) : int(rows.bounds[-1])])
+    if with_memory:
+        needed[placed.static_nodes[number]] = True
+        for split in placed.splits:
+            needed[split.row_sets[number].initial_cpu_nodes] = True
+    return needed
 
 
 def _part_of(split: PlacedSplit, first: int, last: int) -> PlacedSplit:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from diskgnn._native import PageWriter
 from diskgnn.ordered import in_order
 from diskgnn.packing.accesses import Accesses
+from diskgnn.packing.adopting import PLACING
 from diskgnn.packing.edge_ids import EdgeIds
 from diskgnn.packing.header_encoder import HeaderEncoder
 from diskgnn.packing.header_writer import HeaderWriter
@@ -35,7 +36,6 @@ from diskgnn.storage.work import Work
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
 
-PLACING = "placing"  # under which the splits that are placed are noted
 _MAX_WAITING = 2  # minibatches that are placed and whose headers are not written yet
 
 
@@ -98,7 +98,7 @@ class SplitPlacer:
         """Places every split of the samples. `tiers` are rows [K] if those of each row set are known.
 
         Raises:
-            DamagedScratchError: what a killed run left is not what it wrote.
+            DamagedStepError: what a killed run left is not what it wrote.
         """
         for split in self.samples.splits:
             if (adopted := self._adopt(split)) is not None:

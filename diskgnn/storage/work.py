@@ -90,6 +90,7 @@ class Work:
         key: npt.ArrayLike = (),
         spills: Sequence[Shuffle] = (),
         consumes: Sequence[Shuffle] = (),
+        is_kept: bool = True,
     ) -> State:
         """Runs a step, or what a killed run left of it.
 
@@ -100,11 +101,12 @@ class Work:
             key: what a killed run must have had alike; else the step begins anew.
             spills: that it fills. If one is in memory the step is not committed, but run again.
             consumes: that nobody reads after it.
+            is_kept: a killed run goes on with it; if not, it is never committed.
 
         Returns:
             The state at its end.
         """
-        durable = self._writer.is_resumable and not any(spill.in_memory for spill in spills)
+        durable = is_kept and self._writer.is_resumable and not any(spill.in_memory for spill in spills)
         before = self._noted(step, key) if durable else {}
         is_committed = bool(before)
         state = {name: np.array(before.get(f"state/{name}", value)) for name, value in first.items()}

@@ -36,13 +36,14 @@ def own_and_mean(x: Tensor, block: Block) -> tuple[Tensor, Tensor]:
 
 def neighbour_mean(x: Tensor, block: Block) -> Tensor:
     """[num_dst, W]: the mean of each destination's neighbours' rows of x [num_src, W]; zeros where there are none."""
-    mean: Tensor = _Mean.apply(x, block)  # type: ignore[no-untyped-call]
+    mean: Tensor = _Neighbours.apply(x, block, "mean")  # type: ignore[no-untyped-call]
     return mean
 
 
 def neighbour_sum(x: Tensor, block: Block) -> Tensor:
     """[num_dst, W]: the sum of each destination's neighbours' rows of x [num_src, W]."""
-    return neighbour_mean(x, block) * block.in_degrees.unsqueeze(1)
+    sums: Tensor = _Neighbours.apply(x, block, "sum")  # type: ignore[no-untyped-call]
+    return sums
 
 
 def neighbour_max(x: Tensor, block: Block) -> Tensor:
@@ -166,19 +167,21 @@ class _OwnAndMean(torch.autograd.Function):
         return gradient, None
 
 
-class _Mean(torch.autograd.Function):
+class _Neighbours(torch.autograd.Function):
+    """The sum or the mean of neighbours' rows."""
+
     @staticmethod
-    def forward(ctx: Any, x: Tensor, block: Block) -> Tensor:
-        ctx.block = block
-        return _bags(x, block.indptr, block.indices, mode="mean")
+    def forward(ctx: Any, x: Tensor, block: Block, mode: str) -> Tensor:
+        ctx.block, ctx.is_mean = block, mode == "mean"
+        return _bags(x, block.indptr, block.indices, mode=mode)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         block: Block = ctx.block
         by_source = block.by_source
-        share = gradient / block.in_degrees.clamp(min=1).unsqueeze(1)
-        return _bags(share, by_source.indptr, by_source.destinations), None
+        share = gradient / block.in_degrees.clamp(min=1).unsqueeze(1) if ctx.is_mean else gradient
+        return _bags(share, by_source.indptr, by_source.destinations), None, None
 
 
 class _WeightedSums(torch.autograd.Function):

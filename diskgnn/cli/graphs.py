@@ -33,7 +33,9 @@ def _graph_made(output: Output, report: StageReport, out: Path) -> None:
     graph = Graph.open(out)
     splits = [each.splits for each in graph.nodes.values()] + [each.splits for each in graph.edges.values()]
     unsplit = [nodes for nodes in graph.nodes.values() if nodes.config.target is not None and not nodes.splits]
-    if any("train" in each for each in splits):
+    if any(splits):
+        if not any("train" in each for each in splits):
+            output.note("it has nothing to train on (no split train): it is for evaluating a model of another graph")
         from diskgnn.cli.proposed_draws import about_times
 
         packed, (temporal, reason) = out.with_name(f"{out.name}-packed"), about_times(graph)
@@ -121,7 +123,8 @@ def _propose_split(output: Output, graph: Graph) -> None:
 @_nodes(
     "--random-split",
     metavar="SHARES",
-    help="In place of these three: draw train, valid and test among the nodes with labels, such as 0.8,0.1,0.1.",
+    help="In place of these three: draw train, valid and test among the nodes with labels, such as 0.8,0.1,0.1, or "
+    "0,0,1 where all are to test a model on.",
 )
 @_nodes("--num-nodes", type=click.IntRange(min=1), help="N.  [default: as many as there are feature rows]")
 @_nodes("--num-classes", type=click.IntRange(min=1), help="Classes.  [default: the largest label + 1]")

@@ -125,11 +125,11 @@ def convert(
             them. Edges and splits then name nodes by these.
         features: [N, D] float32, float16, int8, uint16 (see `bfloat16`), or float64, which becomes float32.
         labels: integers [N], -1 where a node has none. With them goes `train`; a graph may do without both.
-        train: node ids, or bool [N].
+        train: node ids, or bool [N]. A graph may do without: with `test` alone it is for evaluating a model.
         valid: as `train`; None if there is none.
         test: as `train`; None if there is none.
         random_split: shares of train, valid and test, [0.8, 0.1, 0.1] or '0.8,0.1,0.1', to be drawn at random among the
-            nodes with labels in place of these three: always the same ones.
+            nodes with labels in place of these three: always the same ones. With [0, 0, 1] all are of test.
         columns: what the columns of Parquet tables are called.
         exclude: columns to leave out of the graph, such as one that labels are made from: COLUMN of every table that
             has it, or TABLE.COLUMN. The tables of a database have their own names, those of a `schema` the names of
@@ -290,10 +290,11 @@ def _require_something(on_nodes: Mapping[str, Any]) -> None:
             f"labels: expected one for each node of {' and '.join(splits)}, found none; pass `labels`, or leave out "
             f"{' and '.join(f'`{name}`' for name in splits)} if there is nothing to learn of nodes"
         )
-    if "labels" in on_nodes and "train" not in on_nodes and "random_split" not in on_nodes:
+    if "labels" in on_nodes and not splits and "random_split" not in on_nodes:
         raise ConfigError(
             "train: expected the nodes to train on, found none; pass `train`, or random_split='0.8,0.1,0.1' to draw "
-            "them among those with labels, or leave out `labels` if there is nothing to learn of nodes"
+            "them among those with labels, or only `test` to evaluate another graph's model; or leave out `labels` if "
+            "there is nothing to learn of nodes"
         )
 
 

@@ -123,7 +123,7 @@ def open_nodes(
     }, owner)  # fmt: skip
     sources: dict[str, Source] = {split: getattr(given, split) for split in SPLITS if getattr(given, split) is not None}
     if table is not None and given.train is None and "splits" in taken:
-        sources = {"train": np.empty(0, np.int64), **table_rows.splits(table, taken["splits"]), **sources}
+        sources = {**table_rows.splits(table, taken["splits"]), **sources}
     splits = {
         split: node_arrays.split_ids(named(split, owner, source), source, num_nodes)
         for split, source in sources.items()

@@ -180,8 +180,7 @@ def write_splits(
 def _check_split(split: str, ids: npt.NDArray[np.int64], num_nodes: int, labels: Path) -> npt.NDArray[np.int64]:
     """Ids without repetitions."""
     if len(ids) == 0:
-        remedy = "training needs at least one" if split.startswith("train") else "leave it out if there is none"
-        raise InputError(f"{split}: expected node ids, found none; {remedy}")
+        raise InputError(f"{split}: expected node ids, found none; leave it out if there is none")
     wrong = (ids < 0) | (ids >= num_nodes)
     if wrong.any():
         position = int(wrong.argmax())

@@ -20,20 +20,16 @@ def parse_shares(given: str | Sequence[float]) -> tuple[float, ...]:
     """Shares of train, valid and test, such as [0.8, 0.1, 0.1] or '0.8,0.1,0.1'.
 
     Raises:
-        ConfigError: not three shares, or they are more than all; or none for train.
+        ConfigError: not three shares, or they are more than all; or nothing is of any.
     """
     try:
         shares = tuple(float(each) for each in (given.split(",") if isinstance(given, str) else given))
     except (TypeError, ValueError):
         shares = ()
-    if (
-        len(shares) != len(SPLITS)
-        or not all(0 <= each <= 1 for each in shares)
-        or not shares[0]
-        or sum(shares) > 1.0001
-    ):
+    if len(shares) != len(SPLITS) or not all(0 <= each <= 1 for each in shares) or not 0 < sum(shares) <= 1.0001:
         raise ConfigError(
-            f"random_split: expected shares of {', '.join(SPLITS)} that are 1 together or less, such as 0.8,0.1,0.1; "
+            f"random_split: expected shares of {', '.join(SPLITS)} that are 1 together or less, and not all 0, such as "
+            "0.8,0.1,0.1; "
             f"found {given!r:.80}"
         )
     return shares

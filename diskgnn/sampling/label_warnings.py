@@ -97,22 +97,41 @@ def _warn_of_told(graph: Graph, nodes: NodeSet, ids: npt.NDArray[np.int64], labe
         says = _is_renamed if is_class else _is_scaled
         for label in labels.T:
             if says(column, label):
-                _warn(nodes, name, len(label))
+                _warn(graph, nodes, name, len(label))
                 return
 
 
-def _warn(nodes: NodeSet, column: str | int, num_seeds: int) -> None:
+def _warn(graph: Graph, nodes: NodeSet, column: str | int, num_seeds: int) -> None:
+    uses = {each.use for each in graph.config.contents.read if (each.of, each.name) == (nodes.name, column)}
     if isinstance(column, int):
         what, remedy = f"column {column} (from 0)", "leave it out of them"
+    elif "labels" in uses:  # without the column there would be no labels
+        what = f"column {column!r}"
+        remedy = (
+            f"as it is the label itself, convert again with other features: {_other_features(graph, nodes, column)}"
+        )
     else:
         named = column if nodes.name == ONE_NODE_TYPE else f"{nodes.name}.{column}"
         what, remedy = f"column {column!r}", f"convert again with `diskgnn convert --exclude {named}`"
     warnings.warn(
         f"labels: {what} of the features of {nodes.name} says the label of {num_seeds} seeds that were looked at, so a "
-        f"model is shown its answers; if it is what the labels are made from, {remedy}",
+        f"model is shown its answers; {'' if 'labels' in uses else 'if it is what the labels are made from, '}{remedy}",
         DataWarning,
         stacklevel=callers_level(),
     )
+
+
+def _other_features(graph: Graph, nodes: NodeSet, column: str) -> str:
+    """How to name all columns of the features but this one; or none, so that all without a role become features."""
+    others = [each.name for each in graph.config.contents.read
+              if (each.of, each.use) == (nodes.name, "features") and each.name != column]  # fmt: skip
+    if nodes.name != ONE_NODE_TYPE:
+        return f"in what describes {nodes.name}, columns: {{features: [{', '.join(others)}]}}" if others else (
+            f"in what describes {nodes.name}, columns without features")  # fmt: skip
+    if not others:
+        return "without `--column features=...` (in Python, TableColumns without features)"
+    words = " ".join(f"--column features={name}" for name in others)
+    return f"`diskgnn convert {words}` (in Python, columns=TableColumns(features={others}))"
 
 
 def _rows(file: FeatureFile, nodes: npt.NDArray[np.int64]) -> npt.NDArray[Any]:

@@ -65,7 +65,7 @@ BAD = [
         r"labels: expected one for each node of valid and test, found none; .*leave out `valid` and `test`",
     ),  # but other splits
     (
-        {"train": None},
+        {"train": None, "valid": None, "test": None},
         ConfigError,
         r"train: expected the nodes to train on, found none; pass `train`, or random_split='0.8,0.1,0.1'",
     ),
@@ -124,7 +124,7 @@ BAD = [
         r"found 1000000000000 at node 30, .* than the 49 nodes with a label.*num_classes=1000000000001 if",
     ),
     ({"num_classes": 0}, ConfigError, r"num_classes: expected at least 1, found 0"),
-    ({"train": []}, InputError, r"train: expected node ids, found none; training needs"),
+    ({"train": []}, InputError, r"train: expected node ids, found none; leave it out"),
     ({"train": np.zeros(50, bool)}, InputError, r"train: expected node ids, found none"),
     ({"valid": []}, InputError, r"valid: expected node ids, found none; leave it out"),
     ({"train": np.zeros(51, bool)}, InputError, r"train: expected a mask of 50 nodes, found one of 51"),

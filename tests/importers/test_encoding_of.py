@@ -20,7 +20,7 @@ from commands import run
 
 import diskgnn
 from diskgnn import TableColumns
-from diskgnn.errors import ConfigError, DataWarning, InputError
+from diskgnn.errors import ArtifactError, ConfigError, DataWarning, InputError
 from diskgnn.graph.graph import Graph
 from diskgnn.specs.targets import NodeTarget
 from diskgnn.training.checkpoints import load_checkpoint
@@ -198,6 +198,36 @@ def test_classes_are_numbered_alike(trained: Path, tmp_path: Path) -> None:
         made(tmp_path / "new", PEOPLE | {"topic": np.full(N, "dogs")}, encoding_of=trained / "graph")
     with pytest.raises(InputError, match=r"expected the classes art, bread, cars, as in .*graph, found 0"):
         made(tmp_path / "new", PEOPLE | {"topic": np.arange(N) % 3}, encoding_of=trained / "graph")
+
+
+@pytest.mark.parametrize("door", ["column", "array", "shares"])
+def test_a_table_of_test_nodes_alone_is_evaluated(trained: Path, tmp_path: Path, door: str) -> None:
+    """Three ways to say that there is nothing to train on; accuracy is counted by NumPy in what `predict` writes."""
+    later = dict(PEOPLE) | {"split": np.full(N, "test")}
+    options: dict[str, Any] = {}
+    if door != "column":
+        del later["split"]
+        options = {"test": np.ones(N, np.bool_)} if door == "array" else {"random_split": "0,0,1"}
+    graph = made(tmp_path / "later", later, encoding_of=trained / "graph", **options)
+    assert {split: len(ids) for split, ids in graph.nodes["node"].splits.items()} == {"test": N}
+    diskgnn.prepare(graph, tmp_path / "packed", fanouts=[-1, -1], batch_size=50, cpu_cache=0)
+    found = diskgnn.evaluate(trained / "run", tmp_path / "packed", split="test")
+    diskgnn.predict(graph, tmp_path / "out.npy", trained / "run", what="classes")
+    assert found.scores["accuracy"] == pytest.approx((np.load(tmp_path / "out.npy") == PEOPLE["topic"]).mean())
+    with pytest.raises(ArtifactError, match="has no 'train' sequence, only test"):
+        diskgnn.train(tmp_path / "packed", epochs=1)
+
+
+def test_the_command_proposes_to_evaluate(trained: Path, tmp_path: Path) -> None:
+    nodes = table(tmp_path, dict(PEOPLE) | {"split": np.full(N, "test")}, "later.parquet")
+    edges = table(tmp_path, {"src": PEOPLE["id"][EDGES[0]], "dst": PEOPLE["id"][EDGES[1]]}, "edges.parquet")
+    done = run("convert", tmp_path / "later", "--edges", edges, "--nodes", nodes, "--column", "label=topic",
+               "--encoding-of", trained / "graph")  # fmt: skip
+    assert "it is for evaluating a model of another graph" in done.stderr
+    assert f"next: diskgnn prepare {tmp_path / 'later'}" in done.output
+    done = run("prepare", tmp_path / "later", tmp_path / "packed", "--fanouts", "5,5", "--cpu-cache", "10%")
+    assert "--checkpoint RUN --split test" in done.output
+    run("evaluate", tmp_path / "packed", "--checkpoint", trained / "run", "--split", "test")
 
 
 def test_other_classes_are_refused_by_evaluate(trained: Path, tmp_path: Path) -> None:

@@ -69,6 +69,25 @@ def test_tables_without_a_column(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize("kind", ["text", "numbers", "rows"])
+def test_ids_that_are_excluded_are_told(tmp_path: Path, kind: str) -> None:
+    """Text is refused with what to do; numbers would be those of rows; where they are, nothing is to be said."""
+    given = tables(tmp_path, "about", "left")
+    ids = {"text": list("abcd"), "numbers": [3, 0, 2, 1], "rows": [0, 1, 2, 3]}[kind]
+    pa.csv.write_csv(pa.table({"id": ids, "age": NODES["age"]}), given["nodes"])
+    pa.csv.write_csv(pa.table({"src": ids[:3], "dst": ids[1:]}), given["edges"])
+    words = ("convert", tmp_path / "graph", "--edges", given["edges"], "--nodes", given["nodes"], "--exclude", "id")
+    told = " ".join(run(*words, exit_code=2 if kind == "text" else 0).stderr.split())
+    assert ("column 'id' is excluded, so edges cannot name nodes by it" in told) == (kind != "rows")
+    assert ("an id is no feature anyway: leave it out of --exclude" in told) == (kind != "rows")
+    assert ("edges name nodes by the numbers of their rows" in told) == (kind == "numbers")
+
+
+def test_ends_of_edges_that_are_excluded_are_told(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"it is excluded, but the graph cannot do without .*'src' out of `exclude`"):
+        diskgnn.convert(tmp_path / "graph", **tables(tmp_path), exclude="src")
+
+
 def test_a_column_of_one_table_only(tmp_path: Path) -> None:
     columns = TableColumns(features=["left"])
     with pytest.raises(InputError, match=r"expected a column 'left' in .*nodes.csv, found .*it is excluded"):

@@ -92,7 +92,7 @@ def test_labels_of_other_kinds(tmp_path: Path) -> None:
     assert splits_of(tmp_path / "yaml") == found
 
 
-@pytest.mark.parametrize("shares", ["0.8,0.2", "0.8,0.2,0.2", "0,0.5,0.5", "a,b,c", "-0.1,0.5,0.5", [0.8], 0.8])
+@pytest.mark.parametrize("shares", ["0.8,0.2", "0.8,0.2,0.2", "0,0,0", "a,b,c", "-0.1,0.5,0.5", [0.8], 0.8])
 def test_shares_that_are_none(tmp_path: Path, shares: Any) -> None:
     with pytest.raises(ConfigError, match="random_split: expected shares of train, valid, test"):
         diskgnn.convert(tmp_path / "graph", **given(np.arange(10) % 2), random_split=shares)

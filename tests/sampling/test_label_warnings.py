@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import warnings
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from commands import run
 
 import diskgnn
 from diskgnn import NodeTarget
@@ -100,6 +102,35 @@ def test_a_column_beside_the_label_of_a_table(tmp_path: Path) -> None:
     assert "`diskgnn convert --exclude topic`" in told
     diskgnn.convert(tmp_path / "without", **given, exclude=["topic"])
     assert warned(tmp_path / "without", tmp_path / "other") == []
+
+
+@pytest.mark.parametrize("others", [["x"], []])
+def test_a_label_that_is_a_feature_too_is_left_out_of_the_features(tmp_path: Path, others: list[str]) -> None:
+    """Excluding the column would take the labels away. What is proposed is run, as a command and in Python."""
+    rng = np.random.default_rng(3)
+    table = pa.table({"id": np.arange(COUNT), "x": rng.random(COUNT), "topic": rng.choice(["a", "b"], COUNT),
+                      "split": ["train"] * COUNT})  # fmt: skip
+    pq.write_table(table, tmp_path / "nodes.parquet")
+    pq.write_table(pa.table({"src": np.arange(COUNT), "dst": np.arange(COUNT)[::-1]}), tmp_path / "edges.parquet")
+    given = {"nodes": tmp_path / "nodes.parquet", "edges": tmp_path / "edges.parquet"}
+    columns = diskgnn.TableColumns(label="topic", features=[*others, "topic"])
+    diskgnn.convert(tmp_path / "graph", **given, columns=columns)
+    (told,) = warned(tmp_path / "graph", tmp_path / "samples")
+    assert "column 'topic' of the features of node says the label" in told
+    assert "--exclude" not in told
+    proposed = re.search("`diskgnn convert (.*?)`", told)
+    words = ["--column", "label=topic", *(proposed[1].split() if proposed and others else [])]
+    assert words[2:] == (["--column", "features=x"] if others else [])
+    run("convert", tmp_path / "command", "--nodes", given["nodes"], "--edges", given["edges"], *words)
+    columns = diskgnn.TableColumns(label="topic")
+    if others:
+        assert "TableColumns(features=['x'])" in told
+        columns = diskgnn.TableColumns(label="topic", features=["x"])
+    diskgnn.convert(tmp_path / "python", **given, columns=columns)
+    for name in ("command", "python"):
+        assert warned(tmp_path / name, tmp_path / f"{name}-samples") == []
+        graph = diskgnn.Graph.open(tmp_path / name)
+        assert (graph.num_classes, graph.features.shape) == (2, (COUNT, 1))
 
 
 def test_rare_classes_are_compared_with_as_many_of_the_others(tmp_path: Path) -> None:

@@ -6,12 +6,13 @@ rows, or if edges mention ids that cannot be numbers of rows. `replacing_ids` re
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from diskgnn.errors import ConfigError, InputError
+from diskgnn.errors import ConfigError, DataWarning, InputError, callers_level
 from diskgnn.importers.containers.arrays import named
 from diskgnn.importers.graph_input import GraphInput, NodeInput
 from diskgnn.importers.graph_sources import type_owner
@@ -61,6 +62,8 @@ def find_user_ids(given: GraphInput, owner_of: Callable[[str, str | EdgeType], s
             listed[name] = column
             continue
         found = _mentions(name, ends)
+        if found:
+            _look_at_excluded(nodes, owner, found)
         if found and _are_mapped(found, nodes, owner, _is_counted(given, name)):
             mentioned[name] = _one_kind(found)
     types = {*listed, *mentioned}
@@ -86,6 +89,38 @@ def _listed(nodes: NodeInput, owner: str) -> IdColumns | None:
         return None
     column = node_ids(table.name, nodes.table, nodes.columns)
     return None if column.count_rows() else column
+
+
+def _look_at_excluded(nodes: NodeInput, owner: str, found: Mapping[str, pa.DataType]) -> None:
+    """Warn of a column of ids that is excluded, so that edges name nodes by other numbers than meant.
+
+    Args:
+        nodes: of a type, without ids.
+        owner: the type, for messages.
+        found: what mentions these nodes, see `_mentions`.
+
+    Raises:
+        ConfigError: edges have text, which only that column could explain.
+    """
+    excluded = [name for name in nodes.columns.exclude if name != "id"]
+    if nodes.columns.id is not None or len(excluded) == len(nodes.columns.exclude):
+        return
+    columns = replace(nodes.columns, exclude=excluded)
+    ids = _listed(replace(nodes, columns=columns), owner)
+    if ids is None or ids.key_kinds[0] not in found.values():
+        return
+    told = (
+        f"{ids.name}: column 'id' is excluded, so edges cannot name nodes by it; an id is no feature anyway: leave it "
+        "out of `exclude`"
+    )
+    if pa.types.is_integer(ids.key_kinds[0]):
+        warnings.warn(
+            f"{told}. Without it, edges name nodes by the numbers of their rows, 0, 1, 2, ...",
+            DataWarning,
+            stacklevel=callers_level(),
+        )
+        return
+    raise ConfigError(told)
 
 
 def _mentions(node_type: str, ends: Mapping[EdgeType, IdColumns | None]) -> dict[str, pa.DataType]:

@@ -196,7 +196,11 @@ class Table:
             InputError: there is no such column; names those that there are.
         """
         if self.schema.get_field_index(column) < 0:
-            hint = " (it is excluded)" if column in self.excluded else self._parts[0].missing_column_hint
+            hint = (
+                f" (it is excluded, but the graph cannot do without it as it is: leave {column!r} out of `exclude`)"
+                if column in self.excluded
+                else self._parts[0].missing_column_hint
+            )
             raise InputError(
                 f"{self.name}: expected a column {column!r} in {self.path}, found {self.schema.names}{hint}"
             )

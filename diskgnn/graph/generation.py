@@ -32,11 +32,12 @@ from diskgnn.progress import Reporter, StageReport
 from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE
 from diskgnn.storage import artifacts
 from diskgnn.storage.artifacts import edge_file, node_file
+from diskgnn.storage.destination import Destination
 from diskgnn.storage.disk_space import DiskBudget, allocated_bytes, require_free_bytes
 from diskgnn.storage.publishing import published
 from diskgnn.storage.row_format import RowFormat
 from diskgnn.storage.work import Output, State, Work, is_long
-from diskgnn.storage.writer import ArtifactWriter, staging_of
+from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.resources import Resources
 
@@ -114,14 +115,15 @@ def generate(
     rows = RowFormat(feature_dtype, num_features)
     spec = GenerationSpec(num_nodes, avg_degree, num_classes, rows, fractions, homophily, seed)
     reporter = reporter_for(reporter, progress)
-    resources = Resources.of(memory, threads, reporter).within(
+    out = Destination.of(out)
+    resources = Resources.of(memory, threads, reporter, sending_bytes=out.sending_bytes).within(
         f"for {num_classes} classes and rows of {rows.row_bytes} bytes",
         spec.centroid_bytes,
         least_bytes=_SPARE_BYTES + least_memory_bytes(num_nodes) * 2 + 4 * _in_flight(0) * rows.row_bytes,
         thread_bytes=4 * rows.row_bytes,
     )
     chunks = Chunks.within(resources)
-    budget = DiskBudget(disk, [staging_of(Path(out).resolve())])
+    budget = out.budget(disk)
     is_large = is_long(num_nodes * rows.row_bytes) or is_long(3 * spec.num_drawn_edges * EDGE_BYTES)
     writer = ArtifactWriter(
         out, artifacts.GRAPH, config=spec.to_json(0), overwrite=overwrite, resumable=is_large, disk=budget

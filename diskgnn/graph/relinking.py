@@ -13,12 +13,12 @@ from diskgnn.paths import PathLike
 from diskgnn.storage import artifacts
 from diskgnn.storage.artifacts import MANIFEST, node_file
 from diskgnn.storage.checked_files import CHECKSUM_CHUNK_BYTES, checksum_file, npy_header, sync
+from diskgnn.storage.destination import staging_of
 from diskgnn.storage.locks import alone
 from diskgnn.storage.manifest import Manifest, read_manifest
 from diskgnn.storage.manifest_document import ExternalFile, external_to_json
 from diskgnn.storage.object_stores import local
 from diskgnn.storage.own_files import open_new_file
-from diskgnn.storage.writer import staging_of
 
 _COMPARED_CHUNKS = 1024
 

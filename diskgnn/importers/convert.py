@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 from diskgnn.default_reporter import reporter_for
@@ -28,11 +28,10 @@ from diskgnn.paths import PathLike
 from diskgnn.progress import Reporter, StageReport, say
 from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, SPLITS
 from diskgnn.storage import artifacts
-from diskgnn.storage.disk_space import DiskBudget
-from diskgnn.storage.outbox import target_of
+from diskgnn.storage.destination import Destination
 from diskgnn.storage.publishing import published
 from diskgnn.storage.source_contents import SourceContents
-from diskgnn.storage.writer import ArtifactWriter, staging_of
+from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.memory import memory_budget
 from diskgnn.system.resources import Resources
@@ -194,15 +193,17 @@ def convert(
     if schema is None:
         made_with = asdict(EdgeOptions(**added)) | ({} if quantise is None else {"quantise": quantise})
     encoding = None if encoding_of is None else GivenEncoding.of(encoding_of)
+    out = Destination.of(out)
+    measured = partial(Resources.of, memory, sending_bytes=out.sending_bytes)  # what the process has when it is called
     with permission_named():
         described, typed = _described(
-            source, format, options, schema, topology, on_nodes, on_edges, exclude, memory, encoding
+            source, format, options, schema, topology, on_nodes, on_edges, exclude, measured, encoding
         )
         contents, described = described.contents, replace(described, contents=SourceContents())
         warn_of_left_out(contents)
         given = GivenGraph.of(replace(described, encoding=encoding), typed=typed)
     resources = given.resources(
-        Resources.of(memory, reporter=reporter_for(reporter, progress)), is_data_set=source is not None
+        replace(measured(), reporter=reporter_for(reporter, progress)), is_data_set=source is not None
     )
     making = identity({
         "source": source if isinstance(source, (str, os.PathLike)) else described,
@@ -211,7 +212,7 @@ def convert(
         **topology, **on_nodes, **on_edges,
     })  # fmt: skip
     config = {} if making is None else {"making": making}
-    budget = DiskBudget(disk, [staging_of(Path(out).resolve())])
+    budget = out.budget(disk)
     with ArtifactWriter(
         out, artifacts.GRAPH, config=config, overwrite=overwrite, resumable=making is not None, disk=budget
     ) as writer:
@@ -223,7 +224,7 @@ def convert(
         contents += opened.contents
         writer.config = replace(written.config, contents=contents).to_json(made_with)
         manifest = writer.publish()
-    if target_of(Path(out)) is None:  # otherwise its files are on their way
+    if out.target is None:  # or else its files are on their way
         memory_bytes, told = resources.memory_bytes, resources.reporter
         say(told, lambda: "\n".join(told_of_graph(Graph.open(out), memory_bytes, told)))
     return ConvertReport(
@@ -245,7 +246,7 @@ def _described(
     on_nodes: Mapping[str, Any],
     on_edges: Mapping[str, bool],
     exclude: Sequence[str],
-    memory: int | str,
+    measured: Callable[[], Resources],
     encoding: GivenEncoding | None,
 ) -> tuple[GraphInput, bool]:
     """What the graph is, whichever way it was said; and whether it has several types."""
@@ -263,7 +264,7 @@ def _described(
         return without_columns(_plain(topology, given_on_nodes, on_edges), exclude), False
     if given_topology:
         raise ConfigError(f"source: it says what the edges are; leave out {' and '.join(given_topology)}")
-    from_source = read_source(source, format, options or {}, exclude, Resources.of(memory), encoding)
+    from_source = read_source(source, format, options or {}, exclude, measured(), encoding)
     described = completed(from_source, given_on_nodes, **on_edges)
     return described, not is_of_one_type(described)
 

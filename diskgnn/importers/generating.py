@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -38,10 +37,11 @@ from diskgnn.paths import PathLike
 from diskgnn.progress import Reporter, StageReport
 from diskgnn.schema import SPLITS, EdgeType, edge_type_name, reverse_edge_type
 from diskgnn.storage import artifacts
-from diskgnn.storage.disk_space import DiskBudget, kept_bytes, require_free_bytes
+from diskgnn.storage.destination import Destination
+from diskgnn.storage.disk_space import kept_bytes, require_free_bytes
 from diskgnn.storage.publishing import published
 from diskgnn.storage.row_format import FEATURE_STORAGE, RowFormat
-from diskgnn.storage.writer import ArtifactWriter, staging_of
+from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.resources import Resources
 
@@ -97,11 +97,12 @@ def generate_typed(
     started = time.perf_counter()
     if not 0 <= seed < 1 << 64:
         raise ConfigError(f"seed: expected a number from 0 to 2^64 - 1, found {seed}")
-    spec, resources = read_spec(schema), Resources.of(memory, threads, reporter_for(reporter, progress))
+    out, spec, told = Destination.of(out), read_spec(schema), reporter_for(reporter, progress)
+    resources = Resources.of(memory, threads, told, sending_bytes=out.sending_bytes)
     generator = _TypedGenerator(spec, seed, resources.threads)
     graph = generator.graph()
     made_with = {"generator": spec.to_json(), "seed": seed}
-    budget = DiskBudget(disk, [staging_of(Path(out).resolve())])
+    budget = out.budget(disk)
     with ArtifactWriter(
         out, artifacts.GRAPH, config=made_with, overwrite=overwrite, resumable=True, disk=budget
     ) as writer:

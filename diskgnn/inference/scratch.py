@@ -23,6 +23,7 @@ from diskgnn.errors import BusyError, OutputExistsError
 from diskgnn.storage import faults
 from diskgnn.storage.artifacts import JOURNAL
 from diskgnn.storage.checked_files import ChecksummedFile, sync
+from diskgnn.storage.destination import staging_of
 from diskgnn.storage.disk_space import DiskBudget, allocated_bytes, file_bytes
 from diskgnn.storage.journal import Journal
 from diskgnn.storage.locks import FileLock
@@ -30,7 +31,6 @@ from diskgnn.storage.own_files import require_own_folder
 from diskgnn.storage.replacing import refuse_inside_artifact
 from diskgnn.storage.row_reading import row_buffer
 from diskgnn.storage.write_errors import beginning, raise_write_error
-from diskgnn.storage.writer import staging_of
 
 _OUTPUT = "output"  # in the folder, until it is whole
 

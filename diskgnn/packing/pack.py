@@ -11,7 +11,6 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 
 from diskgnn._native import PageWriter
 from diskgnn.default_reporter import reporter_for
@@ -39,7 +38,8 @@ from diskgnn.paths import PathLike
 from diskgnn.progress import Reporter, StageReport
 from diskgnn.specs.caches import DEFAULT_CPU_CACHE, CacheSpec
 from diskgnn.storage import artifacts
-from diskgnn.storage.disk_space import DiskBudget, allocated_bytes, free_bytes, require_free_bytes
+from diskgnn.storage.destination import Destination
+from diskgnn.storage.disk_space import allocated_bytes, free_bytes, require_free_bytes
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.packed_config import PackedConfig
 from diskgnn.storage.publishing import published
@@ -47,7 +47,7 @@ from diskgnn.storage.read_engine import warn_if_no_io_uring
 from diskgnn.storage.samples import Samples
 from diskgnn.storage.seed_files import read_given, write_given
 from diskgnn.storage.work import Work
-from diskgnn.storage.writer import ArtifactWriter, staging_of
+from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.allocators import freed_memory_returned, pages_kept
 from diskgnn.system.resources import Resources
 
@@ -103,8 +103,9 @@ def pack(
     """
     graph = graph if isinstance(graph, Graph) else Graph.open(graph)
     samples = samples if isinstance(samples, Samples) else Samples.open(samples)
-    budget = DiskBudget(disk, [staging_of(Path(out).resolve())])
-    resources = replace(Resources.of(memory, threads, reporter_for(reporter, progress)), disk=budget)
+    out, told = Destination.of(out), reporter_for(reporter, progress)
+    resources = Resources.of(memory, threads, told, sending_bytes=out.sending_bytes)
+    resources = replace(resources, disk=out.budget(disk))
     cache = CacheSpec(cpu_cache, static_cache, eval_cpu_cache)
     tiers = TierBudgets.of(cache, features_of(graph, samples.config), resources.memory_bytes)
     request = PackRequest(graph, samples, tiers, keep_input_nodes=keep_input_nodes)

@@ -21,8 +21,8 @@ from diskgnn.system.resources import Resources
 class Engine(Protocol):
     """Does the work of `prepare`. What it makes is the same, byte for byte, whichever it is."""
 
-    def resources(self, memory: int | str, threads: int | None, reporter: Reporter) -> Resources:
-        """What each of its processes may spend.
+    def resources(self, memory: int | str, threads: int | None, reporter: Reporter, sending_bytes: int) -> Resources:
+        """What each of its processes may spend; `sending_bytes` of memory are for sending to a store.
 
         Raises:
             ConfigError: sizes that make no sense, or that it does not have.
@@ -53,9 +53,9 @@ class LocalEngine:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def resources(self, memory: int | str, threads: int | None, reporter: Reporter) -> Resources:
+    def resources(self, memory: int | str, threads: int | None, reporter: Reporter, sending_bytes: int) -> Resources:
         """Those of this machine."""
-        return Resources.of(memory, threads, reporter)
+        return Resources.of(memory, threads, reporter, sending_bytes=sending_bytes)
 
     def write_shards(self, writer: ArtifactWriter, plan: SamplingPlan, resources: Resources) -> tuple[int, int]:
         """By the threads of this process."""
@@ -64,7 +64,7 @@ class LocalEngine:
     def pack(self, request: PrepareRequest, overwrite: bool) -> StageReport:
         """By the threads of this process."""
         to_pack = request.packing(Samples.open(request.samples_path))
-        return pack_request(to_pack, request.out, request.resources, overwrite=overwrite)
+        return pack_request(to_pack, request.destination, request.resources, overwrite=overwrite)
 
     def each(
         self, requests: Iterable[PrepareRequest], prepare: Callable[[PrepareRequest], list[StageReport]]

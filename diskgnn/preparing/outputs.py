@@ -15,7 +15,6 @@ from diskgnn.storage import artifacts
 from diskgnn.storage.locks import alone
 from diskgnn.storage.manifest import read_manifest
 from diskgnn.storage.object_stores import Location, StoredPath, names_in
-from diskgnn.storage.outbox import target_of
 from diskgnn.storage.own_files import require_own_folder
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.packed_config import PackedConfig
@@ -54,7 +53,7 @@ def unfinished_ranks(request: PrepareRequest, ranks: int, *, overwrite: bool) ->
     of_ranks = [_of_rank(request, rank, ranks) for rank in range(ranks)]
     with preparing_alone(request.out):
         named = {each.out.name: each for each in of_ranks}
-        out = target_of(request.out) or request.out
+        out = request.destination.there
         there = _ranks_there(out, list(named))
         differing = {name: _difference(named[name], config) for name, config in there.items()}
         done = {name for name, difference in differing.items() if difference is None}
@@ -85,7 +84,9 @@ def _of_rank(request: PrepareRequest, rank: int, ranks: int) -> PrepareRequest:
     """What one rank has of `request`, which is for all of them."""
     name = artifacts.rank_directory(rank, ranks)
     samples = None if request.samples is None else request.samples / name
-    return replace(request, plan=request.plan.shard(rank, ranks), out=request.out / name, samples=samples)
+    return replace(
+        request, plan=request.plan.shard(rank, ranks), destination=request.destination / name, samples=samples
+    )
 
 
 def _ranks_there(out: Location, names: list[str]) -> dict[str, PackedConfig]:

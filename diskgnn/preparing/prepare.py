@@ -30,13 +30,13 @@ from diskgnn.sampling.sample import sample_plan
 from diskgnn.specs.caches import DEFAULT_CPU_CACHE, CacheSpec
 from diskgnn.specs.sampling import SamplingOptions, SamplingSpec, takes_options
 from diskgnn.storage import artifacts, faults
+from diskgnn.storage.destination import Destination, staging_of
 from diskgnn.storage.disk_space import DiskBudget, allocated_bytes, free_bytes, require_free_bytes
 from diskgnn.storage.manifest import read_manifest
 from diskgnn.storage.object_stores import local
-from diskgnn.storage.outbox import target_of
 from diskgnn.storage.publishing import published
 from diskgnn.storage.replacing import refuse_inside_artifact
-from diskgnn.storage.writer import ArtifactWriter, staging_of
+from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.allocators import freed_memory_returned, return_freed_memory
 from diskgnn.units import format_size, whole_number
 
@@ -118,11 +118,12 @@ def prepare(
     plan = SamplingPlan(graph if isinstance(graph, Graph) else Graph.open(graph), spec)
     plan.warn()
     kept = None if samples is None else local(samples, "keeping samples").absolute()
-    refuse_inside_artifact(out)
+    refuse_inside_artifact(out := Destination.of(out))
     if kept is not None:
         refuse_inside_artifact(kept, "samples")
     with open_engine(engine, address) as opened:
-        resources = opened.resources(memory, threads, reporter_for(reporter, progress))
+        told = reporter_for(reporter, progress)
+        resources = opened.resources(memory, threads, told, out.sending_bytes)
         request = PrepareRequest.of(plan, cache, resources, out, samples=kept, keep_input_nodes=keep_input_nodes)
         budget = DiskBudget(disk, request.written(ranks))
         request = replace(request, resources=replace(resources, disk=budget))
@@ -176,7 +177,7 @@ def _ready(request: PrepareRequest, *, overwrite: bool) -> Iterator[None]:
         request.resources.disk.look()
         try:
             # Refuse before hours of sampling, not after.
-            ArtifactWriter(request.out, artifacts.PACKED, config={}, overwrite=overwrite)
+            ArtifactWriter(request.destination, artifacts.PACKED, config={}, overwrite=overwrite)
         except OutputExistsError:
             _remove_stale_scratch(request)
             raise
@@ -266,7 +267,7 @@ def _require_space(request: PrepareRequest) -> None:
         return
     probes = probe_by_sampling(plan, request.resources)
     certain = certain_bytes(probes, tiers, features.row_bytes, keep_input_nodes)
-    is_sent = target_of(out) is not None  # then it is here a part at a time
+    is_sent = request.destination.target is not None  # then it is here a part at a time
     packed_bytes = 0 if is_sent else max(0, certain.packed - allocated_bytes(staging_of(out)))
     samples_bytes = max(0, certain.samples - allocated_bytes(staging_of(samples)))
     both = f"preparing {out}, samples included,"

@@ -32,7 +32,6 @@ from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample_units import SampleUnit, sample_units
 from diskgnn.storage.disk_space import UNLIMITED, DiskBudget
 from diskgnn.storage.manifest import read_manifest
-from diskgnn.storage.outbox import target_of
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
 from diskgnn.units import format_size
@@ -93,7 +92,7 @@ class RayEngine:
         self._stopping.set()
         self._exits.close()
 
-    def resources(self, memory: int | str, threads: int | None, reporter: Reporter) -> Resources:
+    def resources(self, memory: int | str, threads: int | None, reporter: Reporter, sending_bytes: int) -> Resources:
         """Those of one worker. By default it has half of the smallest node, and all of its cores.
 
         Raises:
@@ -145,8 +144,7 @@ class RayEngine:
         """By one task that places and one that packs, each where the one before it ended, finished or not."""
         digest = read_manifest(request.samples_path).digest
         given = self._pickled(replace(request, resources=replace(request.resources, reporter=SILENT)))
-        target = target_of(request.out)
-        arguments = (given, digest, target, ray_tasks.published(target or request.out), overwrite)
+        arguments = (given, digest, ray_tasks.published(request.destination.there), overwrite)
         with Stages(request.resources.reporter) as stages:
             [placed] = self._results([(ray_tasks.place, *arguments)], request.resources, stages.show)
             [packed] = self._results([(ray_tasks.pack, *arguments)], request.resources, stages.show)

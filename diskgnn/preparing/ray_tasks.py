@@ -14,7 +14,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -33,8 +33,7 @@ from diskgnn.storage import artifacts, faults
 from diskgnn.storage.checked_files import sync
 from diskgnn.storage.disk_space import OWN_BYTES, DiskBudget, allocated_bytes, file_bytes
 from diskgnn.storage.manifest import read_manifest
-from diskgnn.storage.object_stores import Location, StoredPath
-from diskgnn.storage.outbox import sent_to
+from diskgnn.storage.object_stores import Location
 from diskgnn.storage.samples import Samples
 from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.resources import Resources
@@ -195,24 +194,20 @@ def _move(path: Path, target: Path, disk: DiskBudget) -> None:
     sync(target.parent)
 
 
-def place(
-    request: PrepareRequest, tell: Tell, digest: str, target: StoredPath | None, there: str | None, overwrite: bool
-) -> StageReport:
+def place(request: PrepareRequest, tell: Tell, digest: str, there: str | None, overwrite: bool) -> StageReport:
     """Place the samples of `request`, which are those of `digest`: what that gives lies beside the output."""
-    report = _published_or(place_request, "place", request, tell, digest, target, there, overwrite)
+    report = _published_or(place_request, "place", request, tell, digest, there, overwrite)
     faults.point("worker.placed")
     return report
 
 
-def pack(
-    request: PrepareRequest, tell: Tell, digest: str, target: StoredPath | None, there: str | None, overwrite: bool
-) -> StageReport:
+def pack(request: PrepareRequest, tell: Tell, digest: str, there: str | None, overwrite: bool) -> StageReport:
     """Pack the samples of `request` where `place` ended; or place them as well, if that is lost or damaged.
 
-    `target` is where the output is sent while it is made, if it is not to stay. `there` is the digest of what
+    `there` is the digest of what
     `overwrite` replaces: another one is what an earlier run of this task published.
     """
-    report = _published_or(pack_request, "pack", request, tell, digest, target, there, overwrite)
+    report = _published_or(pack_request, "pack", request, tell, digest, there, overwrite)
     faults.point("worker.packed")
     return report
 
@@ -223,7 +218,6 @@ def _published_or(
     request: PrepareRequest,
     tell: Tell,
     digest: str,
-    target: StoredPath | None,
     there: str | None,
     overwrite: bool,
 ) -> StageReport:
@@ -234,13 +228,12 @@ def _published_or(
             raise ArtifactError(f"{request.samples_path} holds other samples")
     resources = replace(request.resources, reporter=_Told(tell))
     resources.disk.look()
-    out = target or request.out
+    out = request.destination.there
 
     def write() -> StageReport:
         if published(out) not in (None, there):
             return StageReport(stage, 0.0, 0, read_manifest(out).total_bytes if stage == "pack" else 0)
-        with nullcontext() if target is None else sent_to(request.out, target):
-            return step(request.packing(samples), request.out, resources, overwrite=overwrite)
+        return step(request.packing(samples), request.destination, resources, overwrite=overwrite)
 
     return _when_free(write)
 

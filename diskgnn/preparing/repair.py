@@ -20,6 +20,7 @@ from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import write_shards
 from diskgnn.storage import artifacts
 from diskgnn.storage.checked_files import sync
+from diskgnn.storage.destination import staging_of
 from diskgnn.storage.locks import alone
 from diskgnn.storage.manifest import Manifest, read_manifest
 from diskgnn.storage.object_stores import AnyPath, local
@@ -30,7 +31,7 @@ from diskgnn.storage.samples import Samples
 from diskgnn.storage.seed_files import read_given
 from diskgnn.storage.verification import Damage, damaged_extents, find_damage, verify_file
 from diskgnn.storage.write_errors import raise_write_error
-from diskgnn.storage.writer import ArtifactWriter, staging_of
+from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.allocators import freed_memory_returned, return_freed_memory
 from diskgnn.system.resources import Resources
 

@@ -17,9 +17,9 @@ from diskgnn.paths import PathLike
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.specs.caches import CacheSpec
 from diskgnn.storage import artifacts
+from diskgnn.storage.destination import Destination, staging_of
 from diskgnn.storage.manifest import read_manifest
 from diskgnn.storage.samples import Samples
-from diskgnn.storage.writer import staging_of
 from diskgnn.system.resources import Resources
 
 
@@ -31,7 +31,7 @@ class PrepareRequest:
     tiers: TierBudgets
     cache: CacheSpec  # what `tiers` came from
     resources: Resources
-    out: Path  # absolute
+    destination: Destination
     samples: Path | None  # where to keep the samples; None for scratch beside `out`
     keep_input_nodes: bool
     static_from: Path | None = None  # a folder that says which rows are static, if all ranks have decided that together
@@ -52,7 +52,12 @@ class PrepareRequest:
             ConfigError: see `TierBudgets`.
         """
         tiers = TierBudgets.of(cache, features_of(plan.graph, plan.config()), resources.memory_bytes)
-        return PrepareRequest(plan, tiers, cache, resources, Path(out).absolute(), samples, keep_input_nodes)
+        return PrepareRequest(plan, tiers, cache, resources, Destination.of(out), samples, keep_input_nodes)
+
+    @property
+    def out(self) -> Path:
+        """Where the packed directory is made."""
+        return self.destination.path
 
     @property
     def graph(self) -> Graph:

@@ -12,7 +12,6 @@ from diskgnn.packing.static_choice import Nodes, choose_static_of_all
 from diskgnn.preparing.request import PrepareRequest
 from diskgnn.storage import artifacts
 from diskgnn.storage.manifest import read_manifest
-from diskgnn.storage.outbox import target_of
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.ranks import ranks_in
 from diskgnn.storage.samples import Samples
@@ -26,7 +25,7 @@ def with_one_static_set(folder: PrepareRequest, unfinished: Sequence[PrepareRequ
     if not unfinished:
         return []
     to_be_made = {each.out for each in unfinished}
-    out = target_of(folder.out) or folder.out
+    out = folder.destination.there
     names = [artifacts.rank_directory(each.rank, each.world_size) for each in ranks_in(out)]
     finished = [out / name for name in names if folder.out / name not in to_be_made]
     if finished:

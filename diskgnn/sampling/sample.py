@@ -35,11 +35,11 @@ from diskgnn.sampling.sweeping import SweepingSampler
 from diskgnn.schema import SPLITS
 from diskgnn.specs.sampling import SamplingOptions, SamplingSpec, takes_options
 from diskgnn.storage import artifacts
-from diskgnn.storage.disk_space import DiskBudget
+from diskgnn.storage.destination import Destination
 from diskgnn.storage.publishing import published
 from diskgnn.storage.sampled_minibatch import SampledMinibatch
 from diskgnn.storage.seed_files import write_given
-from diskgnn.storage.writer import ArtifactWriter, staging_of
+from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.resources import Resources
 
@@ -95,8 +95,9 @@ def sample(
     graph = graph if isinstance(graph, Graph) else Graph.open(graph)
     plan = SamplingPlan(graph, spec)
     plan.warn()
-    budget = DiskBudget(disk, [staging_of(Path(out).resolve())])
-    resources = replace(Resources.of(memory, threads, reporter_for(reporter, progress)), disk=budget)
+    out, told = Destination.of(out), reporter_for(reporter, progress)
+    resources = Resources.of(memory, threads, told, sending_bytes=out.sending_bytes)
+    resources = replace(resources, disk=out.budget(disk))
     return sample_plan(plan, out, resources, overwrite=overwrite)
 
 

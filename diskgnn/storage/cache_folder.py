@@ -20,13 +20,13 @@ from diskgnn.errors import ArtifactError
 from diskgnn.schema import edge_type_name
 from diskgnn.specs.targets import NodeTarget
 from diskgnn.storage.artifacts import GRAPH
+from diskgnn.storage.destination import staging_of
 from diskgnn.storage.disk_space import folder_bytes
 from diskgnn.storage.graph_config import GraphConfig
 from diskgnn.storage.locks import FileLock
 from diskgnn.storage.manifest import read_manifest
 from diskgnn.storage.own_files import require_own_folder
 from diskgnn.storage.packed_config import PackedConfig
-from diskgnn.storage.writer import staging_of
 from diskgnn.units import counted, format_count
 
 # Nothing else in the folder is touched: made, being made, being removed.

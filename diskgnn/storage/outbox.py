@@ -8,9 +8,9 @@ goes on after a kill asks the store whether it is still that.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Mapping, Set
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,8 +25,6 @@ from diskgnn.storage.locks import FileLock
 from diskgnn.storage.manifest_document import ExternalFile, FileEntry
 from diskgnn.storage.object_stores import Location, StoredPath
 from diskgnn.storage.remote_files import attempted
-from diskgnn.storage.s3_parts import S3Object
-from diskgnn.storage.sending_memory import counted
 from diskgnn.storage.sent_record import SentRecord
 from diskgnn.storage.store_drivers import named_errors
 from diskgnn.storage.uploads import ExtentsStream, SentFile, copy_file, end_upload, end_uploads_in, write_file
@@ -37,36 +35,6 @@ if TYPE_CHECKING:
 
 FILES_AT_ONCE = 4  # each in parts, of which the driver sends several at a time
 _POLL_SECONDS = 0.1
-
-_targets: dict[Path, StoredPath] = {}  # of the outputs that are sent while they are made
-
-
-@contextmanager
-def sent_to(path: Path, target: StoredPath) -> Iterator[None]:
-    """What is written as the artifact `path` within the block, or as one in the folder `path`, goes to `target`."""
-    _targets[path.resolve()] = target
-    try:
-        with memory_counted(target):
-            yield
-    finally:
-        del _targets[path.resolve()]
-
-
-@contextmanager
-def memory_counted(target: StoredPath) -> Iterator[None]:
-    """Budgets of memory that are made within the block count what sending to `target` takes."""
-    target.locate()  # what the process has counts: so it has the drivers before
-    S3Object.at(target)
-    with counted():
-        yield
-
-
-def target_of(path: Path) -> StoredPath | None:
-    """Where the artifact or folder `path` is sent while it is made; None if it stays here."""
-    path = path.resolve()
-    if path.parent in _targets:
-        return _targets[path.parent] / path.name
-    return _targets.get(path)
 
 
 def refuse_headerless(external: Mapping[str, ExternalFile]) -> None:

@@ -13,12 +13,14 @@ from typing import ParamSpec, TypeVar
 
 from diskgnn.errors import OutputExistsError, callers_level
 from diskgnn.storage.artifacts import MANIFEST, rank_directory
+from diskgnn.storage.destination import Destination
 from diskgnn.storage.object_stores import StoredPath, located
-from diskgnn.storage.outbox import Outbox, memory_counted, sent_to
+from diskgnn.storage.outbox import Outbox
 from diskgnn.storage.pushing import push
 from diskgnn.storage.ranks import ranks_in
 from diskgnn.storage.replacing import artifact_at, require_place_there, require_replaceable_there
 from diskgnn.storage.sent_record import SentRecord, record_of
+from diskgnn.storage.uploads import sending_bytes
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -50,12 +52,13 @@ def published(format: str) -> Callable[[Callable[Arguments, Result]], Callable[A
                 for shard in ranks_in(target):
                     _finish_what_was_published(target / rank_directory(shard.rank, shard.world_size))
                 _require_place_of_ranks(target, overwrite=overwrite)
-            with memory_counted(target), _made_here(target, overwrite=overwrite) as scratch:
-                bound.arguments["out"] = scratch
-                if artifact_at(target) is None:
-                    with sent_to(scratch, target):
-                        return make(*bound.args, **bound.kwargs)
-                made = make(*bound.args, **bound.kwargs)  # what is there stays until what replaces it is complete
+            with _made_here(target, overwrite=overwrite) as scratch:
+                is_new = artifact_at(target) is None
+                bound.arguments["out"] = Destination(scratch, target if is_new else None, sending_bytes(target))
+                made = make(*bound.args, **bound.kwargs)
+                if is_new:
+                    return made
+                # What is there stayed until what replaces it was complete.
                 with _saying_what_is_kept(scratch, target):
                     push(scratch, target, overwrite=overwrite, progress=progress, reporter=reporter)
                 return made

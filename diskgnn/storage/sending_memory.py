@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 SENDING_BYTES = 64 << 20  # of parts and of buffers of drivers
-_BESIDE_BYTES = 8 << 20  # threads and connections, and the piece of each file that is copied to its part
+BESIDE_BYTES = 8 << 20  # threads and connections, and the piece of each file that is copied to its part
 _POLL_SECONDS = 0.1
 
 
@@ -50,20 +48,3 @@ class SendingMemory:
 
 
 SENDING = SendingMemory(SENDING_BYTES)  # of this process
-_outputs = 0  # that go to a store, and are made now
-
-
-@contextmanager
-def counted() -> Iterator[None]:
-    """What is made within the block goes to a store: budgets of memory count what sending it takes."""
-    global _outputs
-    _outputs += 1
-    try:
-        yield
-    finally:
-        _outputs -= 1
-
-
-def counted_bytes() -> int:
-    """What sending takes of a budget of memory: 0 where nothing goes to a store."""
-    return SENDING_BYTES + _BESIDE_BYTES if _outputs else 0

@@ -23,7 +23,7 @@ from diskgnn.storage.file_reading import fill, opened, read_into, reading
 from diskgnn.storage.object_stores import Location, StoredPath, bytes_of
 from diskgnn.storage.remote_files import attempted
 from diskgnn.storage.s3_parts import MOST_PARTS, PART_BYTES, S3Object
-from diskgnn.storage.sending_memory import SENDING
+from diskgnn.storage.sending_memory import BESIDE_BYTES, SENDING, SENDING_BYTES
 from diskgnn.storage.sent_record import SentPart, SentRecord
 from diskgnn.storage.store_drivers import named_errors
 
@@ -183,6 +183,15 @@ def _begin(target: StoredPath, num_bytes: int, record: SentRecord) -> Upload:
     end_upload(target, record)
     filesystem, path = target.locate()
     return DriverUpload(filesystem.open_output_stream(path), num_bytes)
+
+
+def sending_bytes(target: StoredPath) -> int:
+    """Returns the memory that sending to `target` takes beside the store's drivers, which are loaded now: what the
+    process has counts them.
+    """
+    target.locate()
+    S3Object.at(target)
+    return SENDING_BYTES + BESIDE_BYTES
 
 
 def copy_file(source: Location, target: StoredPath, record: SentRecord) -> int:

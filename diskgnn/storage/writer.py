@@ -22,6 +22,7 @@ from diskgnn.storage import faults
 from diskgnn.storage.array_file import ArrayFile
 from diskgnn.storage.artifacts import JOURNAL, MANIFEST, VERSIONS
 from diskgnn.storage.checked_files import ChecksummedFile, checksum_file, npy_header, npy_header_bytes, sync
+from diskgnn.storage.destination import Destination
 from diskgnn.storage.disk_space import UNLIMITED, DiskBudget, allocated_bytes, file_bytes
 from diskgnn.storage.exchange import exchange
 from diskgnn.storage.journal import Journal
@@ -34,7 +35,7 @@ from diskgnn.storage.manifest_document import (
     entry_to_json,
     external_to_json,
 )
-from diskgnn.storage.outbox import Outbox, refuse_headerless, target_of
+from diskgnn.storage.outbox import Outbox, refuse_headerless
 from diskgnn.storage.own_files import require_own_folder
 from diskgnn.storage.replacing import (
     clean_beside,
@@ -77,7 +78,8 @@ class ArtifactWriter:
         disk: DiskBudget = UNLIMITED,
     ) -> None:
         refuse_inside_artifact(path)
-        self.final = Path(path).resolve()
+        destination = Destination.of(path)
+        self.final, self.staging = destination.path.resolve(), destination.staging
         self.format, self.config = format, dict(config)
         self.source = None if source is None else {"format": source.format, "digest": source.digest}
         self.disk = disk
@@ -85,9 +87,7 @@ class ArtifactWriter:
         self.external: dict[str, ExternalFile] = {}
         assert durable or not resumable
         self._overwrite, self._resumable, self._durable, self._published = overwrite, resumable, durable, False
-        self.staging = staging_of(self.final)
-        target = target_of(self.final)
-        self._outbox = None if target is None else Outbox(target, disk)
+        self._outbox = None if destination.target is None else Outbox(destination.target, disk)
         self._lock = FileLock(self.staging.with_suffix(".lock"))
         self._journal = Journal(self.staging / JOURNAL, [format, VERSIONS[format], self.config, self.source])
         try:
@@ -390,8 +390,3 @@ class ArtifactWriter:
         self._lock.release()
         kept = "what is complete was kept: the same command goes on with it" if keeps else "nothing is left"
         raise_write_error(error, self.final, kept)
-
-
-def staging_of(path: Path) -> Path:
-    """Where an `ArtifactWriter` of `path` has what it has not published yet."""
-    return path.with_name(f".{path.name}.partial")

@@ -9,7 +9,6 @@ from diskgnn.errors import ConfigError
 from diskgnn.progress import SILENT, Reporter
 from diskgnn.storage import faults
 from diskgnn.storage.disk_space import UNLIMITED, DiskBudget
-from diskgnn.storage.sending_memory import counted_bytes
 from diskgnn.system.memory import anonymous_bytes, memory_budget, thread_count
 from diskgnn.units import format_size
 
@@ -52,9 +51,12 @@ class Resources:
     held_bytes: int = 0  # of the budget: what the process has, and what code, threads and sending to a store take
     thread_bytes: int = 0  # of these, for each thread
     disk: DiskBudget = UNLIMITED
+    sending_bytes: int = 0  # of what is held, for sending to a store
 
     @staticmethod
-    def of(memory: int | str = "auto", threads: int | None = None, reporter: Reporter = SILENT) -> Resources:
+    def of(
+        memory: int | str = "auto", threads: int | None = None, reporter: Reporter = SILENT, *, sending_bytes: int = 0
+    ) -> Resources:
         """Resources as users name them: `memory` of the whole process in bytes, as '2GiB' or 'auto' (what it has, and
         half of what is available), `threads` None for as many as pay.
 
@@ -66,11 +68,11 @@ class Resources:
         wanted, budget = thread_count(threads), memory_budget(memory)
         if memory == "auto":
             budget += anonymous_bytes()
-        alone, with_all = held_bytes(0), held_bytes(wanted)
+        alone, with_all = (held_bytes(count, sending_bytes) for count in (0, wanted))
         if with_all > alone:
             wanted = max(1, min(wanted, (budget - alone) // 4 * wanted // (with_all - alone)))
-        held = held_bytes(wanted)
-        return Resources(budget - held, wanted, reporter, held, _THREAD_BYTES if with_all > alone else 0)
+        held, thread_bytes = held_bytes(wanted, sending_bytes), _THREAD_BYTES if with_all > alone else 0
+        return Resources(budget - held, wanted, reporter, held, thread_bytes, sending_bytes=sending_bytes)
 
     @staticmethod
     def beside(memory: int | str = "auto", threads: int | None = None, reporter: Reporter = SILENT) -> Resources:
@@ -117,7 +119,7 @@ class Resources:
             least_bytes = needed_bytes
             if self.held_bytes:
                 least_bytes = (self.held_bytes + needed_bytes + 2 * _MARGIN_BYTES - 1) // _MARGIN_BYTES * _MARGIN_BYTES
-            sent = " and for what is sent to a store" if counted_bytes() else ""
+            sent = " and for what is sent to a store" if self.sending_bytes else ""
             raise SmallBudgetError(
                 least_bytes,
                 f"memory: expected at least {least_bytes} bytes ({format_size(least_bytes)}) {what}, of which "
@@ -130,7 +132,9 @@ class Resources:
         return replace(self, memory_bytes=self.memory_bytes - taken_bytes, held_bytes=self.held_bytes + taken_bytes)
 
 
-def held_bytes(threads: int) -> int:
-    """Of this process: what it has in memory now, and what a stage of so many threads takes beside its arrays."""
-    beside_bytes = _STAGE_BYTES + threads * _THREAD_BYTES + counted_bytes()
+def held_bytes(threads: int, sending_bytes: int = 0) -> int:
+    """Returns what this process has in memory now, and what a stage of so many threads, which may send what it makes,
+    takes beside its arrays.
+    """
+    beside_bytes = _STAGE_BYTES + threads * _THREAD_BYTES + sending_bytes
     return faults.reading("memory.held", anonymous_bytes() + beside_bytes)

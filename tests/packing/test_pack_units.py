@@ -28,10 +28,10 @@ from diskgnn.sampling.sample import sample
 from diskgnn.specs.caches import CacheSpec
 from diskgnn.specs.targets import NodeTarget
 from diskgnn.storage import faults
+from diskgnn.storage.destination import staging_of
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.samples import Samples
 from diskgnn.storage.verification import verify_artifact
-from diskgnn.storage.writer import staging_of
 from diskgnn.system.resources import Resources
 
 pytestmark = pytest.mark.in_memory

@@ -34,10 +34,10 @@ from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.specs.caches import CacheSpec
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.storage import faults
+from diskgnn.storage.destination import staging_of
 from diskgnn.storage.disk_space import allocated_bytes
 from diskgnn.storage.locks import FileLock
 from diskgnn.storage.manifest import read_manifest
-from diskgnn.storage.writer import staging_of
 from diskgnn.system.resources import Resources
 
 ray = pytest.importorskip("ray", reason="pip install 'diskgnn[ray]'")
@@ -370,7 +370,7 @@ def test_a_task_whose_predecessor_lives_and_publishes_has_nothing_left_to_do(gra
     later = threading.Timer(0.5, publish)
     later.start()
     digest = read_manifest(request.samples_path).digest
-    report = ray_tasks.pack(request, lambda _: None, digest, None, None, False)
+    report = ray_tasks.pack(request, lambda _: None, digest, None, False)
     later.join()
     assert (report.read_bytes, report.written_bytes) == (0, read_manifest(out).total_bytes)
 

@@ -21,13 +21,12 @@ from diskgnn.packing.request import PackRequest
 from diskgnn.packing.tiers import TierRows
 from diskgnn.storage import faults, remote_files
 from diskgnn.storage.artifacts import MANIFEST
+from diskgnn.storage.destination import Destination, staging_of
 from diskgnn.storage.disk_space import DiskBudget, allocated_bytes
 from diskgnn.storage.manifest import read_manifest
 from diskgnn.storage.object_stores import located
-from diskgnn.storage.outbox import sent_to
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.samples import Samples
-from diskgnn.storage.writer import staging_of
 from diskgnn.system.resources import Resources
 
 SAMPLE = {"fanouts": [4, 3], "batch_size": 4, "epochs": 2, "threads": 1}
@@ -159,8 +158,7 @@ def test_static_rows_that_others_have_chosen_are_sent_in_parts(store, graph, tmp
     target = located(store.url(f"{tmp_path.name}/packed"))
     few = replace(resources, disk=DiskBudget(2 << 20, [staging_of(out)]))
     assert allocated_bytes(tmp_path / "here") > 2 * few.disk.num_bytes
-    with sent_to(out, target):
-        pack_request(request, out, few)
+    pack_request(request, Destination(out, target), few)
     assert sent(store, f"{tmp_path.name}/packed") == files(tmp_path / "here")
 
 

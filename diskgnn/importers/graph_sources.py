@@ -123,7 +123,12 @@ def open_nodes(
     }, owner)  # fmt: skip
     sources: dict[str, Source] = {split: getattr(given, split) for split in SPLITS if getattr(given, split) is not None}
     if table is not None and given.train is None and "splits" in taken:
-        sources = {**table_rows.splits(table, taken["splits"]), **sources}
+        if not (found := table_rows.splits(table, taken["splits"])):
+            raise InputError(
+                f"splits: expected train, valid or test in some rows of column {taken['splits']!r}, found none; leave "
+                "the column out if there are no splits"
+            )
+        sources = {**found, **sources}
     splits = {
         split: node_arrays.split_ids(named(split, owner, source), source, num_nodes)
         for split, source in sources.items()

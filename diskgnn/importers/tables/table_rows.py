@@ -357,7 +357,7 @@ def splits(table: Table, column: str) -> dict[str, npt.NDArray[np.int64]]:
     """Node ids of each split that the words of a column name.
 
     Raises:
-        InputError: no such column, no text in it, a split of another name, or none in any row.
+        InputError: no such column, no text in it, or a split of another name.
     """
     kind = table.field(column).type
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
@@ -379,9 +379,4 @@ def splits(table: Table, column: str) -> dict[str, npt.NDArray[np.int64]]:
                 )
             found.setdefault(split, []).append(rows.astype(np.int64) + position)
         position += batch.num_rows
-    if not found:
-        raise InputError(
-            f"splits: expected train, valid or test in some rows of column {column!r}, found none; leave the "
-            "column out if there are no splits"
-        )
     return {split: np.concatenate(found[split]) for split in ("train", "valid", "test") if split in found}

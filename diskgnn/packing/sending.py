@@ -14,20 +14,24 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn._native import DIRECT_ALIGNMENT, PageWriter, mark_nodes
+from diskgnn.errors import ArtifactError
 from diskgnn.packing.adopting import PLACING
 from diskgnn.packing.file_sizes import file_sizes
 from diskgnn.packing.output_files import file_checksum, map_nodes
 from diskgnn.packing.placed import Placed, PlacedSplit
 from diskgnn.packing.row_packing import RowPacking
-from diskgnn.storage import artifacts
-from diskgnn.storage.disk_space import allocated_bytes, file_bytes, free_bytes, require_free_bytes
+from diskgnn.storage import artifacts, faults
+from diskgnn.storage.disk_space import allocated_bytes, file_bytes, free_bytes, punch, require_free_bytes
 from diskgnn.storage.extents import ExtentIndex
+from diskgnn.storage.file_reading import fill, opened
 from diskgnn.storage.manifest_document import FileEntry
 from diskgnn.storage.outbox import Outbox
-from diskgnn.storage.uploads import ExtentsStream
+from diskgnn.storage.uploads import SentFile
 from diskgnn.storage.work import Work
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
+
+_PIECE_BYTES = 1 << 20  # of a file, while it is copied to a part
 
 
 def remove_stale(work: Work, writer: ArtifactWriter, splits: Iterable[str], row_sets: Sequence[str]) -> None:
@@ -69,7 +73,7 @@ def send_rows(
     total_rows = sum(int(rows.bounds[-1]) for split in placed.splits for rows in split.row_sets)
     with resources.reporter.stage("pack and send", total_rows, "rows") as advance:
         streams = {
-            split.name: outbox.stream(artifacts.extents_file(split.name), split.index.num_bytes)
+            split.name: outbox.file(artifacts.extents_file(split.name), split.index.num_bytes)
             for split in placed.splits
         }
         read_bytes = 0
@@ -82,8 +86,8 @@ def send_rows(
                 for name in list(writer.files):
                     writer.send(name)
             for part in parts:
-                path = writer.path(artifacts.extents_file(part.name))
-                streams[part.name].append(path, int(part.index.extents["offset"][-1] + part.index.extent_bytes[-1]))
+                end = int(part.index.extents["offset"][-1] + part.index.extent_bytes[-1])
+                _send_extents(writer, artifacts.extents_file(part.name), streams[part.name], end)
                 advance(sum(int(rows.bounds[-1] - rows.bounds[0]) for rows in part.row_sets))
             for split in placed.splits:
                 if split.name in streams and streams[split.name].num_bytes == split.index.num_bytes:
@@ -92,10 +96,22 @@ def send_rows(
     return read_bytes
 
 
-def _register(writer: ArtifactWriter, outbox: Outbox, split: PlacedSplit, stream: ExtentsStream) -> None:
+def _send_extents(writer: ArtifactWriter, name: str, stream: SentFile, end: int) -> None:
+    """Sends what follows in an extents file, up to byte `end`, and gives its space back."""
+    path, begin, view = writer.path(name), stream.num_bytes, memoryview(bytearray(_PIECE_BYTES))
+    with opened(path) as file:
+        while stream.num_bytes < end:
+            stream.write(fill(file, stream.num_bytes, view[: end - stream.num_bytes], path))
+    faults.point("push.part")
+    punch(path, begin, end - begin)
+    writer.disk.look()
+
+
+def _register(writer: ArtifactWriter, outbox: Outbox, split: PlacedSplit, stream: SentFile) -> None:
     """Makes the extents file of a split appear in the store, after all extents are sent, and writes its index."""
     name, crc = artifacts.extents_file(split.name), file_checksum(split.index)
-    stream.require(crc)
+    if stream.crc32c != crc:
+        raise ArtifactError(f"what was sent of {writer.path(name)} is not what was made: the disk does not keep it")
     stream.close()
     writer.files[name] = FileEntry(split.index.num_bytes, crc)
     outbox.arrived(name, writer.files[name])

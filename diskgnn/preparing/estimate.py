@@ -35,6 +35,7 @@ from diskgnn.sampling.memory_division import most_minibatch_bytes
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.specs.caches import DEFAULT_CPU_CACHE, CacheSpec
 from diskgnn.specs.sampling import SamplingOptions, SamplingSpec, takes_options
+from diskgnn.storage.destination import scratch_of
 from diskgnn.storage.disk_space import free_bytes
 from diskgnn.storage.object_stores import AnyPath, StoredPath, located
 from diskgnn.storage.read_engine import warn_if_no_io_uring
@@ -145,7 +146,7 @@ def estimate(
         plan,
         CacheSpec(cpu_cache, static_cache, eval_cpu_cache),
         Resources.of(memory, threads, reporter_for(reporter, progress)),  # of a process as `prepare` has it then
-        place.scratch if isinstance(place, StoredPath) else place,
+        scratch_of(place) if isinstance(place, StoredPath) else place,
         samples=None if samples is None else Path(samples).absolute(),
         keep_input_nodes=keep_input_nodes,
     )

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from diskgnn.paths import PathLike
 from diskgnn.storage.disk_space import DiskBudget
 from diskgnn.storage.object_stores import Location, StoredPath
+from diskgnn.storage.own_files import private_folder, require_own_folder
 
 
 @dataclass(frozen=True)
@@ -50,3 +54,30 @@ class Destination:
 def staging_of(path: Path) -> Path:
     """Returns where an `ArtifactWriter` of `path` has what it has not published yet."""
     return path.with_name(f".{path.name}.partial")
+
+
+def scratch_of(target: StoredPath) -> Path:
+    """Returns the folder of this machine in which what goes to `target` is made: in TMPDIR, the same in every run.
+
+    Raises:
+        ConfigError: somebody else made the folder of this user that it lies in, see `require_own_folder`.
+    """
+    of_user = Path(tempfile.gettempdir()) / f"diskgnn-{os.geteuid()}"
+    require_own_folder(of_user)
+    named = hashlib.blake2b(target.url.encode(), digest_size=8).hexdigest()
+    return of_user / named / (target.name or "root")
+
+
+def make_scratch(target: StoredPath) -> Path:
+    """Makes the folder that `scratch_of` a target lies in, for this user alone.
+
+    Returns:
+        What `scratch_of` returns.
+
+    Raises:
+        ConfigError: see `private_folder`.
+    """
+    scratch = scratch_of(target)
+    private_folder(scratch.parents[1])
+    private_folder(scratch.parent)
+    return scratch

@@ -5,10 +5,8 @@ This is the one place that knows URLs. A URL with a secret in it is refused: it 
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -17,7 +15,6 @@ from urllib.parse import urlsplit, urlunsplit
 from diskgnn.errors import ConfigError, StoreError
 from diskgnn.paths import PathLike
 from diskgnn.redaction import has_secret, redacted
-from diskgnn.storage.own_files import private_folder, require_own_folder
 from diskgnn.storage.store_drivers import filesystem_of, named_errors
 
 if TYPE_CHECKING:
@@ -83,29 +80,6 @@ class StoredPath:
     def stem(self) -> str:
         """As `Path.stem`."""
         return Path(self.name).stem
-
-    @property
-    def scratch(self) -> Path:
-        """The folder of this machine in which what belongs here is built: in TMPDIR, the same in every run.
-
-        Raises:
-            ConfigError: somebody else made the folder of this user that it lies in, see `require_own_folder`.
-        """
-        of_user = Path(tempfile.gettempdir()) / f"diskgnn-{os.geteuid()}"
-        require_own_folder(of_user)
-        named = hashlib.blake2b(self.url.encode(), digest_size=8).hexdigest()
-        return of_user / named / (self.name or "root")
-
-    def make_scratch(self) -> Path:
-        """Makes the folder that `scratch` lies in, for this user alone. Returns `scratch`.
-
-        Raises:
-            ConfigError: see `private_folder`.
-        """
-        scratch = self.scratch
-        private_folder(scratch.parents[1])
-        private_folder(scratch.parent)
-        return scratch
 
     def locate(self) -> tuple[pafs.FileSystem, str]:
         """The file system, and the path in it.

@@ -15,19 +15,22 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from diskgnn._native import crc32c
 from diskgnn.errors import ArtifactError, BusyError, ConfigError
 from diskgnn.progress import Advance
 from diskgnn.storage import faults
 from diskgnn.storage.artifacts import MANIFEST
 from diskgnn.storage.checked_files import checksum_file
+from diskgnn.storage.destination import make_scratch
 from diskgnn.storage.disk_space import UNLIMITED, DiskBudget, file_bytes
+from diskgnn.storage.file_reading import read_into, reading
 from diskgnn.storage.locks import FileLock
 from diskgnn.storage.manifest_document import ExternalFile, FileEntry
-from diskgnn.storage.object_stores import Location, StoredPath
+from diskgnn.storage.object_stores import Location, StoredPath, bytes_of
 from diskgnn.storage.remote_files import attempted
 from diskgnn.storage.sent_record import SentRecord
 from diskgnn.storage.store_drivers import named_errors
-from diskgnn.storage.uploads import ExtentsStream, SentFile, copy_file, end_upload, end_uploads_in, write_file
+from diskgnn.storage.uploads import SentFile, begin_upload, end_upload, end_uploads_in, write_file
 from diskgnn.storage.write_errors import beginning
 
 if TYPE_CHECKING:
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
 
 FILES_AT_ONCE = 4  # each in parts, of which the driver sends several at a time
 _POLL_SECONDS = 0.1
+_PIECE_BYTES = 1 << 20
 
 
 def refuse_headerless(external: Mapping[str, ExternalFile]) -> None:
@@ -79,7 +83,7 @@ class Outbox:
         """
         folder = self._record.path.parent
         with beginning(folder):
-            self.target.make_scratch()
+            make_scratch(self.target)
             if not self._lock.acquire():
                 raise BusyError(f"another process is sending {self.target} now; wait for it or stop it")
             self._record.go_on()
@@ -143,13 +147,6 @@ class Outbox:
     def has(self, name: str) -> bool:
         """Whether file `name` is on its way, or there."""
         return name in self._taken
-
-    def stream(self, name: str, num_bytes: int) -> ExtentsStream:
-        """A file of the store, of `num_bytes`, that takes the parts of a local one, in order."""
-        self._record.begun(name)
-        self._taken.add(name)
-        self._streams.append(found := ExtentsStream(self.target / name, num_bytes, self._record, self._disk))
-        return found
 
     def file(self, name: str, num_bytes: int) -> SentFile:
         """A file of the store, of `num_bytes`, that is written here and never lies here."""
@@ -240,7 +237,7 @@ class Outbox:
 
     def _send(self, name: str, path: Location, entry: FileEntry, keep: bool) -> None:
         self._record.begun(name)
-        crc = attempted(f"writing {self.target / name}", partial(copy_file, path, self.target / name, self._record))
+        crc = attempted(f"writing {self.target / name}", partial(_copy_file, path, self.target / name, self._record))
         if crc != entry.crc32c:
             raise ArtifactError(
                 f"{path} is damaged: its CRC-32C is {crc:08x}, expected {entry.crc32c:08x}; make it again: "
@@ -274,3 +271,20 @@ class Outbox:
         with named_errors(f"removing what was sent to {self.target}"):
             for name in sorted(names):
                 filesystem.delete_file(f"{path}/{name}")
+
+
+def _copy_file(source: Location, target: StoredPath, record: SentRecord) -> int:
+    """Sends a file. Returns the CRC-32C of what was read of it."""
+    crc, offset, view = 0, 0, memoryview(bytearray(_PIECE_BYTES))
+    with reading(source) as file:
+        upload = begin_upload(target, bytes_of(source), record)
+        try:
+            while read := read_into(file, offset, view, source):
+                crc, offset = crc32c(view[:read], crc), offset + read
+                upload.write(view[:read])
+            upload.close()
+        except BaseException:
+            with suppress(OSError):
+                upload.abandon()
+            raise
+    return crc

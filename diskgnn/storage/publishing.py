@@ -13,7 +13,7 @@ from typing import ParamSpec, TypeVar
 
 from diskgnn.errors import OutputExistsError, callers_level
 from diskgnn.storage.artifacts import MANIFEST, rank_directory
-from diskgnn.storage.destination import Destination
+from diskgnn.storage.destination import Destination, make_scratch, scratch_of
 from diskgnn.storage.object_stores import StoredPath, located
 from diskgnn.storage.outbox import Outbox
 from diskgnn.storage.pushing import push
@@ -93,7 +93,7 @@ def _made_here(target: StoredPath, *, overwrite: bool) -> Iterator[Path]:
     Raises:
         OutputExistsError: an earlier run has made it, but not sent it.
     """
-    scratch = target.make_scratch()
+    scratch = make_scratch(target)
     if (scratch / MANIFEST).exists() and not overwrite:
         raise OutputExistsError(
             f"an earlier run made {target} in {scratch} and could not send it: send that with `diskgnn push {scratch} "
@@ -110,7 +110,7 @@ def _made_here(target: StoredPath, *, overwrite: bool) -> Iterator[Path]:
 
 def _remove_scratch(target: StoredPath) -> None:
     """Remove what was needed here to send to `target`: the record last, by which a later run knows the rest."""
-    folder, record = target.scratch.parent, record_of(target)
+    folder, record = scratch_of(target).parent, record_of(target)
     for path in folder.iterdir() if folder.exists() else ():
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)

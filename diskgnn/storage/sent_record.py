@@ -11,35 +11,20 @@ import json
 import os
 import threading
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from diskgnn.storage import faults
 from diskgnn.storage.checked_lines import checked_line, whole_lines
+from diskgnn.storage.destination import scratch_of
 from diskgnn.storage.manifest_document import FileEntry, entry_to_json, parse_entry, typed
 from diskgnn.storage.object_stores import StoredPath
-
-
-@dataclass(frozen=True)
-class SentPart:
-    """A part of a file that a store has taken."""
-
-    bytes: int
-    crc32c: int
-    etag: str  # what the store calls it: it has the same as long as that is there
-
-
-@dataclass
-class BegunUpload:
-    """A file that is on its way to a store in parts, which the store shows when it is complete."""
-
-    id: str
-    parts: dict[int, SentPart] = field(default_factory=dict)  # by number, from 1
+from diskgnn.storage.uploads import BegunUpload, SentPart
 
 
 def record_of(target: StoredPath) -> Path:
     """The file of this machine that says what was sent to `target`."""
-    return target.scratch.with_name("sent.jsonl")
+    return scratch_of(target).with_name("sent.jsonl")
 
 
 def names_sent(target: StoredPath) -> set[str]:
@@ -123,6 +108,7 @@ class SentRecord:
         upload.parts[number] = part
         entry = entry_to_json(FileEntry(part.bytes, part.crc32c))
         self._append(json.dumps({"file": name, "upload": upload.id, "part": number, "etag": part.etag, **entry}))
+        faults.point("upload.part")
 
     def forget(self) -> None:
         """Nothing of it counts any more."""

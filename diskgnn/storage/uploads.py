@@ -10,26 +10,51 @@ import mmap
 from collections.abc import Set
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Protocol
 
 from diskgnn._native import crc32c
-from diskgnn.errors import ArtifactError
-from diskgnn.storage import faults
-from diskgnn.storage.disk_space import DiskBudget, punch
-from diskgnn.storage.file_reading import fill, opened, read_into, reading
-from diskgnn.storage.object_stores import Location, StoredPath, bytes_of
+from diskgnn.storage.object_stores import StoredPath
 from diskgnn.storage.remote_files import attempted
 from diskgnn.storage.s3_parts import MOST_PARTS, PART_BYTES, S3Object
 from diskgnn.storage.sending_memory import BESIDE_BYTES, SENDING, SENDING_BYTES
-from diskgnn.storage.sent_record import SentPart, SentRecord
 from diskgnn.storage.store_drivers import named_errors
 
 _PARTS_AT_ONCE = 4  # of a file, one of which is being filled
 _PIECE_BYTES = 1 << 20
 _DRIVER_BYTES = 16 << 20  # of a file: pyarrow's parts of 10 MiB, one on the way, and what follows
+
+
+@dataclass(frozen=True)
+class SentPart:
+    """A part of a file that a store has taken."""
+
+    bytes: int
+    crc32c: int
+    etag: str  # what the store calls it: it has the same as long as that is there
+
+
+@dataclass
+class BegunUpload:
+    """A file that is on its way to a store in parts, which the store shows when it is complete."""
+
+    id: str
+    parts: dict[int, SentPart] = field(default_factory=dict)  # by number, from 1
+
+
+class UploadRecord(Protocol):
+    """Keeps what is there of files that go in parts, for whoever goes on after a kill. For several threads."""
+
+    uploads: dict[str, BegunUpload]  # by the name of the file
+
+    def upload_begun(self, name: str, upload_id: str) -> BegunUpload:
+        """Notes that file `name` goes to an upload that the store knows by its id. Returns it, without parts."""
+        ...
+
+    def part_arrived(self, name: str, number: int, part: SentPart) -> None:
+        """Notes that a part of it is there."""
+        ...
 
 
 class Upload(Protocol):
@@ -51,7 +76,7 @@ class Upload(Protocol):
 class PartedUpload:
     """A file that goes to S3 in parts, without those that a run before has sent and that are what they were."""
 
-    def __init__(self, s3: S3Object, target: StoredPath, num_bytes: int, record: SentRecord) -> None:
+    def __init__(self, s3: S3Object, target: StoredPath, num_bytes: int, record: UploadRecord) -> None:
         """Of about `num_bytes`."""
         self._s3, self._target, self._record = s3, target, record
         self._part_bytes = max(PART_BYTES, -(-num_bytes // (MOST_PARTS - 1)))
@@ -105,7 +130,6 @@ class PartedUpload:
             etag = self._attempted(f"writing part {number} of", self._s3.send, self._upload.id, number, made.bytes)
             part = SentPart(size, crc, etag)
             self._record.part_arrived(self._target.name, number, part)
-            faults.point("upload.part")
         self._etags[number] = part.etag
 
     def close(self) -> None:
@@ -177,7 +201,8 @@ class DriverUpload:
     abandon = close
 
 
-def _begin(target: StoredPath, num_bytes: int, record: SentRecord) -> Upload:
+def begin_upload(target: StoredPath, num_bytes: int, record: UploadRecord) -> Upload:
+    """Begins to write a file of about `num_bytes`, or goes on with the parts that a killed run has sent of it."""
     if num_bytes > PART_BYTES and (s3 := S3Object.at(target)) is not None:
         return PartedUpload(s3, target, num_bytes, record)
     end_upload(target, record)
@@ -194,23 +219,6 @@ def sending_bytes(target: StoredPath) -> int:
     return SENDING_BYTES + BESIDE_BYTES
 
 
-def copy_file(source: Location, target: StoredPath, record: SentRecord) -> int:
-    """Send a file; CRC-32C of what was read of it."""
-    crc, offset, view = 0, 0, memoryview(bytearray(_PIECE_BYTES))
-    with reading(source) as file:
-        upload = _begin(target, bytes_of(source), record)
-        try:
-            while read := read_into(file, offset, view, source):
-                crc, offset = crc32c(view[:read], crc), offset + read
-                upload.write(view[:read])
-            upload.close()
-        except BaseException:
-            with suppress(OSError):
-                upload.abandon()
-            raise
-    return crc
-
-
 def write_file(target: StoredPath, data: bytes) -> None:
     """Write a small file of a store."""
     filesystem, path = target.locate()
@@ -218,7 +226,7 @@ def write_file(target: StoredPath, data: bytes) -> None:
         stream.write(data)
 
 
-def end_upload(target: StoredPath, record: SentRecord) -> None:
+def end_upload(target: StoredPath, record: UploadRecord) -> None:
     """Have the store forget the parts of a file that are not to be completed, if there are any."""
     if (upload := record.uploads.get(target.name)) is not None:
         if (s3 := S3Object.at(target)) is not None:
@@ -239,11 +247,11 @@ def end_uploads_in(folder: StoredPath, names: Set[str]) -> None:
 class SentFile:
     """A file of a store that is written here, front to back, and never lies here. For `storage.array_file`."""
 
-    def __init__(self, target: StoredPath, num_bytes: int, record: SentRecord) -> None:
+    def __init__(self, target: StoredPath, num_bytes: int, record: UploadRecord) -> None:
         """Of `num_bytes`, about."""
         self._target = target
         with named_errors(f"writing {target}"):
-            self._upload = _begin(target, num_bytes, record)
+            self._upload = begin_upload(target, num_bytes, record)
         self.num_bytes = self.crc32c = 0
 
     def write(self, data: Any) -> int:
@@ -273,34 +281,3 @@ class SentFile:
         it is. Idempotent."""
         with suppress(OSError):
             self._upload.abandon()
-
-
-class ExtentsStream(SentFile):
-    """One file of a store, made of the parts of a local file, in order; what was sent of that takes no space here."""
-
-    def __init__(self, target: StoredPath, num_bytes: int, record: SentRecord, disk: DiskBudget) -> None:
-        super().__init__(target, num_bytes, record)
-        self._disk = disk
-
-    def append(self, path: Path, end: int) -> None:
-        """Send the local file up to byte `end`, and give its space back.
-
-        Raises:
-            StoreError: the store failed, also when the driver tried again.
-        """
-        begin, view = self.num_bytes, memoryview(bytearray(_PIECE_BYTES))
-        with opened(path) as file:
-            while self.num_bytes < end:
-                self.write(fill(file, self.num_bytes, view[: end - self.num_bytes], path))
-        faults.point("push.part")
-        punch(path, begin, end - begin)
-        self._disk.look()
-
-    def require(self, expected_crc32c: int) -> None:
-        """Refuse to make it appear if it is not what was to be sent.
-
-        Raises:
-            ArtifactError: what was sent has another checksum.
-        """
-        if self.crc32c != expected_crc32c:
-            raise ArtifactError(f"what was sent to {self._target} is not what was made: the disk does not keep it")

@@ -6,6 +6,7 @@ import os
 import stat
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from training_runs import make_class_graph
 
 import diskgnn
 from diskgnn.errors import ConfigError
+from diskgnn.storage.destination import make_scratch
 from diskgnn.storage.object_stores import located
 from diskgnn.storage.own_files import open_lock_file, private_folder
 
@@ -79,7 +81,7 @@ def plant(tmpdir: Path, kind: str) -> Path:
 def test_scratch_of_urls_that_others_made_is_not_used(store: ObjectStore, tmp_path: Path, kind: str):
     folder = plant(tmp_path / "scratch", kind)
     found = folder.lstat()
-    for begin in (lambda: convert(store.url("owned/graph")), located(store.url("owned/graph")).make_scratch):
+    for begin in (lambda: convert(store.url("owned/graph")), partial(make_scratch, located(store.url("owned/graph")))):
         with pytest.raises(ConfigError) as error:
             begin()
         mode = f"{stat.S_IMODE(found.st_mode):04o}"
@@ -92,7 +94,7 @@ def test_scratch_of_urls_that_others_made_is_not_used(store: ObjectStore, tmp_pa
 def test_scratch_of_urls_is_for_this_user_alone(store: ObjectStore, tmp_path: Path):
     of_user = tmp_path / "scratch" / f"diskgnn-{os.getuid()}"
     of_user.mkdir(mode=0o755)  # as it was made once
-    scratch = located(store.url("mine/graph")).make_scratch()
+    scratch = make_scratch(located(store.url("mine/graph")))
     assert scratch.parents[1] == of_user
     for folder in (of_user, scratch.parent):
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700

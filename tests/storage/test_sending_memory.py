@@ -11,6 +11,7 @@ import pytest
 
 from diskgnn.errors import StoreError
 from diskgnn.storage import uploads
+from diskgnn.storage.destination import scratch_of
 from diskgnn.storage.manifest import open_artifact
 from diskgnn.storage.object_stores import StoredPath
 from diskgnn.storage.s3_parts import PART_BYTES
@@ -72,7 +73,7 @@ def until(condition) -> None:
 def send_file(store: SlowStore, name: str, folder: Path, num_bytes: int) -> None:
     """A file of so many bytes `name`, in pieces that are no parts."""
     target = StoredPath(f"s3://bucket/{folder.name}/{name}")
-    target.scratch.parent.mkdir(parents=True, exist_ok=True)
+    scratch_of(target).parent.mkdir(parents=True, exist_ok=True)
     upload = uploads.PartedUpload(store, target, num_bytes, SentRecord(target))
     try:
         piece = name.encode() * (3 * MIB)
@@ -115,7 +116,7 @@ def test_a_part_that_is_being_filled_lets_other_files_pass(memory: SendingMemory
     for _ in range(10):
         store.let.release()
     target = StoredPath(f"s3://bucket/{tmp_path.name}/a")
-    target.scratch.parent.mkdir(parents=True, exist_ok=True)
+    scratch_of(target).parent.mkdir(parents=True, exist_ok=True)
     upload = uploads.PartedUpload(store, target, num_bytes, SentRecord(target))
     upload.write(b"a" * (num_bytes // 2))
     send_file(store, "b", tmp_path, PART_BYTES + 1)

@@ -1,6 +1,6 @@
 """Secrets in URLs, taken out of what is shown or stored: command lines, messages, reports.
 
-URLs with secrets are refused before anything is done with them (`storage.object_stores.located`). This is for the
+URLs with secrets are refused before anything is done with them (`stores.locations.located`). This is for the
 places that show what the user wrote before that: the page of `--serve`, errors, the command of a comparison.
 """
 

@@ -16,8 +16,8 @@ from diskgnn.units import format_count, format_size
 
 if TYPE_CHECKING:
     from diskgnn.errors import DiskGNNError
-    from diskgnn.storage.object_stores import AnyPath
     from diskgnn.storage.verification import Damage
+    from diskgnn.stores.locations import AnyPath
 
 
 @click.command(cls=Command, short_help="Say what a directory holds and how it was made.")

@@ -14,7 +14,7 @@ from diskgnn.schema import SPLITS
 from diskgnn.specs.caches import DEFAULT_CPU_CACHE
 from diskgnn.specs.sampling import DRAWS, TEMPORAL
 from diskgnn.specs.targets import AVOIDED, EXCLUSIONS, MESSAGE_EDGES, NEGATIVES_BY, SEED_TASKS
-from diskgnn.storage.object_stores import located
+from diskgnn.stores.locations import located
 from diskgnn.units import parse_size
 
 Command = TypeVar("Command", bound=Callable[..., Any])

@@ -15,7 +15,7 @@ from diskgnn.errors import ConfigError
 from diskgnn.progress import StageReport
 from diskgnn.specs.caches import DEFAULT_CPU_CACHE
 from diskgnn.specs.sampling import ENGINES
-from diskgnn.storage.object_stores import Location, StoredPath
+from diskgnn.stores.locations import Location, StoredPath
 
 _spending = options.combined(options.memory, options.disk, options.threads, options.overwrite, options.serve)
 

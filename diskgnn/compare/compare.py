@@ -30,7 +30,7 @@ from diskgnn.progress import SILENT, Reporter
 from diskgnn.redaction import redacted
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.schema import SPLITS
-from diskgnn.storage.object_stores import local
+from diskgnn.stores.locations import local
 from diskgnn.system.disk_rates import measure_read_rates
 from diskgnn.system.memory import available_cores
 from diskgnn.system.memory_cgroup import refusal

@@ -13,8 +13,8 @@ from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.schema import SPLITS, EdgeType, edge_type_name
 from diskgnn.specs.targets import LinkTarget
 from diskgnn.storage import artifacts
-from diskgnn.storage.object_stores import local
 from diskgnn.storage.writer import ArtifactWriter
+from diskgnn.stores.locations import local
 
 
 def make_training_graph(graph: Graph, out: Path, target: str | EdgeType, train: npt.NDArray[np.int64]) -> Graph:

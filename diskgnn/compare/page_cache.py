@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from diskgnn.storage.manifest import Manifest
-from diskgnn.storage.object_stores import local
+from diskgnn.stores.locations import local
 
 
 def files_read(graph: Manifest, folder: Path) -> Iterator[Path]:

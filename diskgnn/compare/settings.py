@@ -16,8 +16,8 @@ from diskgnn.paths import PathLike
 from diskgnn.specs.caches import cache_rows
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.targets import NodeTarget
-from diskgnn.storage.object_stores import local
 from diskgnn.storage.samples_config import fanouts_to_json, spec_to_json
+from diskgnn.stores.locations import local
 from diskgnn.training.model_spec import ONE_TYPE_MODELS, TYPED_MODELS, ModelSpec
 from diskgnn.units import format_size, parse_size, whole_number
 

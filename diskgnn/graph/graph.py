@@ -15,8 +15,8 @@ from diskgnn.schema import EdgeType
 from diskgnn.storage import artifacts
 from diskgnn.storage.graph_config import GraphConfig
 from diskgnn.storage.manifest import Manifest, open_pinned
-from diskgnn.storage.object_stores import AnyPath
 from diskgnn.storage.row_format import FeatureFile
+from diskgnn.stores.locations import AnyPath
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,12 @@ from diskgnn.storage.checked_files import npy_data_offset
 from diskgnn.storage.file_reading import read_array
 from diskgnn.storage.graph_config import GraphConfig
 from diskgnn.storage.manifest import Manifest, open_artifact
-from diskgnn.storage.object_stores import AnyPath
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.packed_config import PackedSplit
 from diskgnn.storage.samples import Samples
 from diskgnn.storage.samples_config import SequenceSize
 from diskgnn.storage.source_contents import SourceContents
+from diskgnn.stores.locations import AnyPath
 
 _KINDS = {
     artifacts.GRAPH: "a graph",

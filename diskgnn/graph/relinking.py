@@ -17,8 +17,8 @@ from diskgnn.storage.destination import staging_of
 from diskgnn.storage.locks import alone
 from diskgnn.storage.manifest import Manifest, read_manifest
 from diskgnn.storage.manifest_document import ExternalFile, external_to_json
-from diskgnn.storage.object_stores import local
 from diskgnn.storage.own_files import open_new_file
+from diskgnn.stores.locations import local
 
 _COMPARED_CHUNKS = 1024
 

@@ -26,7 +26,7 @@ from diskgnn.storage.checked_files import checksum_file, npy_data_offset
 from diskgnn.storage.file_reading import raise_if_disk_failed, read_array
 from diskgnn.storage.graph_config import EdgeTypeConfig, NodeTypeConfig
 from diskgnn.storage.manifest import Manifest
-from diskgnn.storage.object_stores import Location
+from diskgnn.stores.locations import Location
 
 
 @dataclass(frozen=True)

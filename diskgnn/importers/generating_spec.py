@@ -18,7 +18,7 @@ from diskgnn.schema import (
     parse_edge_type,
     reverse_edge_type,
 )
-from diskgnn.storage.object_stores import local
+from diskgnn.stores.locations import local
 
 DTYPES = ("float32", "float16", "bfloat16", "int8")
 

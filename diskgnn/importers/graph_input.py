@@ -30,8 +30,8 @@ from diskgnn.schema import (
     reverse_edge_type,
 )
 from diskgnn.storage.file_reading import raise_if_disk_failed, read_whole
-from diskgnn.storage.object_stores import is_url, local
 from diskgnn.storage.source_contents import SourceContents
+from diskgnn.stores.locations import is_url, local
 
 DESCRIPTION = "graph.yaml"  # in a folder that is given in its place
 

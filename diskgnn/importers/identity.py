@@ -21,7 +21,7 @@ from diskgnn.importers.containers import torch_files
 from diskgnn.importers.containers.raw_files import RawFile
 from diskgnn.importers.containers.rows import EdgeStream, RowSource
 from diskgnn.storage.checked_files import CHECKSUM_CHUNK_BYTES
-from diskgnn.storage.object_stores import Location, StoredPath, located
+from diskgnn.stores.locations import Location, StoredPath, located
 
 _PIECE_BYTES, _PIECE_OBJECTS = 4 << 20, 1 << 16
 

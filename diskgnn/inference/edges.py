@@ -16,8 +16,8 @@ from diskgnn.inference.scratch import Traffic
 from diskgnn.inference.sizes import CHUNK_ROWS, EDGE_BUFFER_BYTES
 from diskgnn.storage.checked_files import npy_data_offset
 from diskgnn.storage.feature_scan import read_checked_span
-from diskgnn.storage.object_stores import Location
 from diskgnn.storage.row_reading import read_span
+from diskgnn.stores.locations import Location
 
 
 class EdgeFiles:

@@ -27,8 +27,8 @@ from diskgnn.paths import PathLike
 from diskgnn.progress import Reporter, StageReport
 from diskgnn.schema import edge_type_name
 from diskgnn.storage.disk_space import file_bytes, require_free_bytes
-from diskgnn.storage.object_stores import local
 from diskgnn.storage.verification import verify_file
+from diskgnn.stores.locations import local
 from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.resources import Resources
 

@@ -24,7 +24,7 @@ from diskgnn.importers.tables.times import seconds
 from diskgnn.inference.asked_times import SeedTimes
 from diskgnn.paths import PathLike
 from diskgnn.storage.file_reading import ReadableFile, raise_if_disk_failed
-from diskgnn.storage.object_stores import local, located
+from diskgnn.stores.locations import local, located
 
 
 def read_nodes(path: PathLike, nodes: NodeSet | None) -> npt.NDArray[Any]:

@@ -36,8 +36,8 @@ from diskgnn.specs.fanouts import Fanouts
 from diskgnn.specs.targets import NodeTarget
 from diskgnn.storage.artifacts import PACKED
 from diskgnn.storage.manifest import read_manifest
-from diskgnn.storage.object_stores import local
 from diskgnn.storage.ranks import ranks_in
+from diskgnn.stores.locations import local
 from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.device import checked_device
 from diskgnn.training.models import BlockModel

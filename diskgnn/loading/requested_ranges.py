@@ -8,8 +8,8 @@ from functools import partial
 
 from diskgnn._native import REQUEST_DEPTH, FailedRequestError, ReadRequests
 from diskgnn.storage.file_reading import fill
-from diskgnn.storage.object_stores import StoredPath
-from diskgnn.storage.remote_files import RemoteFile
+from diskgnn.stores.locations import StoredPath
+from diskgnn.stores.remote_files import RemoteFile
 
 
 class RequestedRanges:

@@ -32,8 +32,8 @@ from diskgnn.loading.static_rows import StaticRows, open_static_rows
 from diskgnn.loading.tracing import TraceEvent
 from diskgnn.loading.transfer import Transfer
 from diskgnn.storage import faults
-from diskgnn.storage.object_stores import StoredPath
 from diskgnn.storage.read_engine import warn_if_no_io_uring
+from diskgnn.stores.locations import StoredPath
 
 
 class SequenceReader:

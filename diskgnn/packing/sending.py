@@ -26,9 +26,9 @@ from diskgnn.storage.extents import ExtentIndex
 from diskgnn.storage.file_reading import fill, opened
 from diskgnn.storage.manifest_document import FileEntry
 from diskgnn.storage.outbox import Outbox
-from diskgnn.storage.uploads import SentFile
 from diskgnn.storage.work import Work
 from diskgnn.storage.writer import ArtifactWriter
+from diskgnn.stores.uploads import SentFile
 from diskgnn.system.resources import Resources
 
 _PIECE_BYTES = 1 << 20  # of a file, while it is copied to a part

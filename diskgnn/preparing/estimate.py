@@ -37,9 +37,9 @@ from diskgnn.specs.caches import DEFAULT_CPU_CACHE, CacheSpec
 from diskgnn.specs.sampling import SamplingOptions, SamplingSpec, takes_options
 from diskgnn.storage.destination import scratch_of
 from diskgnn.storage.disk_space import free_bytes
-from diskgnn.storage.object_stores import AnyPath, StoredPath, located
 from diskgnn.storage.read_engine import warn_if_no_io_uring
 from diskgnn.storage.row_format import FeatureFile
+from diskgnn.stores.locations import AnyPath, StoredPath, located
 from diskgnn.system.disk_rates import sequential_bytes_per_second
 from diskgnn.system.memory_rates import row_copy_bytes_per_second
 from diskgnn.system.resources import Resources

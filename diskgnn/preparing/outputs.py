@@ -14,12 +14,12 @@ from diskgnn.preparing.request import PrepareRequest, scratch_of
 from diskgnn.storage import artifacts
 from diskgnn.storage.locks import alone
 from diskgnn.storage.manifest import read_manifest
-from diskgnn.storage.object_stores import Location, StoredPath, names_in
 from diskgnn.storage.own_files import require_own_folder
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.packed_config import PackedConfig
 from diskgnn.storage.replacing import artifact_at, require_replaceable_there
 from diskgnn.storage.write_errors import beginning
+from diskgnn.stores.locations import Location, StoredPath, names_in
 
 
 @contextmanager

@@ -33,10 +33,10 @@ from diskgnn.storage import artifacts, faults
 from diskgnn.storage.destination import Destination, staging_of
 from diskgnn.storage.disk_space import DiskBudget, allocated_bytes, free_bytes, require_free_bytes
 from diskgnn.storage.manifest import read_manifest
-from diskgnn.storage.object_stores import local
 from diskgnn.storage.publishing import published
 from diskgnn.storage.replacing import refuse_inside_artifact
 from diskgnn.storage.writer import ArtifactWriter
+from diskgnn.stores.locations import local
 from diskgnn.system.allocators import freed_memory_returned, return_freed_memory
 from diskgnn.units import format_size, whole_number
 

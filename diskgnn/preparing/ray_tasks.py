@@ -33,8 +33,8 @@ from diskgnn.storage import artifacts, faults
 from diskgnn.storage.checked_files import sync
 from diskgnn.storage.disk_space import OWN_BYTES, DiskBudget, allocated_bytes, file_bytes
 from diskgnn.storage.manifest import read_manifest
-from diskgnn.storage.object_stores import Location
 from diskgnn.storage.samples import Samples
+from diskgnn.stores.locations import Location
 from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.resources import Resources
 from diskgnn.version import VERSION

@@ -23,7 +23,6 @@ from diskgnn.storage.checked_files import sync
 from diskgnn.storage.destination import staging_of
 from diskgnn.storage.locks import alone
 from diskgnn.storage.manifest import Manifest, read_manifest
-from diskgnn.storage.object_stores import AnyPath, local
 from diskgnn.storage.own_files import require_own_folder
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.replacing import replace_file
@@ -32,6 +31,7 @@ from diskgnn.storage.seed_files import read_given
 from diskgnn.storage.verification import Damage, damaged_extents, find_damage, verify_file
 from diskgnn.storage.write_errors import raise_write_error
 from diskgnn.storage.writer import ArtifactWriter
+from diskgnn.stores.locations import AnyPath, local
 from diskgnn.system.allocators import freed_memory_returned, return_freed_memory
 from diskgnn.system.resources import Resources
 

@@ -36,10 +36,10 @@ from diskgnn.specs.caches import CacheSpec
 from diskgnn.storage.artifacts import VERSIONS
 from diskgnn.storage.cache_folder import Use, default_cache_folder, make_room, remove, use
 from diskgnn.storage.disk_space import free_bytes
-from diskgnn.storage.object_stores import local
 from diskgnn.storage.own_files import private_folder
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.samples_config import given_arrays, spec_to_json
+from diskgnn.stores.locations import local
 from diskgnn.system.resources import Resources
 from diskgnn.units import counted, format_size, parse_size
 

@@ -15,7 +15,7 @@ from diskgnn.storage import faults
 from diskgnn.storage.checked_files import ChecksummedFile, ChunkChecksums, checksum_file, npy_header_bytes
 from diskgnn.storage.disk_space import allocated_bytes, free_bytes
 from diskgnn.storage.manifest_document import FileEntry
-from diskgnn.storage.uploads import SentFile
+from diskgnn.stores.uploads import SentFile
 
 if TYPE_CHECKING:
     from diskgnn.storage.writer import ArtifactWriter

@@ -19,8 +19,8 @@ from diskgnn.errors import ArtifactError
 from diskgnn.storage import cache_hints
 from diskgnn.storage.disk_space import UNLIMITED, DiskBudget, allocated_bytes, file_bytes
 from diskgnn.storage.file_reading import fill, forget, read_into, reading, size_of
-from diskgnn.storage.object_stores import Location
 from diskgnn.storage.row_reading import read_span
+from diskgnn.stores.locations import Location
 
 # A scan that skips rows compares what it reads in pieces of this size: no smaller ones can be read past the page cache.
 CHECKSUM_CHUNK_BYTES = DIRECT_ALIGNMENT

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from diskgnn.paths import PathLike
 from diskgnn.storage.disk_space import DiskBudget
-from diskgnn.storage.object_stores import Location, StoredPath
 from diskgnn.storage.own_files import private_folder, require_own_folder
+from diskgnn.stores.locations import Location, StoredPath
 
 
 @dataclass(frozen=True)

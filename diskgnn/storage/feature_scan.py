@@ -16,11 +16,11 @@ import numpy.typing as npt
 from diskgnn._native import first_damaged_chunk
 from diskgnn.errors import ArtifactError
 from diskgnn.ordered import in_order
-from diskgnn.storage import remote_files
 from diskgnn.storage.checked_files import CHECKSUM_CHUNK_BYTES
-from diskgnn.storage.object_stores import StoredPath
 from diskgnn.storage.row_format import FeatureFile
 from diskgnn.storage.row_reading import GAP_BYTES, read_ranges_of, read_span, row_buffer
+from diskgnn.stores import remote_files
+from diskgnn.stores.locations import StoredPath
 
 _PIECE_NODES = 1 << 15  # whose chunks are found at a time
 _READERS = 2  # windows under way: the disk reads one while what was read of the other is compared with checksums

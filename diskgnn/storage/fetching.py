@@ -22,8 +22,8 @@ from diskgnn.storage.disk_space import require_free_bytes
 from diskgnn.storage.file_reading import read_into, reading
 from diskgnn.storage.journal import Journal
 from diskgnn.storage.manifest import Manifest, open_artifact, read_manifest
-from diskgnn.storage.object_stores import AnyPath, StoredPath, local, stored
 from diskgnn.storage.writer import ArtifactWriter
+from diskgnn.stores.locations import AnyPath, StoredPath, local, stored
 
 FILES_AT_ONCE = 4  # each by several ranges at a time, see `remote_files`
 NOTED_BYTES = 64 << 20  # of a file at most are fetched again after a kill

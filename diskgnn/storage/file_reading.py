@@ -22,8 +22,8 @@ import numpy.typing as npt
 from diskgnn._native import LEAST_KEPT_BYTES, page_memory
 from diskgnn.errors import ArtifactError, ReadError
 from diskgnn.storage import cache_hints
-from diskgnn.storage.object_stores import Location, StoredPath
-from diskgnn.storage.remote_files import RemoteFile
+from diskgnn.stores.locations import Location, StoredPath
+from diskgnn.stores.remote_files import RemoteFile
 from diskgnn.units import format_size
 
 Opened = int | RemoteFile  # int: a descriptor

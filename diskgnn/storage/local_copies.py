@@ -14,7 +14,7 @@ from diskgnn._native import crc32c
 from diskgnn.errors import callers_level
 from diskgnn.storage.disk_space import require_free_bytes
 from diskgnn.storage.file_reading import read_into, reading
-from diskgnn.storage.object_stores import StoredPath
+from diskgnn.stores.locations import StoredPath
 from diskgnn.units import format_size
 
 _READ_BYTES = 4 << 20

@@ -29,8 +29,8 @@ from diskgnn.storage.manifest_document import (
     typed,
 )
 from diskgnn.storage.manifest_reading import read_document
-from diskgnn.storage.object_stores import AnyPath, Location, StoredPath, local, located
 from diskgnn.storage.pinning import PinnedFiles, version_of
+from diskgnn.stores.locations import AnyPath, Location, StoredPath, local, located
 
 T = TypeVar("T")
 

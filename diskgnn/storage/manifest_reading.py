@@ -10,7 +10,7 @@ from diskgnn.errors import ArtifactError, ConfigError, ReadError
 from diskgnn.storage.artifacts import MADE_BY, MANIFEST, VERSIONS
 from diskgnn.storage.file_reading import is_file, read_whole
 from diskgnn.storage.manifest_document import typed
-from diskgnn.storage.object_stores import Location, StoredPath
+from diskgnn.stores.locations import Location, StoredPath
 
 _MAX_MANIFEST_BYTES = 64 << 20
 

@@ -26,12 +26,12 @@ from diskgnn.storage.disk_space import UNLIMITED, DiskBudget, file_bytes
 from diskgnn.storage.file_reading import read_into, reading
 from diskgnn.storage.locks import FileLock
 from diskgnn.storage.manifest_document import ExternalFile, FileEntry
-from diskgnn.storage.object_stores import Location, StoredPath, bytes_of
-from diskgnn.storage.remote_files import attempted
 from diskgnn.storage.sent_record import SentRecord
-from diskgnn.storage.store_drivers import named_errors
-from diskgnn.storage.uploads import SentFile, begin_upload, end_upload, end_uploads_in, write_file
 from diskgnn.storage.write_errors import beginning
+from diskgnn.stores.drivers import named_errors
+from diskgnn.stores.locations import Location, StoredPath, bytes_of
+from diskgnn.stores.remote_files import attempted
+from diskgnn.stores.uploads import SentFile, begin_upload, end_upload, end_uploads_in, write_file
 
 if TYPE_CHECKING:
     import pyarrow.fs as pafs

@@ -13,9 +13,9 @@ from diskgnn.errors import ArtifactError, ConfigError
 from diskgnn.storage import artifacts, extents
 from diskgnn.storage.extents import ExtentIndex
 from diskgnn.storage.manifest import Manifest, open_pinned
-from diskgnn.storage.object_stores import AnyPath, Location, StoredPath, located
 from diskgnn.storage.packed_config import PackedConfig, PackedSplit
 from diskgnn.storage.quantisation import Quantisation
+from diskgnn.stores.locations import AnyPath, Location, StoredPath, located
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,13 @@ from typing import ParamSpec, TypeVar
 from diskgnn.errors import OutputExistsError, callers_level
 from diskgnn.storage.artifacts import MANIFEST, rank_directory
 from diskgnn.storage.destination import Destination, make_scratch, scratch_of
-from diskgnn.storage.object_stores import StoredPath, located
 from diskgnn.storage.outbox import Outbox
 from diskgnn.storage.pushing import push
 from diskgnn.storage.ranks import ranks_in
 from diskgnn.storage.replacing import artifact_at, require_place_there, require_replaceable_there
 from diskgnn.storage.sent_record import SentRecord, record_of
-from diskgnn.storage.uploads import sending_bytes
+from diskgnn.stores.locations import StoredPath, located
+from diskgnn.stores.uploads import sending_bytes
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")

@@ -14,9 +14,9 @@ from diskgnn.progress import Reporter, StageReport
 from diskgnn.storage.artifacts import MANIFEST
 from diskgnn.storage.file_reading import read_whole
 from diskgnn.storage.manifest import Manifest, open_artifact
-from diskgnn.storage.object_stores import AnyPath, StoredPath, local, stored
 from diskgnn.storage.outbox import Outbox, refuse_headerless
 from diskgnn.storage.replacing import artifact_at, require_replaceable_there
+from diskgnn.stores.locations import AnyPath, StoredPath, local, stored
 
 
 def push(

@@ -8,8 +8,8 @@ import re
 from diskgnn.errors import ArtifactError, ConfigError
 from diskgnn.specs.shard import Shard
 from diskgnn.storage import artifacts
-from diskgnn.storage.object_stores import AnyPath, Location, located, names_in
 from diskgnn.storage.packed import Packed
+from diskgnn.stores.locations import AnyPath, Location, located, names_in
 
 
 def shard_of_environment() -> Shard | None:

@@ -18,8 +18,8 @@ from diskgnn.storage.journal import Journal
 from diskgnn.storage.locks import FileLock
 from diskgnn.storage.manifest import Manifest, read_manifest
 from diskgnn.storage.manifest_document import file_name, typed
-from diskgnn.storage.object_stores import AnyPath, Location, StoredPath, located
 from diskgnn.storage.sent_record import names_sent, record_of
+from diskgnn.stores.locations import AnyPath, Location, StoredPath, located
 
 _LEAVING = "leaving"
 _FORMAT = re.compile(rb'"format":\s*"diskgnn\.(\w+)"')

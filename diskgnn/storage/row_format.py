@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from diskgnn.errors import ConfigError
 from diskgnn.storage.manifest_document import typed
-from diskgnn.storage.object_stores import Location, local
 from diskgnn.storage.quantisation import Quantisation
+from diskgnn.stores.locations import Location, local
 
 if TYPE_CHECKING:
     import torch

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn._native import DIRECT_ALIGNMENT, page_memory, read_ranges
-from diskgnn.storage.object_stores import Location
-from diskgnn.storage.remote_files import RemoteFile
+from diskgnn.stores.locations import Location
+from diskgnn.stores.remote_files import RemoteFile
 
 # Gaps up to this size are read along: a request of its own would take the disk longer (docs/PERFORMANCE.md).
 GAP_BYTES = 32 << 10

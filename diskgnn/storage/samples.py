@@ -20,9 +20,9 @@ from diskgnn.storage.file_reading import ReadableFile
 from diskgnn.storage.manifest import Manifest, open_pinned
 from diskgnn.storage.minibatch_checks import checked_minibatch
 from diskgnn.storage.minibatch_columns import MinibatchLayout
-from diskgnn.storage.object_stores import AnyPath
 from diskgnn.storage.sampled_minibatch import SampledMinibatch
 from diskgnn.storage.samples_config import SamplesConfig
+from diskgnn.stores.locations import AnyPath
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from diskgnn.storage import faults
 from diskgnn.storage.checked_lines import checked_line, whole_lines
 from diskgnn.storage.destination import scratch_of
 from diskgnn.storage.manifest_document import FileEntry, entry_to_json, parse_entry, typed
-from diskgnn.storage.object_stores import StoredPath
-from diskgnn.storage.uploads import BegunUpload, SentPart
+from diskgnn.stores.locations import StoredPath
+from diskgnn.stores.uploads import BegunUpload, SentPart
 
 
 def record_of(target: StoredPath) -> Path:

@@ -13,8 +13,8 @@ from diskgnn.storage.checked_files import checksum_file
 from diskgnn.storage.extents import Part
 from diskgnn.storage.file_reading import fill, forget, reading, size_of
 from diskgnn.storage.manifest import Manifest, check_file, made_again, read_manifest
-from diskgnn.storage.object_stores import AnyPath
 from diskgnn.storage.packed import Packed
+from diskgnn.stores.locations import AnyPath
 
 _READ_BYTES = 4 << 20
 _Read = Callable[[int, int], memoryview]  # of so many bytes from an offset of a file; valid until the next one

@@ -33,8 +33,8 @@ from diskgnn.schema import EdgeType, SourceSchema
 from diskgnn.storage import faults
 from diskgnn.storage.file_reading import ReadableFile, raise_if_disk_failed
 from diskgnn.storage.locks import alone
-from diskgnn.storage.object_stores import local
 from diskgnn.storage.own_files import open_new_file
+from diskgnn.stores.locations import local
 from diskgnn.training.disk_embeddings import DiskEmbeddings
 from diskgnn.training.meaning import check_classes, check_features
 from diskgnn.training.model_spec import ModelSpec

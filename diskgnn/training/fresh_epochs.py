@@ -26,8 +26,8 @@ from diskgnn.progress import SILENT, Reporter
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.specs.caches import DEFAULT_CPU_CACHE, CacheSpec
 from diskgnn.specs.sampling import DrawingOptions, SamplingSpec, takes_options
-from diskgnn.storage.object_stores import local
 from diskgnn.storage.samples_config import drawing_to_json, spec_to_json
+from diskgnn.stores.locations import local
 from diskgnn.system.memory import available_cores
 from diskgnn.system.resources import Resources
 from diskgnn.training.fresh_scratch import ScratchFolder

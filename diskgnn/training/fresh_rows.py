@@ -15,9 +15,9 @@ import numpy as np
 from diskgnn._native import DIRECT_ALIGNMENT, READ_ALONG_BYTES, RowFile
 from diskgnn.packing.row_sets import RowSet
 from diskgnn.storage import faults
-from diskgnn.storage.object_stores import StoredPath
 from diskgnn.storage.row_reading import GAP_BYTES
 from diskgnn.storage.sampled_minibatch import SampledMinibatch
+from diskgnn.stores.locations import StoredPath
 
 # What a request costs the disk beside its bytes, in bytes of a longer one (docs/PERFORMANCE.md).
 _REQUEST_BYTES = 49 << 10

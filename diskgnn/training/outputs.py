@@ -12,9 +12,9 @@ from diskgnn.batches.batch_source import BatchSource
 from diskgnn.errors import ConfigError, DiskGNNError
 from diskgnn.loading.tracing import Timeline, write_trace
 from diskgnn.paths import PathLike
-from diskgnn.storage.object_stores import local
 from diskgnn.storage.replacing import refuse_inside_artifact
 from diskgnn.storage.write_errors import raise_write_error
+from diskgnn.stores.locations import local
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from diskgnn.cli import main
 from diskgnn.cli.serving import Board
 from diskgnn.errors import DiskFullError, StoreError
 from diskgnn.redaction import has_secret, redacted
-from diskgnn.storage.store_drivers import named_errors
+from diskgnn.stores.drivers import named_errors
 
 PLANTED = "hunter2"
 URLS = [

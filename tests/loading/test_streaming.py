@@ -16,8 +16,8 @@ from packed_directories import batches_of, key, wait_until
 import diskgnn
 from diskgnn._native import REQUEST_DEPTH
 from diskgnn.errors import ArtifactError, ConfigError, StoreError
-from diskgnn.storage import remote_files
 from diskgnn.storage.packed import Packed
+from diskgnn.stores import remote_files
 
 
 @pytest.fixture(scope="module")

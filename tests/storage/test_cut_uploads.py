@@ -16,9 +16,10 @@ from stored_graphs import digest
 
 import diskgnn
 from diskgnn.errors import StoreError
-from diskgnn.storage import faults, remote_files
+from diskgnn.storage import faults
 from diskgnn.storage.artifacts import MANIFEST
-from diskgnn.storage.s3_parts import PART_BYTES
+from diskgnn.stores import remote_files
+from diskgnn.stores.s3_parts import PART_BYTES
 
 NUM_PARTS = 4
 

@@ -16,8 +16,8 @@ from diskgnn.errors import (
     ArtifactError,
     StoreError,
 )
-from diskgnn.storage import remote_files
 from diskgnn.storage.verification import find_damage
+from diskgnn.stores import remote_files
 
 
 def test_cut_connections_slow_answers_and_servers_that_are_busy_change_nothing(store, there, packed, tmp_path):

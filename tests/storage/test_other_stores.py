@@ -15,9 +15,9 @@ import diskgnn
 from diskgnn.errors import ArtifactError, ConfigError, OutputExistsError
 from diskgnn.storage import faults, outbox
 from diskgnn.storage.file_reading import read_into, reading
-from diskgnn.storage.object_stores import located
-from diskgnn.storage.uploads import write_file
 from diskgnn.storage.verification import find_damage
+from diskgnn.stores.locations import located
+from diskgnn.stores.uploads import write_file
 
 
 @pytest.fixture(scope="module", params=["gs", "ftp"])

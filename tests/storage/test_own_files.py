@@ -19,8 +19,8 @@ from training_runs import make_class_graph
 import diskgnn
 from diskgnn.errors import ConfigError
 from diskgnn.storage.destination import make_scratch
-from diskgnn.storage.object_stores import located
 from diskgnn.storage.own_files import open_lock_file, private_folder
+from diskgnn.stores.locations import located
 
 OTHER = 65534  # a user who is not this one
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files of another user")

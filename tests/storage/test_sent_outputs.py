@@ -19,14 +19,15 @@ from diskgnn.graph.graph import Graph
 from diskgnn.packing.pack import pack_request
 from diskgnn.packing.request import PackRequest
 from diskgnn.packing.tiers import TierRows
-from diskgnn.storage import faults, remote_files
+from diskgnn.storage import faults
 from diskgnn.storage.artifacts import MANIFEST
 from diskgnn.storage.destination import Destination, staging_of
 from diskgnn.storage.disk_space import DiskBudget, allocated_bytes
 from diskgnn.storage.manifest import read_manifest
-from diskgnn.storage.object_stores import located
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.samples import Samples
+from diskgnn.stores import remote_files
+from diskgnn.stores.locations import located
 from diskgnn.system.resources import Resources
 
 SAMPLE = {"fanouts": [4, 3], "batch_size": 4, "epochs": 2, "threads": 1}

@@ -17,7 +17,7 @@ from diskgnn.errors import (
     ConfigError,
     UnavailableError,
 )
-from diskgnn.storage.object_stores import StoredPath, is_url, located
+from diskgnn.stores.locations import StoredPath, is_url, located
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from diskgnn.importers.containers.rows import RowSource, of_array
 from diskgnn.storage.checked_files import npy_header, npy_parts
 from diskgnn.storage.file_reading import ReadableFile, opened, raise_if_disk_failed, read_into
 from diskgnn.storage.local_copies import LocalCopies
-from diskgnn.storage.object_stores import Location, StoredPath, bytes_of, located
+from diskgnn.stores.locations import Location, StoredPath, bytes_of, located
 
 Source = str | os.PathLike[str] | npt.ArrayLike | RowSource  # a path, what NumPy takes as an array, or a stream
 

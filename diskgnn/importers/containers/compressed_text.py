@@ -11,7 +11,7 @@ import pyarrow as pa
 from diskgnn.errors import InputError
 from diskgnn.importers.containers.file_kinds import has_utf8_name
 from diskgnn.storage.file_reading import ReadableFile
-from diskgnn.storage.object_stores import Location, bytes_of
+from diskgnn.stores.locations import Location, bytes_of
 
 # Tables are packed to a third or a tenth. What says that it is this many times as large as it is on disk is a mistake
 # or an attack: some MB of it are a TB, which nobody would wait for.

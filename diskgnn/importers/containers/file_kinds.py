@@ -12,7 +12,7 @@ from pathlib import Path
 
 from diskgnn.errors import InputError, ReadError
 from diskgnn.storage.file_reading import ReadableFile, raise_if_disk_failed
-from diskgnn.storage.object_stores import AnyPath, StoredPath, located
+from diskgnn.stores.locations import AnyPath, StoredPath, located
 
 _HEAD_BYTES = 4096
 _MAGIC = {

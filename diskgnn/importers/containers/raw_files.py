@@ -11,7 +11,7 @@ import numpy as np
 from diskgnn.errors import ConfigError
 from diskgnn.importers.containers.file_rows import headerless
 from diskgnn.importers.containers.rows import RowSource
-from diskgnn.storage.object_stores import local
+from diskgnn.stores.locations import local
 
 _PREFIX = "raw:"
 _DTYPES = {"bfloat16": "uint16"}

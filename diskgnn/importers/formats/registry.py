@@ -32,7 +32,7 @@ from diskgnn.importers.formats import (
 )
 from diskgnn.importers.graph_input import GraphInput
 from diskgnn.importers.source_listing import AUTO, require_named
-from diskgnn.storage.object_stores import local
+from diskgnn.stores.locations import local
 from diskgnn.system.resources import Resources
 
 

@@ -15,7 +15,7 @@ from diskgnn.importers.containers.file_kinds import convert_from, wide_encoding
 from diskgnn.importers.containers.text_numbers import text_block_bytes
 from diskgnn.importers.tables.parts import without
 from diskgnn.storage.file_reading import raise_if_disk_failed
-from diskgnn.storage.object_stores import Location
+from diskgnn.stores.locations import Location
 
 _HEAD_BYTES = 4 << 20  # of text, which decide about the types of columns
 _DELIMITERS = (",", "\t", ";", "|", " ")

@@ -12,7 +12,7 @@ from diskgnn.errors import InputError
 from diskgnn.importers.containers.file_kinds import describe, has_utf8_name
 from diskgnn.importers.tables.parts import without
 from diskgnn.storage.file_reading import ReadableFile, raise_if_disk_failed
-from diskgnn.storage.object_stores import Location
+from diskgnn.stores.locations import Location
 
 
 class ParquetPart:

@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from diskgnn.storage.object_stores import Location, StoredPath
+from diskgnn.stores.locations import Location, StoredPath
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 

@@ -14,7 +14,7 @@ from diskgnn.errors import ConfigError, InputError
 from diskgnn.importers.containers.file_kinds import describe, kind_of
 from diskgnn.importers.tables import csv_parts, parquet_parts
 from diskgnn.importers.tables.parts import TablePart, partition_values
-from diskgnn.storage.object_stores import Location, StoredPath, bytes_of, located
+from diskgnn.stores.locations import Location, StoredPath, bytes_of, located
 
 _SUFFIXES = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "csv"}
 _COMPRESSED = (".gz", ".zst", ".bz2")  # of CSV; Parquet is compressed inside

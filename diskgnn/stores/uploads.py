@@ -15,11 +15,11 @@ from functools import partial
 from typing import Any, Protocol
 
 from diskgnn._native import crc32c
-from diskgnn.storage.object_stores import StoredPath
-from diskgnn.storage.remote_files import attempted
-from diskgnn.storage.s3_parts import MOST_PARTS, PART_BYTES, S3Object
-from diskgnn.storage.sending_memory import BESIDE_BYTES, SENDING, SENDING_BYTES
-from diskgnn.storage.store_drivers import named_errors
+from diskgnn.stores.drivers import named_errors
+from diskgnn.stores.locations import StoredPath
+from diskgnn.stores.remote_files import attempted
+from diskgnn.stores.s3_parts import MOST_PARTS, PART_BYTES, S3Object
+from diskgnn.stores.upload_memory import BESIDE_BYTES, SENDING, SENDING_BYTES
 
 _PARTS_AT_ONCE = 4  # of a file, one of which is being filled
 _PIECE_BYTES = 1 << 20

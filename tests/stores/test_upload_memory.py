@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from diskgnn.errors import StoreError
-from diskgnn.storage import uploads
 from diskgnn.storage.destination import scratch_of
 from diskgnn.storage.manifest import open_artifact
-from diskgnn.storage.object_stores import StoredPath
-from diskgnn.storage.s3_parts import PART_BYTES
-from diskgnn.storage.sending_memory import SENDING_BYTES, SendingMemory
 from diskgnn.storage.sent_record import SentRecord
+from diskgnn.stores import uploads
+from diskgnn.stores.locations import StoredPath
+from diskgnn.stores.s3_parts import PART_BYTES
+from diskgnn.stores.upload_memory import SENDING_BYTES, SendingMemory
 from diskgnn.system.memory_cgroup import refusal
 
 MIB = 1 << 20

@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from diskgnn.errors import ArtifactError, ReadError, StoreError
 from diskgnn.ordered import in_order
-from diskgnn.storage.object_stores import StoredPath
-from diskgnn.storage.store_drivers import is_refused, named_errors, problem
+from diskgnn.stores.drivers import is_refused, named_errors, problem
+from diskgnn.stores.locations import StoredPath
 
 if TYPE_CHECKING:
     import pyarrow as pa

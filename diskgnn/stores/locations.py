@@ -15,7 +15,7 @@ from urllib.parse import urlsplit, urlunsplit
 from diskgnn.errors import ConfigError, StoreError
 from diskgnn.paths import PathLike
 from diskgnn.redaction import has_secret, redacted
-from diskgnn.storage.store_drivers import filesystem_of, named_errors
+from diskgnn.stores.drivers import filesystem_of, named_errors
 
 if TYPE_CHECKING:
     import pyarrow.fs as pafs

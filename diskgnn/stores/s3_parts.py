@@ -12,8 +12,8 @@ from mmap import mmap
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from diskgnn.storage.object_stores import StoredPath
-from diskgnn.storage.sending_memory import SENDING_BYTES
+from diskgnn.stores.locations import StoredPath
+from diskgnn.stores.upload_memory import SENDING_BYTES
 
 PART_BYTES = 8 << 20  # at least; S3 takes no fewer than 5 MiB, and no more than MOST_PARTS
 MOST_PARTS = 10_000

@@ -1,0 +1,1 @@
+"""Object stores: URLs, the drivers that know them, ranges of objects read, and objects written in parts."""

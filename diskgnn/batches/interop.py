@@ -1,8 +1,8 @@
-"""Minibatches in the shapes that DGL and PyTorch Geometric models take."""
+"""Minibatches in the shapes that DGL and PyTorch Geometric models take; `MiniBatch` asks for that of its one type."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -15,35 +15,16 @@ if TYPE_CHECKING:
     import dgl
     import torch_geometric
 
-    from diskgnn.batches.minibatch import AnyMiniBatch, Block, MiniBatch, TypedMiniBatch
+    from diskgnn.batches.minibatch import Block, TypedMiniBatch
     from diskgnn.schema import EdgeType
 
 
-def to_dgl(batch: MiniBatch) -> list[dgl.DGLBlock]:
-    """DGL blocks, outermost first, for layers called as `layer(block, (h, h[:block.num_dst_nodes()]))`.
-
-    Ids are local and int32, memory is shared. The blocks carry structure only: features are batch.x.
-
-    Raises:
-        ConfigError: dgl cannot be imported.
-
-    Example:
-        >>> h = batch.x
-        >>> for layer, block in zip(layers, batch.to_dgl()):
-        ...     h = layer(block, h)
-    """
-    dgl = _dgl()
-    return [
-        dgl.create_block(_csc(block), num_src_nodes=block.num_src, num_dst_nodes=block.num_dst)
-        for block in batch.blocks
-    ]
-
-
-def typed_to_dgl(batch: TypedMiniBatch) -> list[dgl.DGLBlock]:
+def to_dgl(batch: TypedMiniBatch) -> list[dgl.DGLBlock]:
     """DGL blocks with all types of nodes and edges, outermost first, for `HeteroGraphConv` and the like.
 
     Ids are local and int32, memory is shared. The blocks carry structure only: features are batch.x, and the edges of
-    a type in the order of its Block's edge_x.
+    a type in the order of its Block's edge_x. Those of a `MiniBatch` have one type, for layers called as
+    `layer(block, (h, h[:block.num_dst_nodes()]))`.
 
     Raises:
         ConfigError: dgl cannot be imported.
@@ -53,7 +34,10 @@ def typed_to_dgl(batch: TypedMiniBatch) -> list[dgl.DGLBlock]:
         >>> for layer, block in zip(layers, batch.to_dgl()):
         ...     h = layer(block, (h, {name: rows[: block.num_dst_nodes(name)] for name, rows in h.items()}))
     """
-    dgl = _dgl()
+    try:
+        import dgl
+    except ImportError as error:
+        raise ConfigError(f"to_dgl() needs dgl, found {error}; install it: pip install dgl==1.1.3 packaging") from error
     return [
         dgl.create_block(
             {edge_type: _csc(block) for edge_type, block in layer.items()},
@@ -64,42 +48,21 @@ def typed_to_dgl(batch: TypedMiniBatch) -> list[dgl.DGLBlock]:
     ]
 
 
-def _dgl() -> Any:
-    try:
-        import dgl
-    except ImportError as error:
-        raise ConfigError(f"to_dgl() needs dgl, found {error}; install it: pip install dgl==1.1.3 packaging") from error
-    return dgl
-
-
 def _csc(block: Block) -> tuple[str, tuple[Tensor, Tensor, Tensor]]:
     # Edge ids are optional in DGL's CSC, but without them the backward pass of edge_softmax fails (dgl 1.1.3).
     edge_ids = torch.arange(block.num_edges, dtype=block.indices.dtype, device=block.indices.device)
     return "csc", (block.indptr, block.indices, edge_ids)
 
 
-def to_pyg_layers(batch: MiniBatch) -> list[tuple[Tensor, tuple[int, int]]]:
-    """One (edge_index, (num_src, num_dst)) per layer, outermost first: the blocks, for PyG's bipartite layers.
-
-    edge_index is [2, num_edges] int64, sources above destinations. A layer called as `layer((h, h[:size[1]]),
-    edge_index)` computes what diskgnn's layer with the same parameters computes on the block; give GATConv
-    add_self_loops=False.
-
-    Example:
-        >>> h = batch.x
-        >>> for layer, (edge_index, size) in zip(layers, batch.to_pyg_layers()):
-        ...     h = layer((h, h[: size[1]]), edge_index)
-    """
-    return [(_edge_index(block), (block.num_src, block.num_dst)) for block in batch.blocks]
-
-
-def typed_to_pyg_layers(
+def to_pyg_layers(
     batch: TypedMiniBatch,
 ) -> list[tuple[dict[EdgeType, Tensor], dict[str, tuple[int, int]]]]:
     """One (edge_index by edge type, (num_src, num_dst) by node type) per layer, outermost first.
 
     edge_index is [2, num_edges] int64, sources above destinations, edges in the order of the Block's edge_x. Edge types
-    without edges are there, too.
+    without edges are there, too. A `MiniBatch` has one (edge_index, (num_src, num_dst)) per layer: a layer called as
+    `layer((h, h[:size[1]]), edge_index)` computes what diskgnn's layer with the same parameters computes on the block;
+    give GATConv add_self_loops=False.
 
     Example:
         >>> h = batch.x
@@ -116,8 +79,8 @@ def typed_to_pyg_layers(
     ]
 
 
-def to_pyg(batch: MiniBatch) -> torch_geometric.data.Data:
-    """One subgraph in a `Data`, for models and loops of PyG: `model(data.x, data.edge_index)[:B]`.
+def to_data(batch: TypedMiniBatch) -> torch_geometric.data.Data:
+    """One subgraph of one type in a `Data`, for models and loops of PyG: `model(data.x, data.edge_index)[:B]`.
 
     NeighborLoader draws a node's neighbours once, when it first reaches the node, and uses them in every layer;
     blocks draw them anew in each layer. So this keeps, for each node, the neighbours drawn by the innermost block
@@ -143,24 +106,14 @@ def to_pyg(batch: MiniBatch) -> torch_geometric.data.Data:
     Raises:
         ConfigError: torch-geometric cannot be imported.
     """
-    Data = _pyg_data().Data  # noqa: N806
-    inwards = batch.blocks[::-1]
-    # Nodes are numbered by the hop that reached them: each hop ends where the next block outwards has its sources.
-    ends = [0, batch.seeds.numel(), *(block.num_src for block in inwards)]
-    data = Data(x=batch.x)
-    data.num_sampled_edges = _set_edges(data, inwards, ends)
+    data = _pyg_data().Data()
+    _set_subgraph(batch, lambda _: data)
     data.batch_size, data.seeds = batch.seeds.numel(), batch.seeds
-    data.num_sampled_nodes = [after - before for before, after in pairwise(ends)]
-    if batch.input_nodes is not None:
-        data.n_id = batch.input_nodes
-    if batch.trees is not None:
-        data.batch = batch.trees
-    _set_target(data, batch)
     return data
 
 
-def typed_to_pyg(batch: TypedMiniBatch) -> torch_geometric.data.HeteroData:
-    """One subgraph in a `HeteroData`, for models and loops of PyG: see `to_pyg`, also for what it lacks.
+def to_hetero_data(batch: TypedMiniBatch) -> torch_geometric.data.HeteroData:
+    """One subgraph in a `HeteroData`, for models and loops of PyG: see `to_data`, also for what it lacks.
 
     Every node type has x [U, D] (or num_nodes, without features), n_id [U] if the minibatch has its ids,
     num_sampled_nodes, and batch [U] where each seed has nodes of its own. Every edge type has edge_index,
@@ -175,27 +128,29 @@ def typed_to_pyg(batch: TypedMiniBatch) -> torch_geometric.data.HeteroData:
         >>> out = model(data.x_dict, data.edge_index_dict)["paper"][: data["paper"].batch_size]
     """
     data = _pyg_data().HeteroData()
-    for name in batch.node_counts[0]:
-        counts = [0, *(layer[name] for layer in batch.node_counts[::-1])]
-        if name in batch.x:
-            data[name].x = batch.x[name]
-        else:
-            data[name].num_nodes = counts[-1]
-        if batch.input_nodes is not None and name in batch.input_nodes:
-            data[name].n_id = batch.input_nodes[name]
-        if batch.trees is not None:
-            data[name].batch = batch.trees[name]
-        data[name].num_sampled_nodes = [after - before for before, after in pairwise(counts)]
-    for edge_type in batch.blocks[0]:
-        starts = [0, *(layer[edge_type[2]] for layer in batch.node_counts[::-1])]
-        blocks = [layer[edge_type] for layer in batch.blocks[::-1]]
-        data[edge_type].num_sampled_edges = _set_edges(data[edge_type], blocks, starts)
-    _set_target(data[batch.target], batch)
+    _set_subgraph(batch, data.__getitem__)
     return data
 
 
-def _set_target(store: Any, batch: AnyMiniBatch) -> None:
-    """Give `store` what the seeds are, or the pairs."""
+def _set_subgraph(batch: TypedMiniBatch, store_of: Callable[[str | EdgeType], Any]) -> None:
+    """Gives the store of each type what a minibatch has of it."""
+    for name in batch.node_counts[0]:
+        # Nodes are numbered by the hop that reached them: each hop ends where the next block outwards has its sources.
+        store, ends = store_of(name), [0, *(layer[name] for layer in batch.node_counts[::-1])]
+        if name in batch.x:
+            store.x = batch.x[name]
+        else:
+            store.num_nodes = ends[-1]
+        if batch.input_nodes is not None and name in batch.input_nodes:
+            store.n_id = batch.input_nodes[name]
+        if batch.trees is not None:
+            store.batch = batch.trees[name]
+        store.num_sampled_nodes = [after - before for before, after in pairwise(ends)]
+    for edge_type in batch.blocks[0]:
+        starts = [0, *(layer[edge_type[2]] for layer in batch.node_counts[::-1])]
+        blocks = [layer[edge_type] for layer in batch.blocks[::-1]]
+        store_of(edge_type).num_sampled_edges = _set_edges(store_of(edge_type), blocks, starts)
+    store = store_of(batch.target)
     if batch.pairs is None:
         store.batch_size, store.y = batch.seeds.numel(), batch.y
         store.input_id = store.seeds = batch.seeds

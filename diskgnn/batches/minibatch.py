@@ -11,12 +11,11 @@ import torch
 from torch import Tensor
 
 from diskgnn.batches.describing import describe
+from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, EdgeType
 
 if TYPE_CHECKING:
     import dgl
     import torch_geometric
-
-    from diskgnn.schema import EdgeType
 
 _T = TypeVar("_T")
 
@@ -104,7 +103,10 @@ class Pairs:
 
 @dataclass(frozen=True)
 class MiniBatch:
-    """One minibatch, ready to train on. U is the number of input nodes, B of seeds, D of features."""
+    """One minibatch of a graph of one type of nodes and edges, ready to train on: a view of a `TypedMiniBatch`.
+
+    U is the number of input nodes, B of seeds, D of features.
+    """
 
     x: Tensor  # [U, D] features of the input nodes, in the dataset's dtype
     y: Tensor | None  # of the seeds: [B] int64 classes, [B, C] uint8 labels or [B, C] float32 numbers; of pairs: their
@@ -135,23 +137,41 @@ class MiniBatch:
         """The same minibatch with all tensors on `device`."""
         return _moved(self, device, non_blocking)
 
+    def by_type(self, node_type: str = ONE_NODE_TYPE, edge_type: EdgeType = ONE_EDGE_TYPE) -> TypedMiniBatch:
+        """The same minibatch as one of a graph with types, whose only ones have these names. Tensors are shared."""
+        counts = [*(block.num_src for block in self.blocks), self.blocks[-1].num_dst]
+        return TypedMiniBatch(
+            x={node_type: self.x},
+            y=self.y,
+            blocks=tuple({edge_type: block} for block in self.blocks),
+            node_counts=tuple({node_type: count} for count in counts),
+            seeds=self.seeds,
+            target=node_type if self.pairs is None else edge_type,
+            epoch=self.epoch,
+            batch_index=self.batch_index,
+            input_nodes=None if self.input_nodes is None else {node_type: self.input_nodes},
+            pairs=self.pairs,
+            trees=None if self.trees is None else {node_type: self.trees},
+        )
+
     def to_dgl(self) -> list[dgl.DGLBlock]:
         """The blocks as DGL's own: see `diskgnn.batches.interop.to_dgl`."""
         from diskgnn.batches import interop
 
-        return interop.to_dgl(self)
+        return interop.to_dgl(self.by_type("_N", ("_N", "_E", "_N")))  # what DGL calls the only types
 
     def to_pyg(self) -> torch_geometric.data.Data:
-        """One subgraph as a `Data`, for models and loops of PyG: see `diskgnn.batches.interop.to_pyg`."""
+        """One subgraph as a `Data`, for models and loops of PyG: see `diskgnn.batches.interop.to_data`."""
         from diskgnn.batches import interop
 
-        return interop.to_pyg(self)
+        return interop.to_data(self.by_type())
 
     def to_pyg_layers(self) -> list[tuple[Tensor, tuple[int, int]]]:
         """The blocks as (edge_index, size) for PyG's bipartite layers: see `diskgnn.batches.interop.to_pyg_layers`."""
         from diskgnn.batches import interop
 
-        return interop.to_pyg_layers(self)
+        layers = interop.to_pyg_layers(self.by_type())
+        return [(edge_index[ONE_EDGE_TYPE], sizes[ONE_NODE_TYPE]) for edge_index, sizes in layers]
 
 
 @dataclass(frozen=True)
@@ -210,22 +230,22 @@ class TypedMiniBatch:
         return _moved(self, device, non_blocking)
 
     def to_dgl(self) -> list[dgl.DGLBlock]:
-        """The blocks as DGL's own, with all types: see `diskgnn.batches.interop.typed_to_dgl`."""
+        """The blocks as DGL's own, with all types: see `diskgnn.batches.interop.to_dgl`."""
         from diskgnn.batches import interop
 
-        return interop.typed_to_dgl(self)
+        return interop.to_dgl(self)
 
     def to_pyg(self) -> torch_geometric.data.HeteroData:
-        """One subgraph as a `HeteroData`, for models of PyG: see `diskgnn.batches.interop.typed_to_pyg`."""
+        """One subgraph as a `HeteroData`, for models of PyG: see `diskgnn.batches.interop.to_hetero_data`."""
         from diskgnn.batches import interop
 
-        return interop.typed_to_pyg(self)
+        return interop.to_hetero_data(self)
 
     def to_pyg_layers(self) -> list[tuple[dict[EdgeType, Tensor], dict[str, tuple[int, int]]]]:
-        """The blocks by type, for PyG's bipartite layers: see `diskgnn.batches.interop.typed_to_pyg_layers`."""
+        """The blocks by type, for PyG's bipartite layers: see `diskgnn.batches.interop.to_pyg_layers`."""
         from diskgnn.batches import interop
 
-        return interop.typed_to_pyg_layers(self)
+        return interop.to_pyg_layers(self)
 
 
 AnyMiniBatch = MiniBatch | TypedMiniBatch

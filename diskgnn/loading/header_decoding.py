@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from diskgnn._native import DamagedExtentError
-from diskgnn.batches.minibatch import Block, MiniBatch, Pairs, TypedMiniBatch
+from diskgnn.batches.minibatch import AnyMiniBatch, Block, Pairs, TypedMiniBatch
 from diskgnn.schema import EdgeType
 from diskgnn.storage.extents import ExtentIndex
 from diskgnn.storage.minibatch_checks import checked_header
@@ -62,9 +62,7 @@ class HeaderReader:
         self._node_types, self._edge_types = config.samples.node_types, config.samples.edge_types
         self._path, self._index, self._device = packed.extents(split), index, device
 
-    def read(
-        self, extent: int, header: npt.NDArray[np.uint8], rows: Rows, epoch: int, number: int
-    ) -> MiniBatch | TypedMiniBatch:
+    def read(self, extent: int, header: npt.NDArray[np.uint8], rows: Rows, epoch: int, number: int) -> AnyMiniBatch:
         """The minibatch in `header`, moved on the current stream, once its parts have proved to fit each other.
 
         Args:

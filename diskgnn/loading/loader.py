@@ -13,7 +13,7 @@ from torch import Tensor
 
 from diskgnn._native import RowFile
 from diskgnn.batches.batch_source import Cursor, CursorSource, LoadStats
-from diskgnn.batches.minibatch import MiniBatch, TypedMiniBatch
+from diskgnn.batches.minibatch import AnyMiniBatch
 from diskgnn.errors import ConfigError
 from diskgnn.loading.options import LoaderOptions
 from diskgnn.loading.sequence import MinibatchSequence
@@ -216,14 +216,14 @@ class Loader(CursorSource):
                 self._opened().start(epoch, first)
             return self._iterate(first, self._cursor.turn)
 
-    def _iterate(self, first: int, turn: int) -> Iterator[MiniBatch | TypedMiniBatch]:
+    def _iterate(self, first: int, turn: int) -> Iterator[AnyMiniBatch]:
         for number in range(first, self.num_batches):
             yield self._next(number, turn)
         reader = self._reader
         if turn == self._cursor.turn and reader is not None and self._pid == os.getpid():
             reader.release_idle_buffers()
 
-    def _next(self, number: int, turn: int) -> MiniBatch | TypedMiniBatch:
+    def _next(self, number: int, turn: int) -> AnyMiniBatch:
         self._require_own_process()
         reader = self._reader  # before the turn is checked: closing ends the turn before it drops the reader
         self._cursor.require(turn)

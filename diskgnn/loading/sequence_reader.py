@@ -21,7 +21,7 @@ from diskgnn._native import (
     Tiers,
 )
 from diskgnn.batches.batch_source import LoadStats
-from diskgnn.batches.minibatch import MiniBatch, TypedMiniBatch
+from diskgnn.batches.minibatch import AnyMiniBatch
 from diskgnn.errors import ArtifactError, DiskGNNError, callers_level
 from diskgnn.loading.assembly import Assembler
 from diskgnn.loading.cpu_tier import CpuTier
@@ -123,7 +123,7 @@ class SequenceReader:
         self._epoch, self._number = epoch, first
         self._next_position, self._pending = position, count
 
-    def next(self) -> MiniBatch | TypedMiniBatch:
+    def next(self) -> AnyMiniBatch:
         """The next minibatch, for the current stream.
 
         Raises:

@@ -31,7 +31,7 @@ from torch import Tensor
 
 from diskgnn._native import Pipeline
 from diskgnn.batches.batch_source import LoadStats
-from diskgnn.batches.minibatch import MiniBatch, TypedMiniBatch, tensors_of
+from diskgnn.batches.minibatch import AnyMiniBatch, tensors_of
 from diskgnn.loading.assembly import Assembler
 from diskgnn.loading.header_decoding import HeaderReader
 from diskgnn.loading.tracing import TraceEvent
@@ -46,7 +46,7 @@ MAX_TRACED_COPIES = 1 << 16  # between two calls of `take_copies`; the last ones
 @dataclass(frozen=True)
 class _Arrived:
     position: int  # in the sequence
-    batch: MiniBatch | TypedMiniBatch
+    batch: AnyMiniBatch
     copied: Any  # event at the end of the copies; None without a GPU
 
 
@@ -112,7 +112,7 @@ class Transfer:
             )
             self._thread.start()
 
-    def take(self, epoch: int, number: int) -> tuple[int, MiniBatch | TypedMiniBatch]:
+    def take(self, epoch: int, number: int) -> tuple[int, AnyMiniBatch]:
         """(position in the sequence, the next minibatch), for the current stream.
 
         Raises:
@@ -169,7 +169,7 @@ class Transfer:
         staged: Sequence[npt.NDArray[np.uint8]],
         epoch: int,
         number: int,
-    ) -> MiniBatch | TypedMiniBatch:
+    ) -> AnyMiniBatch:
         faults.point("loading.minibatch")
 
         def rows(row_set: int, addresses: Tensor, moved_addresses: Tensor) -> Tensor:

@@ -41,26 +41,17 @@ class Drawn:
     def of_minibatch(graph: Graph, batch: AnyMiniBatch) -> Drawn:
         """What a loader yields that was asked for input nodes and edge ids."""
         if isinstance(batch, MiniBatch):
-            assert batch.input_nodes is not None
             (name,), (edge_type,) = graph.nodes, graph.edges
-            nodes: Mapping[str, Tensor] = {name: batch.input_nodes}
-            sizes = [batch.blocks[-1].num_dst, *(block.num_src for block in batch.blocks[::-1])]
-            counts: Sequence[Mapping[str, int]] = [{name: size} for size in sizes]
-            hops: Sequence[Mapping[EdgeType, Block]] = [{edge_type: block} for block in batch.blocks[::-1]]
-            trees: Mapping[str, Tensor] | None = None if batch.trees is None else {name: batch.trees}
-            x: Mapping[str, Tensor] = {name: batch.x} if batch.x.shape[1] else {}
-        else:
-            assert batch.input_nodes is not None
-            nodes, counts, hops = batch.input_nodes, batch.node_counts[::-1], batch.blocks[::-1]
-            trees, x = batch.trees, batch.x
+            batch = batch.by_type(name, edge_type)
+        assert batch.input_nodes is not None
+        nodes, hops = batch.input_nodes, batch.blocks[::-1]
+        x = {name: (nodes[name], rows) for name, rows in batch.x.items() if rows.shape[1]}
         edge_rows = {
             edge_type: (edge_ids(hops, edge_type), torch.cat([hop[edge_type].edge_x for hop in hops]))  # type: ignore[misc]
             for edge_type, block in hops[0].items()
             if block.edge_x is not None
         }
-        return Drawn(
-            nodes, counts, hops, trees, Rows({name: (nodes[name], each) for name, each in x.items()}, edge_rows)
-        )
+        return Drawn(nodes, batch.node_counts[::-1], hops, batch.trees, Rows(x, edge_rows))
 
     @staticmethod
     def of_sample(graph: Graph, sample: SampledMinibatch) -> Drawn:

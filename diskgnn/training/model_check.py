@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from diskgnn.batches.batch_source import BatchSource, schema_of
-from diskgnn.batches.minibatch import AnyMiniBatch, Block, MiniBatch, Pairs, TypedMiniBatch
+from diskgnn.batches.minibatch import AnyMiniBatch, Block, Pairs, TypedMiniBatch
 from diskgnn.errors import ConfigError
 from diskgnn.schema import SourceSchema
 from diskgnn.training.model_output import parameter_dtype
@@ -68,11 +68,8 @@ def made_up_minibatch(schema: SourceSchema, num_layers: int, dtype: torch.dtype)
         once = torch.zeros(len(label), dtype=torch.int64)
         pairs, seeds = Pairs(once, once, label), torch.zeros(len(targets), dtype=torch.int64)
     y: Tensor = seeds if pairs is None else pairs.y(schema.target_kind)
-    if schema.is_typed:
-        return TypedMiniBatch(x, y, blocks, tuple(counts), seeds, target, 0, 0, input_nodes, pairs)
-    (name,), ((edge_type, _),) = names, schema.edge_types
-    layers = tuple(layer[edge_type] for layer in blocks)
-    return MiniBatch(x[name], y, layers, seeds, 0, 0, input_nodes[name], pairs)
+    batch = TypedMiniBatch(x, y, blocks, tuple(counts), seeds, target, 0, 0, input_nodes, pairs)
+    return batch if schema.is_typed else batch.of_one_type()
 
 
 def _made_up_block(num_src: int, num_dst: int, width: int | None, dtype: torch.dtype) -> Block:

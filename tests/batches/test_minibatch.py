@@ -1,3 +1,4 @@
+from dataclasses import fields, replace
 from itertools import chain
 
 import numpy as np
@@ -80,6 +81,20 @@ def test_to_moves_every_tensor_of_every_type():
     assert (moved.epoch, moved.batch_index, moved.target) == (4, 5, cites)
     assert moved.node_counts == batch.node_counts
     assert moved.blocks[0][writes].num_src == 2
+
+
+def test_one_type_is_a_view_of_a_typed_minibatch():
+    nodes, cites = torch.tensor([7, 9]), ("paper", "cites", "paper")
+    batch = MiniBatch(x=torch.zeros(2, 3), blocks=(BLOCK,), input_nodes=nodes, trees=nodes, **REST)
+    typed = batch.by_type("paper", cites)
+    assert (typed.target, typed.node_counts) == ("paper", ({"paper": 2}, {"paper": 1}))
+    assert typed.blocks == ({cites: BLOCK},)
+    assert (typed.num_input_nodes, typed.num_edges) == (batch.num_input_nodes, batch.num_edges)
+    assert replace(batch, pairs=PAIRS).by_type("paper", cites).target == cites
+    back = typed.of_one_type()
+    assert all(getattr(back, field.name) is getattr(batch, field.name) for field in fields(MiniBatch)
+               if field.name != "blocks")  # fmt: skip
+    assert back.blocks == batch.blocks
 
 
 def test_a_minibatch_prints_as_its_sizes():

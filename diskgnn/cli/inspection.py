@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from diskgnn.cli import options
 from diskgnn.cli.command import Command
 from diskgnn.cli.options import Size
 from diskgnn.cli.rendering import Output
+from diskgnn.storage.artifacts import MANIFEST
 from diskgnn.units import format_count, format_size
 
 if TYPE_CHECKING:
@@ -24,10 +26,14 @@ if TYPE_CHECKING:
 @click.argument("artifact", type=options.ARTIFACT)
 @click.pass_obj
 def inspect(output: Output, /, artifact: Path) -> None:
-    """Say what a graph, samples or packed directory holds and how it was made, or a folder of several ranks."""
+    """Say what a graph, samples or packed directory holds and how it was made, or a folder of several ranks; or what a
+    checkpoint of `diskgnn train` is, and which commands take it."""
     from diskgnn.graph.inspection import describe
     from diskgnn.storage.ranks import rank_directories
 
+    if _is_checkpoint(artifact):
+        _show_checkpoint(output, artifact)
+        return
     ranks = [describe(directory) for directory in rank_directories(artifact)]
     description = ranks[0] if ranks else describe(artifact)
     facts = dict(description.facts)
@@ -48,6 +54,33 @@ def inspect(output: Output, /, artifact: Path) -> None:
     files = [(file.name, file.bytes, _dtype(file.dtype), _shape(file.shape)) for file in description.files]
     output.table("files", ["name", "size_bytes", "dtype", "shape"], files)
     output.result({"path": artifact, "ranks": ranks} if ranks else description)
+
+
+def _is_checkpoint(path: AnyPath) -> bool:
+    """Imports torch only where there is something else than an artifact."""
+    if not isinstance(path, Path) or not os.access(path, os.X_OK) or (path / MANIFEST).exists():
+        return False
+    from diskgnn.training.checkpoints import checkpoint_exists
+
+    return path.is_dir() and checkpoint_exists(path)
+
+
+def _show_checkpoint(output: Output, path: Path) -> None:
+    from diskgnn.training.checkpoint_description import describe_checkpoint
+
+    found = describe_checkpoint(path)
+    output.fields(f"{found.path}: {found.kind}", found.facts)
+    columns = [{name: each[name] for name in ("of", "name", "encoding", "width")} for each in found.feature_columns]
+    tables = {"scores": found.scores, "trained on nodes": found.node_types, "trained on edges": found.edge_types,
+              "feature columns": columns}  # fmt: skip
+    for title, rows in tables.items():
+        if rows:
+            names = list(dict.fromkeys(name for row in rows for name in row))
+            output.table(title, names, [[row.get(name, "") for name in names] for row in rows])
+    output.fields("minibatches drawn with", found.sampling or {"source": "your own: it did not say"})
+    output.fields("trained with", found.config)
+    output.fields("used by", found.used_by)
+    output.result(found)
 
 
 def _told(value: object) -> object:

@@ -79,7 +79,7 @@ def describe(path: AnyPath) -> Description:
         digest=manifest.digest,
         source_digest=None if manifest.source is None else manifest.source["digest"],
         facts={"total_bytes": manifest.total_bytes, **_facts(manifest)},
-        config=_flat({name: value for name, value in manifest.config.items() if name not in _TOLD_APART}),
+        config=flattened({name: value for name, value in manifest.config.items() if name not in _TOLD_APART}),
         files=tuple(FileFacts(name, e.bytes, e.dtype, e.shape) for name, e in manifest.files.items()),
         contents=manifest.parsed(GraphConfig.parse).contents if manifest.format == artifacts.GRAPH else None,
     )
@@ -193,10 +193,11 @@ def _sequence_facts(splits: Mapping[str, SequenceSize] | Mapping[str, PackedSpli
     return facts
 
 
-def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flattened(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Returns a config with one name for each value: those of nested mappings are joined with dots."""
     flat: dict[str, Any] = {}
     for name, value in config.items():
         if isinstance(value, list) and value and isinstance(value[0], Mapping):
             value = {str(number): item for number, item in enumerate(value)}
-        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+        flat |= flattened(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
     return flat

@@ -170,7 +170,7 @@ def check_config(directory: PathLike, saved: Mapping[str, Any], wanted: Mapping[
     Raises:
         ConfigError: names every setting that differs, with both values.
     """
-    saved = _completed(saved)
+    saved = completed_config(saved)
     there, here = saved.get("world_size", 1), wanted.get("world_size", 1)
     if there != here:
         start = "`diskgnn train`, alone," if there == 1 else f"`torchrun --nproc-per-node {there} -m diskgnn train`"
@@ -196,8 +196,8 @@ def check_config(directory: PathLike, saved: Mapping[str, Any], wanted: Mapping[
         )
 
 
-def _completed(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A config with what a `ModelSpec` has had only since it was written: then there was but the default."""
+def completed_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a config with what a `ModelSpec` has had only since it was written: then there was but the default."""
     known = [each for each in fields(ModelSpec) if each.name != "name" and each.default is not MISSING]
     return (
         {each.name: each.default for each in known} | {"decoder": "dot", "norm": "none", "skip": False} | dict(config)
@@ -224,7 +224,7 @@ def load_model(directory: PathLike, *, last: bool = False) -> nn.Module:
         print(diskgnn.evaluate(model, "packed", split="test").accuracy)
     """
     checkpoint = load_checkpoint(directory)
-    config, best = _completed(checkpoint["config"]), checkpoint["best"]
+    config, best = completed_config(checkpoint["config"]), checkpoint["best"]
     if not config["named_model"]:
         raise ConfigError(
             f"the checkpoint in {directory} is of your own module {config['model']}: make it and call its "

@@ -1,17 +1,18 @@
 """A shuffle: pieces of bytes that one step writes in any order of partitions, and the next one reads by partition.
 
 Where everything fits in memory it stays there. Otherwise it is one file, a log: pieces follow each other as they were
-written, so that writing is sequential; what lies where is kept in memory, 32 bytes a piece. Whoever adds should bring
-pieces of 100 KB and more, or reading them is slow on a disk that seeks.
+written, so that writing is sequential, and each begins with where the one before it of the same partition is. So memory
+and notes hold 16 bytes for each partition, however many pieces there are. Whoever adds should bring pieces of 100 KB
+and more, or reading them is slow on a disk that seeks.
 """
 
 from __future__ import annotations
 
-from array import array
+import struct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +24,9 @@ from diskgnn.storage.checked_files import ChecksummedFile
 from diskgnn.storage.disk_space import DiskBudget, file_bytes
 from diskgnn.storage.file_reading import fill, opened
 
-Bytes = npt.NDArray[np.uint8]
+_LINK = struct.Struct("<qq")  # of a piece: where that before it of its partition begins (-1: nowhere), its length
+_CRC = struct.Struct("<I")  # CRC-32C of the link and the piece; both follow
+_NOWHERE = -1
 
 
 class DamagedStepError(ArtifactError):
@@ -32,6 +35,15 @@ class DamagedStepError(ArtifactError):
     def __init__(self, step: str, message: str) -> None:
         super().__init__(f"{message}; run the same command again")
         self.step = step  # that has to be made again
+
+
+class _Piece(NamedTuple):
+    """Where a piece of the log is."""
+
+    link: bytes
+    crc32c: int
+    offset: int  # of its content
+    num_bytes: int
 
 
 class Shuffle:
@@ -49,10 +61,9 @@ class Shuffle:
         self.partition_bytes = np.zeros(num_partitions, np.int64)  # [P], so far
         self._disk = disk
         self._log: ChecksummedFile | None = None
+        self._log_bytes = 0
+        self._last = np.full(num_partitions, _NOWHERE, np.int64)  # [P] where the last piece of each begins in the log
         self._held: list[list[npt.NDArray[Any]]] = [[] for _ in range(num_partitions if path is None else 0)]
-        # Of each piece of the log; checksums are those of the log up to its end.
-        self._partitions, self._lengths, self._crcs = array("i"), array("q"), array("I", [0])
-        self._order = self._starts = self._offsets = np.empty(0, np.int64)  # see `close`
 
     @property
     def in_memory(self) -> bool:
@@ -73,20 +84,14 @@ class Shuffle:
         """
         if self.path is None:
             return
-        if state is None:
-            self._log = ChecksummedFile(self.path, disk=self._disk)
-            return
-        partitions, lengths = state["partitions"], state["lengths"]
-        self._partitions.frombytes(partitions.tobytes())
-        self._lengths.frombytes(lengths.tobytes())
-        self._crcs.frombytes(state["crcs"].tobytes())
-        np.add.at(self.partition_bytes, partitions, lengths)
-        num_bytes = int(lengths.sum())
-        if not for_more:
-            return
-        if not self.path.exists() or self.path.stat().st_size < num_bytes:
-            raise DamagedStepError(self.step, f"{self.path} is shorter than what was written to it")
-        self._log = ChecksummedFile(self.path, kept_bytes=num_bytes, crc32c=self._crcs[-1], disk=self._disk)
+        if state is not None:
+            self.partition_bytes[...], self._last[...] = state["partition_bytes"], state["last"]
+            self._log_bytes = int(state["log_bytes"])
+            if not for_more:
+                return
+            if not self.path.exists() or self.path.stat().st_size < self._log_bytes:
+                raise DamagedStepError(self.step, f"{self.path} is shorter than what was written to it")
+        self._log = ChecksummedFile(self.path, kept_bytes=self._log_bytes, disk=self._disk)
 
     def add(self, partition: int, content: npt.NDArray[Any]) -> None:
         """Adds a piece: contiguous `content` of any dtype. In memory it is kept as it is, not copied."""
@@ -97,40 +102,36 @@ class Shuffle:
             return
         assert self._log is not None
         data = content.reshape(-1).view(np.uint8)
-        self._log.write(data)
-        self._partitions.append(partition)
-        self._lengths.append(len(data))
-        self._crcs.append(self._log.crc32c)
+        link = _LINK.pack(self._last[partition], len(data))
+        self._last[partition] = self._log_bytes
+        self._log_bytes += self._log.write(link + _CRC.pack(crc32c(data, crc32c(link)))) + self._log.write(data)
 
     def state(self) -> dict[str, npt.NDArray[Any]]:
         """Returns what `open` needs to go on from here."""
-        crcs = np.array(self._crcs)[1:]
-        return {"partitions": np.array(self._partitions), "lengths": np.array(self._lengths), "crcs": crcs}
+        return {
+            "partition_bytes": self.partition_bytes.copy(),
+            "last": self._last.copy(),
+            "log_bytes": np.array(self._log_bytes),
+        }
 
     def close(self) -> None:
-        """Ends writing: the pieces can be read now, by several threads if need be."""
+        """Ends writing."""
         if self._log is not None:
             self._log.close()
-        partitions, lengths = np.asarray(self._partitions), np.asarray(self._lengths)
-        self._order, self._offsets = np.argsort(partitions, kind="stable"), np.cumsum(lengths) - lengths
-        counts = np.bincount(partitions, minlength=len(self.partition_bytes))
-        self._starts = np.concatenate([[0], np.cumsum(counts)])  # of each partition, in `_order`
 
     def pieces(self, partition: int) -> Iterator[npt.NDArray[Any]]:
-        """Yields what was added to `partition`, piece by piece; from the log as uint8.
+        """Yields what was added to `partition`, piece by piece; from the log as uint8. Several threads may read.
 
         Raises:
-            DamagedStepError: it is not what was written.
+            DamagedStepError: (at the end, too) it is not what was written.
             ReadError: the disk failed.
         """
         if self.path is None:
             yield from self._held[partition]
             return
         with self._reading() as file:
-            for piece in self._pieces_of(partition):
-                content = np.empty(self._lengths[piece], np.uint8)
-                self._read(file, piece, content)
-                yield content
+            for piece in self._pieces_of(file, partition):
+                yield self._read(file, piece, np.empty(piece.num_bytes, np.uint8))
 
     def content(self, partition: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         """Returns what was added to `partition` as one array [items] of `dtype`; not to be changed.
@@ -148,14 +149,26 @@ class Shuffle:
                 first += held.nbytes
             return content
         with self._reading() as file:
-            for piece in self._pieces_of(partition):
-                self._read(file, piece, data[first : first + self._lengths[piece]])
-                first += self._lengths[piece]
+            for piece in self._pieces_of(file, partition):
+                self._read(file, piece, data[first : first + piece.num_bytes])
+                first += piece.num_bytes
         return content
 
-    def _pieces_of(self, partition: int) -> list[int]:
-        found: list[int] = self._order[self._starts[partition] : self._starts[partition + 1]].tolist()
-        return found
+    def _pieces_of(self, file: int, partition: int) -> list[_Piece]:
+        """Follows the links of a partition, which are compared with checksums only when the pieces are read."""
+        assert self.path is not None
+        found, end, begin = list[_Piece](), self._log_bytes, int(self._last[partition])
+        while begin != _NOWHERE:
+            header = bytes(fill(file, begin, bytearray(_LINK.size + _CRC.size), self.path))
+            (before, num_bytes), (crc,) = _LINK.unpack_from(header), _CRC.unpack_from(header, _LINK.size)
+            piece = _Piece(header[: _LINK.size], crc, begin + len(header), num_bytes)
+            if not _NOWHERE <= before < begin or not 0 <= num_bytes <= end - piece.offset:
+                raise self._damaged(piece)
+            found.append(piece)
+            end, begin = begin, before
+        if sum(piece.num_bytes for piece in found) != self.partition_bytes[partition]:
+            raise DamagedStepError(self.step, f"{self.path} is not what was written: a link is damaged")
+        return found[::-1]
 
     @contextmanager
     def _reading(self) -> Iterator[int]:
@@ -169,16 +182,19 @@ class Shuffle:
         except (ArtifactError, FileNotFoundError) as error:
             raise DamagedStepError(self.step, str(error)) from error
 
-    def _read(self, file: int, piece: int, content: Bytes) -> None:
+    def _read(self, file: int, piece: _Piece, content: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
         assert self.path is not None
-        offset = int(self._offsets[piece])
-        fill(file, offset, content.data, self.path)
-        cache_hints.forget(file, offset, len(content))
-        if crc32c(content, self._crcs[piece]) != self._crcs[piece + 1]:
-            raise DamagedStepError(self.step, f"{self.path} is not what was written from byte {offset} on")
+        fill(file, piece.offset, content.data, self.path)
+        cache_hints.forget(file, piece.offset, piece.num_bytes)
+        if crc32c(content, crc32c(piece.link)) != piece.crc32c:
+            raise self._damaged(piece)
+        return content
+
+    def _damaged(self, piece: _Piece) -> DamagedStepError:
+        return DamagedStepError(self.step, f"{self.path} is not what was written from byte {piece.offset} on")
 
     def remove(self) -> None:
         """Gives back what it holds: nobody reads it any more."""
         self._held.clear()
         if self.path is not None and self.path.exists():
-            self._disk.remove(self.path, file_bytes(sum(self._lengths)))
+            self._disk.remove(self.path, file_bytes(self._log_bytes))

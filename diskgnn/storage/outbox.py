@@ -31,6 +31,7 @@ from diskgnn.storage.write_errors import beginning
 from diskgnn.stores.drivers import named_errors
 from diskgnn.stores.locations import Location, StoredPath, bytes_of
 from diskgnn.stores.remote_files import attempted
+from diskgnn.stores.upload_memory import UploadMemory
 from diskgnn.stores.uploads import SentFile, begin_upload, end_upload, end_uploads_in, write_file
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class Outbox:
 
     def __init__(self, target: StoredPath, disk: DiskBudget = UNLIMITED, advance: Advance = lambda _: None) -> None:
         self.target, self._disk, self._advance = target, disk, advance
-        self._record = SentRecord(target)
+        self._record, self._memory = SentRecord(target), UploadMemory()
         self._lock = FileLock(self._record.path.with_suffix(".lock"))
         self._changing = threading.RLock()
         self._pool = ThreadPoolExecutor(FILES_AT_ONCE, thread_name_prefix="send")
@@ -152,7 +153,7 @@ class Outbox:
         """A file of the store, of `num_bytes`, that is written here and never lies here."""
         self._record.begun(name)
         self._taken.add(name)
-        self._streams.append(found := SentFile(self.target / name, num_bytes, self._record))
+        self._streams.append(found := SentFile(self.target / name, num_bytes, self._record, self._memory))
         return found
 
     def arrived(self, name: str, entry: FileEntry) -> None:
@@ -237,7 +238,7 @@ class Outbox:
 
     def _send(self, name: str, path: Location, entry: FileEntry, keep: bool) -> None:
         self._record.begun(name)
-        crc = attempted(f"writing {self.target / name}", partial(_copy_file, path, self.target / name, self._record))
+        crc = attempted(f"writing {self.target / name}", partial(self._copy, name, path))
         if crc != entry.crc32c:
             raise ArtifactError(
                 f"{path} is damaged: its CRC-32C is {crc:08x}, expected {entry.crc32c:08x}; make it again: "
@@ -246,6 +247,22 @@ class Outbox:
         self.arrived(name, entry)
         faults.point("push.file")
         self._done(path, entry, keep)
+
+    def _copy(self, name: str, path: Location) -> int:
+        """Sends a file. Returns the CRC-32C of what was read of it."""
+        crc, offset, view = 0, 0, memoryview(bytearray(_PIECE_BYTES))
+        with reading(path) as file:
+            upload = begin_upload(self.target / name, bytes_of(path), self._record, self._memory)
+            try:
+                while read := read_into(file, offset, view, path):
+                    crc, offset = crc32c(view[:read], crc), offset + read
+                    upload.write(view[:read])
+                upload.close()
+            except BaseException:
+                with suppress(OSError):
+                    upload.abandon()
+                raise
+        return crc
 
     def _is_unchanged(self, name: str, entry: FileEntry, info: pafs.FileInfo | None) -> bool:
         """Whether the store says of file `name` what it said when that had arrived."""
@@ -271,20 +288,3 @@ class Outbox:
         with named_errors(f"removing what was sent to {self.target}"):
             for name in sorted(names):
                 filesystem.delete_file(f"{path}/{name}")
-
-
-def _copy_file(source: Location, target: StoredPath, record: SentRecord) -> int:
-    """Sends a file. Returns the CRC-32C of what was read of it."""
-    crc, offset, view = 0, 0, memoryview(bytearray(_PIECE_BYTES))
-    with reading(source) as file:
-        upload = begin_upload(target, bytes_of(source), record)
-        try:
-            while read := read_into(file, offset, view, source):
-                crc, offset = crc32c(view[:read], crc), offset + read
-                upload.write(view[:read])
-            upload.close()
-        except BaseException:
-            with suppress(OSError):
-                upload.abandon()
-            raise
-    return crc

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from diskgnn.stores.locations import StoredPath
-from diskgnn.stores.upload_memory import SENDING_BYTES
+from diskgnn.stores.upload_memory import UPLOAD_BYTES
 
 PART_BYTES = 8 << 20  # at least; S3 takes no fewer than 5 MiB, and no more than MOST_PARTS
 MOST_PARTS = 10_000
@@ -127,7 +127,7 @@ def _client(endpoint: str, region: str, settings: tuple[tuple[str, str], ...]) -
             return None
     except BotoCoreError:  # such as a profile that is not there: what the driver says of it counts
         return None
-    given, pool = dict(settings), max(10, SENDING_BYTES // PART_BYTES)
+    given, pool = dict(settings), max(10, UPLOAD_BYTES // PART_BYTES)
     config = Config(max_pool_connections=pool)
     if endpoint or "AWS_ENDPOINT_URL" in given or "AWS_ENDPOINT_URL_S3" in given:  # of another make
         config = config.merge(Config(s3={"addressing_style": "path"}))  # it has no name for each bucket

@@ -1,16 +1,16 @@
-"""Memory of what is on its way to stores: claimed before it is taken, by all uploads of the process together."""
+"""Memory of what is on its way to a store: claimed before it is taken, by all uploads of an artifact together."""
 
 from __future__ import annotations
 
 import threading
 from collections import deque
 
-SENDING_BYTES = 64 << 20  # of parts and of buffers of drivers
+UPLOAD_BYTES = 64 << 20  # of parts and of buffers of drivers
 BESIDE_BYTES = 8 << 20  # threads and connections, and the piece of each file that is copied to its part
 _POLL_SECONDS = 0.1
 
 
-class SendingMemory:
+class UploadMemory:
     """So many bytes, for several threads.
 
     Nobody waits for ever if those who have claimed need no more to get rid of it: an upload claims a part, fills it,
@@ -18,7 +18,7 @@ class SendingMemory:
     than half, so that they can.
     """
 
-    def __init__(self, total_bytes: int) -> None:
+    def __init__(self, total_bytes: int = UPLOAD_BYTES) -> None:
         self.total_bytes, self.claimed_bytes = total_bytes, 0
         self._changed = threading.Condition()
         self._waiting: deque[object] = deque()
@@ -45,6 +45,3 @@ class SendingMemory:
         with self._changed:
             self.claimed_bytes -= num_bytes
             self._changed.notify_all()
-
-
-SENDING = SendingMemory(SENDING_BYTES)  # of this process

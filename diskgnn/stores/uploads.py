@@ -19,7 +19,7 @@ from diskgnn.stores.drivers import named_errors
 from diskgnn.stores.locations import StoredPath
 from diskgnn.stores.remote_files import attempted
 from diskgnn.stores.s3_parts import MOST_PARTS, PART_BYTES, S3Object
-from diskgnn.stores.upload_memory import BESIDE_BYTES, SENDING, SENDING_BYTES
+from diskgnn.stores.upload_memory import BESIDE_BYTES, UPLOAD_BYTES, UploadMemory
 
 _PARTS_AT_ONCE = 4  # of a file, one of which is being filled
 _PIECE_BYTES = 1 << 20
@@ -76,9 +76,11 @@ class Upload(Protocol):
 class PartedUpload:
     """A file that goes to S3 in parts, without those that a run before has sent and that are what they were."""
 
-    def __init__(self, s3: S3Object, target: StoredPath, num_bytes: int, record: UploadRecord) -> None:
+    def __init__(
+        self, s3: S3Object, target: StoredPath, num_bytes: int, record: UploadRecord, memory: UploadMemory
+    ) -> None:
         """Of about `num_bytes`."""
-        self._s3, self._target, self._record = s3, target, record
+        self._s3, self._target, self._record, self._memory = s3, target, record, memory
         self._part_bytes = max(PART_BYTES, -(-num_bytes // (MOST_PARTS - 1)))
         self._part: _Part | None = None  # that is being filled
         self._number = 0
@@ -109,7 +111,7 @@ class PartedUpload:
         """Have memory for it. From here until it is sent, nobody is waited for."""
         while len(self._sending) >= _PARTS_AT_ONCE:
             self._raise_of(wait(self._sending, return_when="FIRST_COMPLETED").done)
-        return _Part(self._part_bytes)
+        return _Part(self._part_bytes, self._memory)
 
     def _send_part(self, part: _Part) -> None:
         self._number, self._part = self._number + 1, None
@@ -152,8 +154,8 @@ class PartedUpload:
 class _Part:
     """Bytes that are collected, and then sent, in memory that is claimed. For one thread after another."""
 
-    def __init__(self, num_bytes: int) -> None:
-        self._claimed = SENDING.claim(num_bytes)
+    def __init__(self, num_bytes: int, memory: UploadMemory) -> None:
+        self._memory, self._claimed = memory, memory.claim(num_bytes)
         self.bytes = mmap.mmap(-1, num_bytes)  # what malloc is given back, it keeps
 
     @property
@@ -170,20 +172,20 @@ class _Part:
     def release(self) -> None:
         """Idempotent."""
         self.bytes.close()
-        SENDING.release(self._claimed)
+        self._memory.release(self._claimed)
         self._claimed = 0
 
 
 class DriverUpload:
     """A file that a driver writes. It would take all that it is given, and send that in the background."""
 
-    def __init__(self, stream: Any, num_bytes: int) -> None:
+    def __init__(self, stream: Any, num_bytes: int, memory: UploadMemory) -> None:
         """Of about `num_bytes`."""
-        self._stream, self._num_bytes, self._claimed = stream, num_bytes, 0
+        self._stream, self._num_bytes, self._memory, self._claimed = stream, num_bytes, memory, 0
 
     def write(self, data: Any) -> None:
         """See `Upload`."""
-        self._claimed = self._claimed or SENDING.claim(min(self._num_bytes, _DRIVER_BYTES))
+        self._claimed = self._claimed or self._memory.claim(min(self._num_bytes, _DRIVER_BYTES))
         view = memoryview(data).cast("B")
         for first in range(0, len(view), _PIECE_BYTES):
             self._stream.write(view[first : first + _PIECE_BYTES])
@@ -195,19 +197,19 @@ class DriverUpload:
         try:
             self._stream.close()
         finally:
-            SENDING.release(self._claimed)
+            self._memory.release(self._claimed)
             self._claimed = 0
 
     abandon = close
 
 
-def begin_upload(target: StoredPath, num_bytes: int, record: UploadRecord) -> Upload:
+def begin_upload(target: StoredPath, num_bytes: int, record: UploadRecord, memory: UploadMemory) -> Upload:
     """Begins to write a file of about `num_bytes`, or goes on with the parts that a killed run has sent of it."""
     if num_bytes > PART_BYTES and (s3 := S3Object.at(target)) is not None:
-        return PartedUpload(s3, target, num_bytes, record)
+        return PartedUpload(s3, target, num_bytes, record, memory)
     end_upload(target, record)
     filesystem, path = target.locate()
-    return DriverUpload(filesystem.open_output_stream(path), num_bytes)
+    return DriverUpload(filesystem.open_output_stream(path), num_bytes, memory)
 
 
 def sending_bytes(target: StoredPath) -> int:
@@ -216,7 +218,7 @@ def sending_bytes(target: StoredPath) -> int:
     """
     target.locate()
     S3Object.at(target)
-    return SENDING_BYTES + BESIDE_BYTES
+    return UPLOAD_BYTES + BESIDE_BYTES
 
 
 def write_file(target: StoredPath, data: bytes) -> None:
@@ -247,11 +249,11 @@ def end_uploads_in(folder: StoredPath, names: Set[str]) -> None:
 class SentFile:
     """A file of a store that is written here, front to back, and never lies here. For `storage.array_file`."""
 
-    def __init__(self, target: StoredPath, num_bytes: int, record: UploadRecord) -> None:
+    def __init__(self, target: StoredPath, num_bytes: int, record: UploadRecord, memory: UploadMemory) -> None:
         """Of `num_bytes`, about."""
         self._target = target
         with named_errors(f"writing {target}"):
-            self._upload = begin_upload(target, num_bytes, record)
+            self._upload = begin_upload(target, num_bytes, record, memory)
         self.num_bytes = self.crc32c = 0
 
     def write(self, data: Any) -> int:

@@ -16,7 +16,7 @@ from diskgnn.storage.sent_record import SentRecord
 from diskgnn.stores import uploads
 from diskgnn.stores.locations import StoredPath
 from diskgnn.stores.s3_parts import PART_BYTES
-from diskgnn.stores.upload_memory import SENDING_BYTES, SendingMemory
+from diskgnn.stores.upload_memory import UPLOAD_BYTES, UploadMemory
 from diskgnn.system.memory_cgroup import refusal
 
 MIB = 1 << 20
@@ -57,10 +57,8 @@ class SlowStore:
 
 
 @pytest.fixture
-def memory(monkeypatch: pytest.MonkeyPatch) -> SendingMemory:
-    found = SendingMemory(TOTAL_PARTS * PART_BYTES)
-    monkeypatch.setattr(uploads, "SENDING", found)
-    return found
+def memory() -> UploadMemory:
+    return UploadMemory(TOTAL_PARTS * PART_BYTES)
 
 
 def until(condition) -> None:
@@ -70,11 +68,11 @@ def until(condition) -> None:
         time.sleep(0.001)
 
 
-def send_file(store: SlowStore, name: str, folder: Path, num_bytes: int) -> None:
+def send_file(store: SlowStore, memory: UploadMemory, name: str, folder: Path, num_bytes: int) -> None:
     """A file of so many bytes `name`, in pieces that are no parts."""
     target = StoredPath(f"s3://bucket/{folder.name}/{name}")
     scratch_of(target).parent.mkdir(parents=True, exist_ok=True)
-    upload = uploads.PartedUpload(store, target, num_bytes, SentRecord(target))
+    upload = uploads.PartedUpload(store, target, num_bytes, SentRecord(target), memory)
     try:
         piece = name.encode() * (3 * MIB)
         for first in range(0, num_bytes, len(piece)):
@@ -84,10 +82,10 @@ def send_file(store: SlowStore, name: str, folder: Path, num_bytes: int) -> None
         upload.abandon()
 
 
-def test_files_at_once_hold_no_more_than_there_is(memory: SendingMemory, tmp_path: Path) -> None:
+def test_files_at_once_hold_no_more_than_there_is(memory: UploadMemory, tmp_path: Path) -> None:
     store, num_bytes = SlowStore(), 2 * PART_BYTES + 5
     with ThreadPoolExecutor(5) as pool:
-        files = [pool.submit(send_file, store, name, tmp_path, num_bytes) for name in "abcde"]
+        files = [pool.submit(send_file, store, memory, name, tmp_path, num_bytes) for name in "abcde"]
         for _ in range(5 * 3):
             until(lambda: store.given_bytes or all(file.done() for file in files))
             store.let.release()
@@ -99,40 +97,40 @@ def test_files_at_once_hold_no_more_than_there_is(memory: SendingMemory, tmp_pat
     assert found == [name.encode() * num_bytes for name in "abcde"]
 
 
-def test_parts_larger_than_all_go_two_at_a_time(memory: SendingMemory, tmp_path: Path, monkeypatch) -> None:
+def test_parts_larger_than_all_go_two_at_a_time(memory: UploadMemory, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(uploads, "MOST_PARTS", 3)
     store, num_bytes = SlowStore(), 8 * PART_BYTES
     for _ in range(10):
         store.let.release()
     with ThreadPoolExecutor(3) as pool:
-        list(pool.map(lambda name: send_file(store, name, tmp_path, num_bytes), "abc"))
+        list(pool.map(lambda name: send_file(store, memory, name, tmp_path, num_bytes), "abc"))
     assert store.most_bytes <= 2 * 4 * PART_BYTES  # parts as large as they have to be
     assert memory.claimed_bytes == 0
 
 
-def test_a_part_that_is_being_filled_lets_other_files_pass(memory: SendingMemory, tmp_path: Path, monkeypatch) -> None:
+def test_a_part_that_is_being_filled_lets_other_files_pass(memory: UploadMemory, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(uploads, "MOST_PARTS", 2)
     store, num_bytes = SlowStore(), 2 * TOTAL_PARTS * PART_BYTES  # one part, larger than all
     for _ in range(10):
         store.let.release()
     target = StoredPath(f"s3://bucket/{tmp_path.name}/a")
     scratch_of(target).parent.mkdir(parents=True, exist_ok=True)
-    upload = uploads.PartedUpload(store, target, num_bytes, SentRecord(target))
+    upload = uploads.PartedUpload(store, target, num_bytes, SentRecord(target), memory)
     upload.write(b"a" * (num_bytes // 2))
-    send_file(store, "b", tmp_path, PART_BYTES + 1)
+    send_file(store, memory, "b", tmp_path, PART_BYTES + 1)
     upload.write(b"a" * (num_bytes // 2))
     upload.close()
     assert store.objects == {"0": {1: b"a" * num_bytes}, "1": {1: b"b" * (PART_BYTES + 1)}}
     assert memory.claimed_bytes == 0
 
 
-def test_an_upload_that_fails_gives_back_what_it_held(memory: SendingMemory, tmp_path: Path) -> None:
+def test_an_upload_that_fails_gives_back_what_it_held(memory: UploadMemory, tmp_path: Path) -> None:
     store = SlowStore()
     store.failing = True
     for _ in range(10):
         store.let.release()
     with pytest.raises(StoreError, match="refused"):
-        send_file(store, "a", tmp_path, 4 * PART_BYTES)
+        send_file(store, memory, "a", tmp_path, 4 * PART_BYTES)
     assert memory.claimed_bytes == 0
 
 
@@ -154,7 +152,7 @@ def test_the_smallest_budget_is_kept_while_what_is_made_is_sent(store, tmp_path,
         given = ["--fanouts", "5,5", "--batch-size", "256", "--cpu-cache", "5%", "--threads", "1"]
         here, there = (["prepare", graph, place, *given] for place in (made, url))
     budget = least_bytes(there, 1 << 30)
-    assert budget >= least_bytes(here, 1 << 30) + SENDING_BYTES
+    assert budget >= least_bytes(here, 1 << 30) + UPLOAD_BYTES
     done = run([*there, "--memory", str(budget)], budget + HEADROOM_BYTES)
     assert (done.exit_code, done.kills) == (0, 0), done.said
     assert done.peak_bytes <= budget

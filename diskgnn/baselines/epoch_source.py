@@ -27,7 +27,8 @@ from diskgnn.paths import PathLike
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.planned_minibatch import PlannedMinibatch
 from diskgnn.schema import SPLITS, SourceSchema
-from diskgnn.specs.sampling import DrawingOptions, SamplingSpec, takes_options
+from diskgnn.specs.keywords import takes_options
+from diskgnn.specs.sampling import DrawingOptions, SamplingSpec
 from diskgnn.specs.targets import NodeTarget
 from diskgnn.storage.samples_config import drawing_to_json, spec_to_json
 from diskgnn.system.memory import available_cores
@@ -74,7 +75,7 @@ class EpochSource(CursorSource):
     takes_samplers = False  # of the user
     takes_seeds = True  # that are given, in place of those of the graph's splits, with labels of their own
 
-    @takes_options(DrawingOptions)
+    @takes_options(DrawingOptions, SamplingSpec)
     def __init__(
         self,
         graph: PathLike | Graph,

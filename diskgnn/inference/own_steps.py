@@ -11,8 +11,8 @@ from diskgnn.batches.minibatch import Block
 from diskgnn.errors import ConfigError
 from diskgnn.inference.layer_steps import ArrayName, Panel
 from diskgnn.schema import EdgeType
+from diskgnn.training.layer_types import LayerTypes
 from diskgnn.training.models import in_channels_of
-from diskgnn.training.typed_layers import LayerTypes
 
 
 class OwnSteps:

@@ -34,7 +34,8 @@ from diskgnn.progress import SILENT, Reporter
 from diskgnn.sampling.memory_division import most_minibatch_bytes
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.specs.caches import DEFAULT_CPU_CACHE, CacheSpec
-from diskgnn.specs.sampling import SamplingOptions, SamplingSpec, takes_options
+from diskgnn.specs.keywords import takes_options
+from diskgnn.specs.sampling import SamplingOptions, SamplingSpec
 from diskgnn.storage.destination import scratch_of
 from diskgnn.storage.disk_space import free_bytes
 from diskgnn.storage.read_engine import warn_if_no_io_uring
@@ -81,7 +82,7 @@ class Estimate:
     recommended: SettingEstimate | None  # the fewest bytes read, of those that fit and whose accuracy was shown to hold
 
 
-@takes_options(SamplingOptions)
+@takes_options(SamplingOptions, SamplingSpec)
 def estimate(
     graph: PathLike | Graph,
     out: AnyPath | None = None,

@@ -28,7 +28,8 @@ from diskgnn.progress import Reporter, StageReport, say
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import sample_plan
 from diskgnn.specs.caches import DEFAULT_CPU_CACHE, CacheSpec
-from diskgnn.specs.sampling import SamplingOptions, SamplingSpec, takes_options
+from diskgnn.specs.keywords import takes_options
+from diskgnn.specs.sampling import SamplingOptions, SamplingSpec
 from diskgnn.storage import artifacts, faults
 from diskgnn.storage.destination import Destination, staging_of
 from diskgnn.storage.disk_space import DiskBudget, allocated_bytes, free_bytes, require_free_bytes
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 
 @published(artifacts.PACKED)
 @freed_memory_returned()
-@takes_options(SamplingOptions)
+@takes_options(SamplingOptions, SamplingSpec)
 def prepare(
     graph: PathLike | Graph,
     out: PathLike,

@@ -33,7 +33,8 @@ from diskgnn.sampling.sample_units import (
 )
 from diskgnn.sampling.sweeping import SweepingSampler
 from diskgnn.schema import SPLITS
-from diskgnn.specs.sampling import SamplingOptions, SamplingSpec, takes_options
+from diskgnn.specs.keywords import takes_options
+from diskgnn.specs.sampling import SamplingOptions, SamplingSpec
 from diskgnn.storage import artifacts
 from diskgnn.storage.destination import Destination
 from diskgnn.storage.publishing import published
@@ -52,7 +53,7 @@ WriteShards = Callable[[ArtifactWriter, SamplingPlan, Resources], tuple[int, int
 
 @published(artifacts.SAMPLES)
 @freed_memory_returned()
-@takes_options(SamplingOptions)
+@takes_options(SamplingOptions, SamplingSpec)
 def sample(
     graph: PathLike | Graph,
     out: PathLike,

@@ -5,13 +5,10 @@ Public functions take its fields as keywords (`SamplingOptions`), make it in the
 
 from __future__ import annotations
 
-import inspect
 import operator
-import re
-from collections.abc import Callable, Sequence
-from dataclasses import MISSING, Field, dataclass, field, fields
-from functools import wraps
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, cast
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from diskgnn.errors import ConfigError
 from diskgnn.schema import SPLITS, EdgeType
@@ -27,7 +24,6 @@ if TYPE_CHECKING:
 ENGINES = ("local", "ray")
 DRAWS = ("independent", "coordinated")
 TEMPORAL = ("uniform", "last", "ignore")
-Public = TypeVar("Public", bound=Callable[..., Any])
 
 
 class DrawingOptions(TypedDict, total=False):
@@ -233,58 +229,3 @@ class SamplingSpec:
         found = self.fanouts if split == "train" else self.eval_fanouts
         assert isinstance(found, tuple | dict)
         return found
-
-
-def takes_options(options: type) -> Callable[[Public], Public]:
-    """Let a function that ends in `**name: Unpack[options]` show these fields of `SamplingSpec` in its signature, with
-    their defaults, and in its docstring in place of what that says of `name`. Other names are a TypeError.
-
-    Example:
-        >>> @takes_options(DrawingOptions)
-        ... def source(graph: PathLike, **drawing: Unpack[DrawingOptions]) -> SamplingSpec:
-        ...     return SamplingSpec.of(**drawing)
-    """
-
-    def decorate(function: Public) -> Public:
-        *own, last = inspect.signature(function).parameters.values()
-        taken = [
-            inspect.Parameter(
-                each.name, inspect.Parameter.KEYWORD_ONLY, annotation=each.type,
-                default=_default_of(each),
-            )
-            for each in fields(SamplingSpec) if each.name in options.__annotations__
-        ]  # fmt: skip
-        by_place = [each for each in own if each.kind is not inspect.Parameter.KEYWORD_ONLY]
-        signature = inspect.Signature([*by_place, *taken, *own[len(by_place) :]])
-
-        @wraps(function)
-        def checked(*args: Any, **kwargs: Any) -> Any:
-            try:
-                signature.bind(*args, **kwargs)
-            except TypeError as error:
-                raise TypeError(f"{function.__qualname__}: {error}") from None
-            return function(*args, **kwargs)
-
-        checked.__signature__ = signature  # type: ignore[attr-defined]
-        checked.__doc__ = _described(function.__doc__, last.name, [each.name for each in taken])
-        return cast(Public, checked)
-
-    return decorate
-
-
-def _described(doc: str | None, placeholder: str, names: Sequence[str]) -> str | None:
-    """`doc` with what `SamplingSpec` says of some of its fields, in place of what it says of `placeholder`."""
-    cleaned = inspect.cleandoc(doc or "")
-    found = re.search(rf"^    {placeholder}: .*\n(?: {{5,}}.*\n)*", cleaned, re.MULTILINE)
-    if found is None:
-        return doc
-    attributes = inspect.cleandoc(SamplingSpec.__doc__ or "")
-    told = {name: text for text, name in re.findall(r"^(    (\w+): .*\n(?: {5,}.*\n)*)", attributes, re.MULTILINE)}
-    return cleaned[: found.start()] + "".join(told[name] for name in names) + cleaned[found.end() :]
-
-
-def _default_of(of_spec: Field[Any]) -> Any:
-    """What a signature shows."""
-    if of_spec.default is not MISSING:
-        return of_spec.default
-    return inspect.Parameter.empty if of_spec.default_factory is MISSING else None

@@ -25,7 +25,8 @@ from diskgnn.paths import PathLike
 from diskgnn.progress import SILENT, Reporter
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.specs.caches import DEFAULT_CPU_CACHE, CacheSpec
-from diskgnn.specs.sampling import DrawingOptions, SamplingSpec, takes_options
+from diskgnn.specs.keywords import takes_options
+from diskgnn.specs.sampling import DrawingOptions, SamplingSpec
 from diskgnn.storage.samples_config import drawing_to_json, spec_to_json
 from diskgnn.stores.locations import local
 from diskgnn.system.memory import available_cores
@@ -56,7 +57,7 @@ class FreshEpochs(CursorSource):
         ...     diskgnn.train(source, epochs=10)
     """
 
-    @takes_options(DrawingOptions)
+    @takes_options(DrawingOptions, SamplingSpec)
     def __init__(
         self,
         graph: PathLike | Graph,

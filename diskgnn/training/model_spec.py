@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import TypedDict
 
 from diskgnn.errors import ConfigError
 from diskgnn.schema import SourceSchema
+from diskgnn.training.layer_types import input_types
 from diskgnn.units import counted, format_size, parse_size, whole_number
 
 ONE_TYPE_MODELS = ("sage", "gat", "gcn")
@@ -18,27 +20,56 @@ DECODERS = ("dot", "distmult", "mlp")
 EMBEDDING_COPIES = 4  # of each number of a vector: itself, Adam's two moments, and the weights of the best epoch
 
 
+class ModelOptions(TypedDict, total=False):
+    """Fields of `ModelSpec` but the name, as keywords."""
+
+    hidden: int
+    num_layers: int | None
+    heads: int
+    dropout: float
+    num_bases: int | None
+    decoder: str | None
+    embedding_memory: int | str
+    embeddings: str
+    aggregation: str
+    norm: str
+    skip: bool
+
+
 @dataclass(frozen=True)
 class ModelSpec:
     """The shape of a model that is given by name.
+
+    Attributes:
+        name: 'sage', 'gat' or 'gcn'; on a graph with several types 'rgcn', 'rgat' or 'hgt'. The first by default.
+        hidden: width between layers, that of all heads together; of the nodes' vectors that predict links.
+        num_layers: of the model; as many as a minibatch has blocks by default, and no other number fits.
+        heads: attention heads of 'gat', 'rgat' and 'hgt'.
+        dropout: share of activations that are dropped in training, in [0, 1).
+        num_bases: of 'rgcn', whose edge types mix their weights from so many. By default each has its own.
+        decoder: of pairs of nodes, 'dot', 'distmult' or 'mlp'; 'dot' by default for links, 'mlp' for pairs with labels.
+        embedding_memory: what the vectors of nodes without features may take in training: 16 bytes for each number.
+        embeddings: where these vectors lie, 'memory' or 'disk': in the folder of the checkpoint, of any size.
+        aggregation: of 'sage', what is made of the neighbours' rows: their 'mean', 'sum' or 'max', column by column.
+        norm: of the rows between layers, 'none', 'batch' or 'layer'.
+        skip: add a layer's input to its output; the last layer's is not.
 
     Raises:
         ConfigError: a value that makes no sense.
     """
 
-    name: str | None = None  # one of ONE_TYPE_MODELS or TYPED_MODELS; 'sage' by default, 'rgcn' on a typed graph
-    hidden: int = 256  # width between layers, that of all heads together; of the nodes' vectors that predict links
-    num_layers: int | None = None  # as many as a minibatch has blocks by default
-    heads: int = 4  # attention heads of gat, rgat and hgt
-    dropout: float = 0.5  # share of activations dropped in training
-    num_bases: int | None = None  # rgcn: edge types mix their weights from so many; None: each has its own
-    decoder: str | None = None  # of pairs of nodes, one of DECODERS; 'dot' for links, 'mlp' for pairs with labels
-    # What the vectors of nodes without features may take in training: see `embeddings.py`.
+    name: str | None = None
+    hidden: int = 256
+    num_layers: int | None = None
+    heads: int = 4
+    dropout: float = 0.5
+    num_bases: int | None = None
+    decoder: str | None = None
     embedding_memory: int | str = "2GiB"
-    embeddings: str = "memory"  # where these vectors lie; 'disk': in the folder of the checkpoint, of any size
-    aggregation: str = "mean"  # of sage: what is made of the neighbours' rows, one of AGGREGATIONS
-    norm: str = "none"  # of the rows between layers, one of NORMS
-    skip: bool = False  # add a layer's input to its output; the last layer's is not
+    embeddings: str = "memory"
+    aggregation: str = "mean"
+    norm: str = "none"
+    skip: bool = False
 
     def __post_init__(self) -> None:
         for name in ("hidden", "num_layers", "heads", "num_bases"):
@@ -58,6 +89,17 @@ class ModelSpec:
         if self.norm not in NORMS:
             raise ConfigError(f"norm: expected one of {', '.join(NORMS)}, found {self.norm!r}")
         parse_size(self.embedding_memory)
+
+    def check_heads(self) -> None:
+        """Refuses heads that do not share the hidden width evenly.
+
+        Raises:
+            ConfigError: they do not.
+        """
+        if self.hidden % self.heads:
+            raise ConfigError(
+                f"{self.name}: expected a hidden width that is a multiple of heads={self.heads}, found {self.hidden}"
+            )
 
     def checked_depth(self, num_layers: int) -> int:
         """`num_layers`, of the minibatches.
@@ -92,7 +134,8 @@ class ModelSpec:
             raise ConfigError(f"aggregation: only for model='sage', found {self.aggregation!r} with {name!r}")
         spec = replace(self, name=name, num_layers=num_layers, decoder=self.decoder_for(schema))
         if schema.is_typed and self.embeddings == "memory":
-            spec._check_embeddings(_without_features(schema, num_layers))
+            types = input_types(schema, num_layers)
+            spec._check_embeddings({name: nodes for name, nodes, width in types if width is None})
         return spec
 
     def decoder_for(self, schema: SourceSchema) -> str:
@@ -109,11 +152,3 @@ class ModelSpec:
                 f"{format_size(budget_bytes)}: allow more, keep them on disk with embeddings='disk', use a smaller "
                 "hidden width, or give these nodes features"
             )
-
-
-def _without_features(schema: SourceSchema, num_layers: int) -> dict[str, int]:
-    """How many nodes there are of each type that has no features, and lies within so many layers of the seeds."""
-    reached = {schema.target} if isinstance(schema.target, str) else {schema.target[0], schema.target[2]}
-    for _ in range(num_layers):
-        reached |= {source for (source, _, destination), _ in schema.edge_types if destination in reached}
-    return {name: nodes for name, nodes, width in schema.node_types if width is None and name in reached}

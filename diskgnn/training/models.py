@@ -14,8 +14,8 @@ from diskgnn.batches.minibatch import Block
 from diskgnn.errors import ConfigError
 from diskgnn.training.between import Activation, between_layers
 from diskgnn.training.layers import GATLayer, GCNLayer, SAGELayer
-from diskgnn.training.model_spec import AGGREGATIONS, NORMS, ONE_TYPE_MODELS
-from diskgnn.units import counted
+from diskgnn.training.model_spec import ONE_TYPE_MODELS, ModelSpec
+from diskgnn.units import counted, whole_number
 
 
 def in_channels_of(layer: nn.Module) -> int:
@@ -31,6 +31,19 @@ def in_channels_of(layer: nn.Module) -> int:
             f"found {found!r}"
         )
     return found
+
+
+def check_depth(num_layers: int, num_blocks: int) -> None:
+    """Refuses a minibatch that is not as deep as the model.
+
+    Raises:
+        ConfigError: there are more or fewer blocks than layers.
+    """
+    if num_blocks != num_layers:
+        raise ConfigError(
+            f"model has {counted(num_layers, 'layer')}, minibatch has {counted(num_blocks, 'block')}; "
+            f"prepare with {counted(num_layers, 'fanout')} or set num_layers={num_blocks}"
+        )
 
 
 class BlockModel(nn.Module):
@@ -70,11 +83,7 @@ class BlockModel(nn.Module):
             ConfigError: There are more or fewer blocks than layers, or x has another width than the model.
         """
         num_layers, in_channels = len(self.layers), self.layers[0].in_channels
-        if len(blocks) != num_layers:
-            raise ConfigError(
-                f"model has {counted(num_layers, 'layer')}, minibatch has {counted(len(blocks), 'block')}; "
-                f"prepare with {counted(num_layers, 'fanout')} or set num_layers={len(blocks)}"
-            )
+        check_depth(num_layers, len(blocks))
         if x.shape[1] != in_channels:
             raise ConfigError(
                 f"model takes features {in_channels} wide, minibatch has features {x.shape[1]} wide; "
@@ -132,50 +141,50 @@ def make_model(
     """A model that takes (blocks, x) and gives the seeds' logits.
 
     Args:
-        name: "sage", "gat" or "gcn". GAT has residual connections, and averages the heads of its last layer.
+        name: 'sage', 'gat' or 'gcn'. GAT has residual connections, and averages the heads of its last layer.
         in_channels: D, columns of x.
         hidden_channels: width between layers; for GAT that of all heads together.
         out_channels: columns of the output: classes.
         num_layers: blocks per minibatch, that is the number of fanouts.
-        heads: attention heads of GAT.
-        dropout: probability with which activations are dropped in training, in [0, 1).
-        aggregation: of GraphSAGE, see `SAGELayer`.
-        norm: of the rows between layers: "none", "batch" or "layer".
-        skip: add a layer's input to its output, see `training.between.Between`.
+        heads, dropout, aggregation, norm, skip: as `ModelSpec` has them.
 
     Raises:
-        ConfigError: The name or the aggregation is unknown, a size is not positive, or GAT's heads do not divide its
-            width.
+        ConfigError: a value that makes no sense, or GAT's heads do not divide its width.
 
     Example:
         >>> model = make_model("sage", in_channels=128, hidden_channels=256, out_channels=40, num_layers=3)
         >>> logits = model(batch.blocks, batch.x)  # [B, 40]
     """
     if name not in ONE_TYPE_MODELS:
-        raise ConfigError(f"model must be one of {', '.join(ONE_TYPE_MODELS)}, found {name!r}")
-    if aggregation not in AGGREGATIONS:
-        raise ConfigError(f"aggregation must be one of {', '.join(AGGREGATIONS)}, found {aggregation!r}")
-    if norm not in NORMS:
-        raise ConfigError(f"norm must be one of {', '.join(NORMS)}, found {norm!r}")
-    for label, size in (
-        ("in_channels", in_channels),
-        ("hidden_channels", hidden_channels),
-        ("out_channels", out_channels),
-        ("num_layers", num_layers),
-        ("heads", heads),
-    ):
-        if size < 1:
-            raise ConfigError(f"{label} must be at least 1, found {size}")
-    if not 0 <= dropout < 1:
-        raise ConfigError(f"dropout must be in [0, 1), found {dropout}")
-    pairs = list(pairwise([in_channels] + [hidden_channels] * (num_layers - 1) + [out_channels]))
-    if name == "sage":
-        sage_layers = [SAGELayer(*pair, aggregation=aggregation) for pair in pairs]
-        return BlockModel(sage_layers, relu_dropout, dropout, norm=norm, skip=skip)
-    if name == "gcn":
-        return BlockModel([GCNLayer(*pair) for pair in pairs], relu_dropout, dropout, norm=norm, skip=skip)
-    if num_layers > 1 and hidden_channels % heads:
-        raise ConfigError(f"gat: expected a hidden width that is a multiple of heads={heads}, found {hidden_channels}")
-    layers = [GATLayer(before, after // heads, heads, residual=True) for before, after in pairs[:-1]]
-    layers.append(GATLayer(*pairs[-1], heads, concat=False, residual=True))
-    return BlockModel(layers, elu_dropout, dropout, norm=norm, skip=skip)
+        raise ConfigError(f"model: expected one of {', '.join(ONE_TYPE_MODELS)}, found {name!r}")
+    spec = ModelSpec(
+        name, whole_number("hidden_channels", hidden_channels), num_layers, heads, dropout, aggregation=aggregation,
+        norm=norm, skip=skip,
+    )  # fmt: skip
+    return one_type_model(spec, whole_number("in_channels", in_channels), whole_number("out_channels", out_channels))
+
+
+def one_type_model(spec: ModelSpec, in_channels: int, out_channels: int) -> BlockModel:
+    """A model that takes (blocks, x) and gives rows of the seeds.
+
+    Args:
+        spec: with a name for graphs of one type and a number of layers.
+        in_channels, out_channels: columns of x, and of the output.
+
+    Raises:
+        ConfigError: GAT's heads do not divide its width.
+    """
+    assert spec.num_layers is not None
+    pairs = list(pairwise([in_channels] + [spec.hidden] * (spec.num_layers - 1) + [out_channels]))
+    layers: list[nn.Module]
+    if spec.name == "sage":
+        layers = [SAGELayer(*pair, aggregation=spec.aggregation) for pair in pairs]
+    elif spec.name == "gcn":
+        layers = [GCNLayer(*pair) for pair in pairs]
+    else:
+        if spec.num_layers > 1:
+            spec.check_heads()
+        layers = [GATLayer(before, spec.hidden // spec.heads, spec.heads, residual=True) for before, _ in pairs[:-1]]
+        layers.append(GATLayer(*pairs[-1], spec.heads, concat=False, residual=True))
+    activation = elu_dropout if spec.name == "gat" else relu_dropout
+    return BlockModel(layers, activation, spec.dropout, norm=spec.norm, skip=spec.skip)

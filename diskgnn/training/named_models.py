@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from torch import nn
 
 from diskgnn.batches.batch_source import BatchSource, schema_of
 from diskgnn.errors import ConfigError
 from diskgnn.schema import SourceSchema
+from diskgnn.specs.keywords import takes_options
 from diskgnn.training.decoders import make_decoder
-from diskgnn.training.model_spec import ModelSpec
-from diskgnn.training.models import BlockModel, make_model
+from diskgnn.training.model_spec import ModelOptions, ModelSpec
+from diskgnn.training.models import BlockModel, one_type_model
 from diskgnn.training.tasks import Task, task_of
 from diskgnn.training.typed_models import TypedModel, make_typed_model
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
-def named_model(source: BatchSource, name: str | None = None, **shape: Any) -> nn.Module:
+
+@takes_options(ModelOptions, ModelSpec)
+def named_model(source: BatchSource, name: str | None = None, **shape: Unpack[ModelOptions]) -> nn.Module:
     """A built-in model that fits the minibatches of a source, with new weights from torch's random numbers.
 
     Args:
         source: a `Loader`, `FreshEpochs`, or another source of minibatches.
         name: 'sage', 'gat' or 'gcn'; on a graph with several types 'rgcn', 'rgat' or 'hgt'; the first by default.
-        **shape: fields of `ModelSpec`, such as `hidden` and `dropout`.
+        shape: fields of `ModelSpec`, such as `hidden` and `dropout`.
 
     Returns:
         A module that takes (`batch.blocks`, `model_input(batch)`) and returns rows of the seeds: [B, classes] logits,
@@ -60,10 +65,7 @@ def model_for(spec: ModelSpec, schema: SourceSchema, task: Task) -> nn.Module:
         ((name, _, num_features),) = schema.node_types
         if num_features is None:
             raise ConfigError(f"model: {spec.name} needs features, and {name} nodes have none: convert with features")
-        model = make_model(
-            spec.name, num_features, spec.hidden, out_channels, spec.num_layers, heads=spec.heads, dropout=spec.dropout,
-            aggregation=spec.aggregation, norm=spec.norm, skip=spec.skip,
-        )  # fmt: skip
+        model = one_type_model(spec, num_features, out_channels)
     if task.out_channels is None:
         decoder, outputs = spec.decoder_for(schema), schema.num_outputs
         model.decoder = make_decoder(decoder, out_channels, None if schema.target_kind == "link" else outputs)

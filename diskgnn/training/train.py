@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -19,6 +19,7 @@ from diskgnn.loading.options import LoaderOptions
 from diskgnn.loading.tracing import UNTRACED
 from diskgnn.paths import PathLike
 from diskgnn.progress import SILENT, Reporter
+from diskgnn.specs.keywords import takes_options
 from diskgnn.system.device import checked_device
 from diskgnn.training import run_checkpoint
 from diskgnn.training.config import TrainingConfig
@@ -28,7 +29,7 @@ from diskgnn.training.disk_embeddings import reading_ahead
 from diskgnn.training.loop import Listeners, train_epochs
 from diskgnn.training.metrics import MetricsWriter, Record, end_record, start_record
 from diskgnn.training.model_check import check_model
-from diskgnn.training.model_spec import ModelSpec
+from diskgnn.training.model_spec import ModelOptions, ModelSpec
 from diskgnn.training.named_models import model_for
 from diskgnn.training.node_tasks import NodeClassification
 from diskgnn.training.optimizers import make_optimizer
@@ -40,7 +41,11 @@ from diskgnn.training.state import TrainingState
 from diskgnn.training.steps import make_step
 from diskgnn.training.tasks import Task, task_of
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
+
+@takes_options(ModelOptions, ModelSpec)
 def train(
     train_source: BatchSource | PathLike,
     *,
@@ -49,17 +54,6 @@ def train(
     task: str | Task | None = None,
     loss: str | None = None,
     model: str | nn.Module | None = None,
-    hidden: int = 256,
-    num_layers: int | None = None,
-    heads: int = 4,
-    dropout: float = 0.5,
-    num_bases: int | None = None,
-    decoder: str | None = None,
-    embedding_memory: int | str = "2GiB",
-    embeddings: str = "memory",
-    aggregation: str = "mean",
-    norm: str = "none",
-    skip: bool = False,
     lr: float = 0.003,
     weight_decay: float = 0.0,
     epochs: int = 10,
@@ -82,6 +76,7 @@ def train(
     loader_options: LoaderOptions | None = None,
     progress: bool = True,
     reporter: Reporter | None = None,
+    **shape: Unpack[ModelOptions],
 ) -> TrainResult:
     """Train a model for what the minibatches are for with Adam, and keep the weights of the best validation epoch.
 
@@ -101,9 +96,6 @@ def train(
             vector for each seed, and for pairs that have labels, too, of which its `decoder` makes rows; with several
             types, blocks and x come by type, for types without features with the nodes' ids in place of x, and what is
             returned may be by node type. It is trained in place. x comes in the dtype of its parameters.
-        hidden, num_layers, heads, dropout, num_bases, decoder, embedding_memory, embeddings, aggregation, norm, skip:
-            shape of a model given by name, see `diskgnn.training.model_spec.ModelSpec`; as many layers as blocks by
-            default. With 'disk', `embeddings` of nodes without features lie in the folder of the checkpoint.
         lr, weight_decay: Adam's.
         epochs: epochs in all, those of a resumed checkpoint included.
         device: where the model is trained; under torchrun, 'cuda' is the GPU of LOCAL_RANK.
@@ -132,6 +124,7 @@ def train(
         loader_options: how the `diskgnn.Loader`s read a packed directory.
         progress: draw bars on stderr, if that is a terminal or this is a notebook.
         reporter: told of every minibatch, in place of the bars; see `diskgnn.progress`.
+        shape: `hidden`, `dropout` and what else `diskgnn.models.ModelSpec` says of a model given by name.
 
     Raises:
         ConfigError: arguments, model and sources that do not fit each other, or the checkpoint.
@@ -154,10 +147,7 @@ def train(
         checkpoint_every_batches=checkpoint_every_batches, resume=resume, best_by=best_by, patience=patience,
         keep_going=keep_going,
     )  # fmt: skip
-    spec = ModelSpec(
-        None if isinstance(model, nn.Module) else model, hidden, num_layers, heads, dropout, num_bases, decoder,
-        embedding_memory, embeddings, aggregation, norm, skip,
-    )  # fmt: skip
+    spec = ModelSpec(None if isinstance(model, nn.Module) else model, **shape)
     return _run(
         _Sources(train_source, {"valid": valid_source, "test": test_source}, loader_options), model, spec, (task, loss),
         config, checked_device(device_of_rank(device)),

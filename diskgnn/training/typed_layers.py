@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -24,26 +23,10 @@ from diskgnn.training.aggregation import (
     softmax_over_types,
     weighted_sums,
 )
+from diskgnn.training.layer_types import LayerTypes
 from diskgnn.training.layers import ATTENTION_SLOPE, transforming_first_is_less_work
 
 TypedBlocks = Mapping[EdgeType, Block]
-
-
-@dataclass(frozen=True)
-class LayerTypes:
-    """What a layer computes: rows of some node types, from edges of some types."""
-
-    destinations: tuple[str, ...]
-    edges: tuple[EdgeType, ...]  # into these
-    edge_features: tuple[int | None, ...]  # length of the feature rows of each; None: has none
-
-    def followed(self, blocks: TypedBlocks, destination: str) -> list[tuple[int, EdgeType]]:
-        """The edge types into a node type of which a minibatch has edges, with their numbers."""
-        return [
-            (number, edge_type)
-            for number, edge_type in enumerate(self.edges)
-            if edge_type[2] == destination and blocks[edge_type].num_edges
-        ]
 
 
 class RGCNLayer(nn.Module):

@@ -10,13 +10,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from diskgnn.errors import ConfigError
-from diskgnn.schema import EdgeType, SourceSchema
+from diskgnn.schema import SourceSchema
 from diskgnn.training.between import Activation, between_layers
 from diskgnn.training.disk_embeddings import DiskEmbedding
+from diskgnn.training.layer_types import input_types, layer_types
 from diskgnn.training.model_spec import ModelSpec
-from diskgnn.training.models import elu_dropout, relu_dropout
-from diskgnn.training.typed_layers import HGTLayer, LayerTypes, RGATLayer, RGCNLayer, TypedBlocks
-from diskgnn.units import counted
+from diskgnn.training.models import check_depth, elu_dropout, relu_dropout
+from diskgnn.training.typed_layers import HGTLayer, RGATLayer, RGCNLayer, TypedBlocks
 
 
 class TypedModel(nn.Module):
@@ -84,11 +84,7 @@ class TypedModel(nn.Module):
         return h if self.head is None else {name: self.head(rows) for name, rows in h.items()}
 
     def _check(self, blocks: Sequence[TypedBlocks], x: Mapping[str, Tensor]) -> None:
-        if len(blocks) != len(self.layers):
-            raise ConfigError(
-                f"model has {counted(len(self.layers), 'layer')}, minibatch has {counted(len(blocks), 'block')}; "
-                f"prepare with {counted(len(self.layers), 'fanout')} or set num_layers={len(blocks)}"
-            )
+        check_depth(len(self.layers), len(blocks))
         edges = {edge_type for types in self.types for edge_type in types.edges}
         if missing := sorted({*self.node_types} - {*x}) + sorted(edges - {*blocks[0]}):
             raise ConfigError(f"model takes types that the minibatch does not have: {missing}; make one for its graph")
@@ -110,19 +106,6 @@ def _num_rows(name: str, blocks: TypedBlocks, after: TypedBlocks, num_src: int) 
     return next((block.num_src for edge_type, block in after.items() if edge_type[0] == name), num_src)
 
 
-def layer_types(schema: SourceSchema, num_layers: int) -> list[LayerTypes]:
-    """What each layer has to compute, outermost first, so that the last one has the seeds: nothing that nobody uses."""
-    target = schema.target
-    needed = {target} if isinstance(target, str) else {target[0], target[2]}
-    found: list[LayerTypes] = []
-    for _ in range(num_layers):
-        edges: list[tuple[EdgeType, int | None]] = [each for each in schema.edge_types if each[0][2] in needed]
-        names = tuple(name for name, _, _ in schema.node_types if name in needed)
-        found.append(LayerTypes(names, tuple(each for each, _ in edges), tuple(width for _, width in edges)))
-        needed = needed | {edge_type[0] for edge_type, _ in edges}
-    return found[::-1]
-
-
 def make_typed_model(spec: ModelSpec, schema: SourceSchema, out_channels: int) -> TypedModel:
     """A model that takes (blocks, x) by type and gives rows of the seeds by type.
 
@@ -136,12 +119,10 @@ def make_typed_model(spec: ModelSpec, schema: SourceSchema, out_channels: int) -
         ConfigError: heads do not divide the width.
     """
     assert spec.num_layers is not None
-    if spec.name != "rgcn" and spec.hidden % spec.heads:
-        raise ConfigError(
-            f"{spec.name}: expected a hidden width that is a multiple of heads={spec.heads}, found {spec.hidden}"
-        )
+    if spec.name != "rgcn":
+        spec.check_heads()
     types = layer_types(schema, spec.num_layers)
-    inputs = _inputs(spec, schema, types[0])
+    inputs = _inputs(spec, schema)
     hidden, last = spec.hidden, len(types) - 1
     if spec.name == "rgcn":
         convolutions = [
@@ -153,26 +134,24 @@ def make_typed_model(spec: ModelSpec, schema: SourceSchema, out_channels: int) -
         attentions = [RGATLayer(hidden, hidden // spec.heads, spec.heads, each) for each in types[:-1]]
         attentions.append(RGATLayer(hidden, out_channels, spec.heads, types[-1], concat=False))
         return TypedModel(inputs, attentions, hidden, elu_dropout, spec.dropout, norm=spec.norm, skip=spec.skip)
-    sources = [tuple(dict.fromkeys(edge_type[0] for edge_type in each.edges)) for each in types]
-    transformers = [HGTLayer(hidden, spec.heads, each, names) for each, names in zip(types, sources, strict=True)]
+    transformers = [HGTLayer(hidden, spec.heads, each, each.sources) for each in types]
     return TypedModel(
         inputs, transformers, hidden, F.dropout, spec.dropout, norm=spec.norm, skip=spec.skip,
         head=nn.Linear(hidden, out_channels),
     )  # fmt: skip
 
 
-def _inputs(spec: ModelSpec, schema: SourceSchema, outermost: LayerTypes) -> dict[str, nn.Module]:
+def _inputs(spec: ModelSpec, schema: SourceSchema) -> dict[str, nn.Module]:
     """A linear map of features into the common width, or a vector for each node without, of all types that count."""
-    used = {*outermost.destinations, *(edge_type[0] for edge_type in outermost.edges)}
+    assert spec.num_layers is not None
     inputs: dict[str, nn.Module] = {}
-    for name, nodes, width in schema.node_types:
-        if width is None and name in used and spec.embeddings == "disk":
+    for name, nodes, width in input_types(schema, spec.num_layers):
+        if width is not None:
+            inputs[name] = nn.Linear(width, spec.hidden)
+        elif spec.embeddings == "disk":
             inputs[name] = DiskEmbedding(name, nodes, spec.hidden)
-        elif width is None and name in used:
+        else:
             inputs[name] = table = nn.Embedding(nodes, spec.hidden, sparse=True)
             with torch.no_grad():
                 table.weight.normal_(std=spec.hidden**-0.5)
-        elif name in used:
-            assert width is not None
-            inputs[name] = nn.Linear(width, spec.hidden)
     return inputs

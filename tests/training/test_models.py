@@ -310,11 +310,11 @@ def test_width_must_match_the_features():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"name": "gin"}, "model must be one of sage, gat, gcn, found 'gin'"),
-        ({"aggregation": "min"}, "aggregation must be one of mean, sum, max, found 'min'"),
-        ({"num_layers": 0}, "num_layers must be at least 1, found 0"),
-        ({"hidden_channels": -1}, "hidden_channels must be at least 1, found -1"),
-        ({"dropout": 1.0}, r"dropout must be in \[0, 1\), found 1.0"),
+        ({"name": "gin"}, "model: expected one of sage, gat, gcn, found 'gin'"),
+        ({"aggregation": "min"}, "aggregation: expected one of mean, sum, max, found 'min'"),
+        ({"num_layers": 0}, "num_layers: expected at least 1, found 0"),
+        ({"hidden_channels": -1}, "hidden_channels: expected at least 1, found -1"),
+        ({"dropout": 1.0}, r"dropout: expected a number in \[0, 1\), found 1.0"),
         ({"name": "gat", "hidden_channels": 10}, "gat: .* multiple of heads=4, found 10"),
     ],
 )
@@ -410,5 +410,5 @@ def test_batch_norm_takes_rows_that_have_no_spread(num_dst: int) -> None:
 
 
 def test_a_norm_that_there_is_not() -> None:
-    with pytest.raises(ConfigError, match="norm must be one of none, batch, layer, found 'group'"):
+    with pytest.raises(ConfigError, match="norm: expected one of none, batch, layer, found 'group'"):
         make_model("sage", 4, 8, 3, 2, norm="group")

@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diskgnn._native import crc32c
 from diskgnn.errors import ArtifactError, BusyError, ConfigError
 from diskgnn.progress import Advance
 from diskgnn.storage import faults
@@ -32,7 +31,7 @@ from diskgnn.stores.drivers import named_errors
 from diskgnn.stores.locations import Location, StoredPath, bytes_of
 from diskgnn.stores.remote_files import attempted
 from diskgnn.stores.upload_memory import UploadMemory
-from diskgnn.stores.uploads import SentFile, begin_upload, end_upload, end_uploads_in, write_file
+from diskgnn.stores.uploads import SentFile, end_uploads_in, write_file
 
 if TYPE_CHECKING:
     import pyarrow.fs as pafs
@@ -162,11 +161,11 @@ class Outbox:
 
     def drain(self) -> None:
         """Wait until nothing is on the way, and takes space here. What went wrong is raised."""
-        while waiting := self._unfinished():
-            wait(waiting, _POLL_SECONDS, FIRST_COMPLETED)
+        while self._relieve():
+            pass
 
     def _relieve(self) -> bool:
-        """Wait until a file has arrived that was on its way; False if none is."""
+        """Waits for a file that is on its way to arrive, but not for long; False if none is."""
         if waiting := self._unfinished():
             wait(waiting, _POLL_SECONDS, FIRST_COMPLETED)
         return bool(waiting)
@@ -194,8 +193,7 @@ class Outbox:
     def finish(self, files: Mapping[str, FileEntry]) -> None:
         """The manifest is there: remove what is no part of it, and parts of uploads that were cut."""
         self._delete(self.target.entries().keys() & self._record.files.keys() - files.keys())
-        self._end_uploads()
-        end_uploads_in(self.target, {*files, *self._record.files})
+        end_uploads_in(self.target, {*files, *self._record.files}, self._record)
         if {each.name for each in self._record.path.parent.iterdir()} <= {self._record.path.name, self._lock.path.name}:
             self._record.forget()  # otherwise whoever has scratch beside it removes both, the record last
 
@@ -204,7 +202,7 @@ class Outbox:
         self._settle()
         if self._record.files:
             self._delete(self.target.entries().keys() & self._record.files.keys())
-        self._end_uploads()
+            end_uploads_in(self.target, self._record.files.keys(), self._record)
         self._record.forget()
         for known in (self._sending, self._there, self._taken):
             known.clear()
@@ -217,10 +215,6 @@ class Outbox:
         self._lock.release()
         with suppress(OSError):  # something is made there, or gone on with
             self._record.path.parent.rmdir()
-
-    def _end_uploads(self) -> None:
-        for name in list(self._record.uploads):
-            end_upload(self.target / name, self._record)
 
     def _settle(self) -> None:
         for stream in self._streams:
@@ -250,19 +244,17 @@ class Outbox:
 
     def _copy(self, name: str, path: Location) -> int:
         """Sends a file. Returns the CRC-32C of what was read of it."""
-        crc, offset, view = 0, 0, memoryview(bytearray(_PIECE_BYTES))
+        view = memoryview(bytearray(_PIECE_BYTES))
         with reading(path) as file:
-            upload = begin_upload(self.target / name, bytes_of(path), self._record, self._memory)
+            sent = SentFile(self.target / name, bytes_of(path), self._record, self._memory)
             try:
-                while read := read_into(file, offset, view, path):
-                    crc, offset = crc32c(view[:read], crc), offset + read
-                    upload.write(view[:read])
-                upload.close()
+                while read := read_into(file, sent.num_bytes, view, path):
+                    sent.write(view[:read])
+                sent.close()
             except BaseException:
-                with suppress(OSError):
-                    upload.abandon()
+                sent.abandon()
                 raise
-        return crc
+        return sent.crc32c
 
     def _is_unchanged(self, name: str, entry: FileEntry, info: pafs.FileInfo | None) -> bool:
         """Whether the store says of file `name` what it said when that had arrived."""

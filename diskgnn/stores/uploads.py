@@ -203,11 +203,11 @@ class DriverUpload:
     abandon = close
 
 
-def begin_upload(target: StoredPath, num_bytes: int, record: UploadRecord, memory: UploadMemory) -> Upload:
+def _begin(target: StoredPath, num_bytes: int, record: UploadRecord, memory: UploadMemory) -> Upload:
     """Begins to write a file of about `num_bytes`, or goes on with the parts that a killed run has sent of it."""
     if num_bytes > PART_BYTES and (s3 := S3Object.at(target)) is not None:
         return PartedUpload(s3, target, num_bytes, record, memory)
-    end_upload(target, record)
+    _end(target, record)
     filesystem, path = target.locate()
     return DriverUpload(filesystem.open_output_stream(path), num_bytes, memory)
 
@@ -228,22 +228,24 @@ def write_file(target: StoredPath, data: bytes) -> None:
         stream.write(data)
 
 
-def end_upload(target: StoredPath, record: UploadRecord) -> None:
-    """Have the store forget the parts of a file that are not to be completed, if there are any."""
-    if (upload := record.uploads.get(target.name)) is not None:
-        if (s3 := S3Object.at(target)) is not None:
-            attempted(f"removing the parts of {target}", partial(s3.end, upload.id))
-        del record.uploads[target.name]
-
-
-def end_uploads_in(folder: StoredPath, names: Set[str]) -> None:
-    """Have the store forget the parts of files of a folder that no record knows: of a driver, or of a run that was
-    killed when it had begun to send one."""
+def end_uploads_in(folder: StoredPath, names: Set[str], record: UploadRecord) -> None:
+    """Has the store forget the parts of files of a folder that are not to be completed: those of `record`, and those
+    that no record knows, of a driver, or of a run that was killed when it had begun to send one."""
+    for name in list(record.uploads):
+        _end(folder / name, record)
     if (s3 := S3Object.at(folder)) is None:
         return
     for key, upload_id in attempted(f"looking for cut uploads to {folder}", s3.unfinished):
         if key.removeprefix(f"{s3.key}/") in names:
             attempted(f"removing the parts of {key}", partial(replace(s3, key=key).end, upload_id))
+
+
+def _end(target: StoredPath, record: UploadRecord) -> None:
+    """Has the store forget the parts of a file, if it goes in parts."""
+    if (upload := record.uploads.get(target.name)) is not None:
+        if (s3 := S3Object.at(target)) is not None:
+            attempted(f"removing the parts of {target}", partial(s3.end, upload.id))
+        del record.uploads[target.name]
 
 
 class SentFile:
@@ -253,7 +255,7 @@ class SentFile:
         """Of `num_bytes`, about."""
         self._target = target
         with named_errors(f"writing {target}"):
-            self._upload = begin_upload(target, num_bytes, record, memory)
+            self._upload = _begin(target, num_bytes, record, memory)
         self.num_bytes = self.crc32c = 0
 
     def write(self, data: Any) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -17,7 +17,9 @@ from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
 from diskgnn.inference.asked_times import is_temporal, trained_sampling
 from diskgnn.inference.asking import asked_of, chosen_nodes, classes_of, kinds_of
-from diskgnn.inference.network import FLOAT_BYTES, Network, take_apart
+from diskgnn.inference.message_edges import warn_of_held_out
+from diskgnn.inference.minimum import minimum_bytes
+from diskgnn.inference.network import Network, take_apart
 from diskgnn.inference.node_files import read_nodes
 from diskgnn.inference.outputs import IdColumn, OutputFormat, RowNames, check_suffix, open_output, output_bytes
 from diskgnn.inference.passes import Execution, PassRecord
@@ -84,8 +86,11 @@ def infer(
         reporter: told of every window of rows, in place of the bars; see `diskgnn.progress`.
 
     Returns:
-        Its `details` have `minimum_bytes`: features once, each layer's rows once out and once in, the output once; and
-        what was moved of rows (`moved_bytes`) and of edges (`edge_bytes`).
+        Its `details` have `minimum_bytes`: features once, rows between layers once out and once in, as narrow as they
+        become, the output once; and what was moved of rows (`moved_bytes`) and of edges (`edge_bytes`).
+
+    Warns:
+        DataWarning: vectors of a model for links are made with seed edges of valid and test, which training left out.
 
     Raises:
         ConfigError: arguments or a model that cannot work, features that mean something else than in training, or less
@@ -112,8 +117,9 @@ def infer(
     chosen = chosen_nodes(nodes, node_set.num_nodes)
     with _evaluating(asked.net):
         network = take_apart(asked.net, graph, node_type=asked.node_type, embeddings=asked.before_last)
+    sampling = trained_sampling(model)
     if not ignore_times:
-        _require_no_times(graph, network, model)
+        _require_no_times(graph, network, sampling)
     content = OutputFormat(asked.what, asked.kind, network.out_columns, asked.classes)
     reporter = reporter_for(reporter, progress)
     resources = Resources.of(memory, threads, reporter)
@@ -127,12 +133,15 @@ def infer(
                ".csv": ", its CSV file counted as long as it may become,"}  # fmt: skip
     what = f"inference{counted.get(out.suffix, '')}"
     require_free_bytes(out.parent, needed_bytes, what, exact=out.suffix == ".npy", disk=scratch.disk)
+    warn_of_held_out(graph, sampling, network.edge_types, resources.memory_bytes, reporter)
     _check_topology(plan, reporter)
     running = Execution(plan, scratch, _windows(plan, chosen), reporter).running()
     with scratch, _evaluating(asked.net), running as execution:
         execution.store()
         _write(execution, scratch, content, chosen)
-    return _report(plan, scratch, execution.records, written_bytes, time.perf_counter() - started)
+    num_asked = num_rows if chosen is None else len(np.unique(chosen))
+    least_bytes = minimum_bytes(plan, num_asked) + out.stat().st_size
+    return _report(plan, scratch, execution.records, least_bytes, time.perf_counter() - started)
 
 
 @contextmanager
@@ -146,9 +155,8 @@ def _evaluating(net: nn.Module) -> Iterator[None]:
         net.train(was_training)
 
 
-def _require_no_times(graph: Graph, network: Network, model: nn.Module | PathLike) -> None:
+def _require_no_times(graph: Graph, network: Network, sampling: Mapping[str, Any] | None) -> None:
     """Refuse a model that has never seen the future where all edges count, whenever they were."""
-    sampling = trained_sampling(model)
     if sampling is not None and not is_temporal(sampling):
         return
     timed = [edge_type for edge_type in network.edge_types
@@ -207,7 +215,7 @@ def _write(execution: Execution, scratch: Scratch, content: OutputFormat, chosen
 
 
 def _report(
-    plan: InferencePlan, scratch: Scratch, records: list[PassRecord], written_bytes: int, seconds: float
+    plan: InferencePlan, scratch: Scratch, records: list[PassRecord], least_bytes: int, seconds: float
 ) -> StageReport:
     layers = len(plan.network.layers)
     by_layer = [sum(each.seconds for each in records if min(each.layer, layers - 1) == k) for k in range(layers)]
@@ -215,21 +223,9 @@ def _report(
     return StageReport("infer", seconds, traffic.read_bytes, traffic.written_bytes, {
         "seconds_per_layer": ", ".join(f"{found:.1f}" for found in by_layer),
         "panels": ", ".join(str(len(panels)) for panels in plan.panels),
-        "minimum_bytes": minimum_bytes(plan) + written_bytes,
+        "minimum_bytes": least_bytes,
         "moved_bytes": traffic.read_bytes + traffic.written_bytes - traffic.edge_bytes,
         "edge_bytes": traffic.edge_bytes,
         "scratch_bytes": plan.scratch_bytes,
         "memory_bytes": plan.memory_bytes,
     })  # fmt: skip
-
-
-def minimum_bytes(plan: InferencePlan) -> int:
-    """Bytes that any way of computing one layer after the other moves, without the output: features in once, rows
-    between layers out and in once.
-    """
-    graph, layers = plan.graph, plan.network.layers
-    files = [graph.nodes[name].feature_file for name in layers[0].node_types]
-    total = sum(file.num_bytes for file in files if file is not None)
-    for layer in layers[:-1]:
-        total += sum(2 * FLOAT_BYTES * layer.out_columns * graph.nodes[name].num_nodes for name in layer.destinations)
-    return total

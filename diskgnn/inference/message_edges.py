@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +13,8 @@ import numpy.typing as npt
 from diskgnn._native import ExcludedEdges
 from diskgnn.errors import DataWarning, callers_level
 from diskgnn.graph.graph import Graph
-from diskgnn.graph.held_out import HELD_OUT_SPLITS
+from diskgnn.graph.held_out import HELD_OUT_SPLITS, find_held_out, held_out_bytes, reverse_type_in, told
+from diskgnn.progress import Reporter
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.schema import EdgeType, edge_type_name, parse_edge_type
 from diskgnn.specs.sampling import SamplingSpec
@@ -64,6 +65,49 @@ def trained_reverse_type(sampling: Mapping[str, Any] | None, graph: Graph, edge_
         return None
     found = parse_edge_type(reverse)
     return found if found in graph.edges else None
+
+
+def warn_of_held_out(
+    graph: Graph, sampling: Mapping[str, Any] | None, edge_types: Collection[EdgeType], memory_bytes: int,
+    reporter: Reporter,
+) -> None:  # fmt: skip
+    """Warns if vectors of nodes are made with edges that training left out, as evaluation asks for them.
+
+    Args:
+        graph: whose edges they are made with.
+        sampling: how the model's minibatches were drawn, see `trained_sampling`; None: nobody knows.
+        edge_types: that vectors are made with.
+        memory_bytes: for looking at the edges; with less, how many seed edges are among them is not said.
+        reporter: told of the edges that are read.
+
+    Raises:
+        ArtifactError: the topology is damaged.
+    """
+    target = {} if sampling is None else sampling["target"]
+    if "edge_type" not in target or target["message_edges"] != "train":
+        return
+    edge_type = parse_edge_type(target["edge_type"])
+    if edge_type not in graph.edges:
+        return
+    splits = {split: found for split, found in graph.edges[edge_type].splits.items() if split in HELD_OUT_SPLITS}
+    reverse = trained_reverse_type(sampling, graph, edge_type) or reverse_type_in(graph, edge_type)
+    directions = [(edge_type, False), *([] if reverse is None else [(reverse, True)])]
+    directions = [each for each in directions if each[0] in edge_types]
+    if not splits or not directions:
+        return
+    num_pairs = sum(map(len, splits.values()))
+    done = (
+        "vectors are made with them, though training left them out. To score such edges, give them to `predict` as "
+        "pairs; vectors that were made with them have seen the answers"
+    )
+    if held_out_bytes(num_pairs, directions) > memory_bytes:
+        said = f"some of the {num_pairs:,} seed edges of valid and test may be edges of the graph: {done}"
+    else:
+        held_out = find_held_out(graph, splits, directions, reporter, keeps=True)
+        if held_out.eval_edges is None or not any(held_out.eval_edges.edges.values()):
+            return
+        said = told(held_out, done)
+    warnings.warn(f"{edge_type_name(edge_type)}: {said}", DataWarning, stacklevel=callers_level())
 
 
 def _warn_of_known(

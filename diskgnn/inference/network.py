@@ -79,12 +79,16 @@ class NetworkLayer:
             columns = self.steps.heads * self.columns((node_type, name))
             total += 2 * FLOAT_BYTES * columns * graph.nodes[node_type].num_nodes
         for name in self.destinations:
-            nodes, columns = graph.nodes[name], self.steps.own_columns(name)
-            own_bytes = columns * FLOAT_BYTES * (1 if self.steps.own_array else 2)
-            if self.own_is_input(name, graph):
-                own_bytes = 0 if nodes.feature_file is None else nodes.feature_file.row_bytes
-            total += (2 * FLOAT_BYTES * self.sum_columns + own_bytes) * nodes.num_nodes
+            own_bytes = self.own_row_bytes(name, graph)
+            total += (2 * FLOAT_BYTES * self.sum_columns + own_bytes) * graph.nodes[name].num_nodes
         return total
+
+    def own_row_bytes(self, node_type: str, graph: Graph) -> int:
+        """Written and read of `own` for each node, beside what sums read."""
+        if self.own_is_input(node_type, graph):
+            file = graph.nodes[node_type].feature_file
+            return 0 if file is None else file.row_bytes
+        return self.steps.own_columns(node_type) * FLOAT_BYTES * (1 if self.steps.own_array else 2)
 
 
 @dataclass(frozen=True)

@@ -150,7 +150,8 @@ def _passes(graph: Graph, network: Network, panels: Sequence[Sequence[Panel]]) -
                       for each in _by_panel(layer, number, array, panels[number])]  # fmt: skip
             stored += _own(graph, layer, number, name)
             read = (*_row_reads(graph, network, panels, number, name), *(degrees if layer.steps.uses_degrees else ()))
-            yield RowPass(number, name, read, tuple(stored), _reads_features(graph, network, number, name), ())
+            if stored:
+                yield RowPass(number, name, read, tuple(stored), _reads_features(graph, network, number, name), ())
         for place in range(len(panels[number])):
             for name in layer.destinations:
                 if layer.edge_types(name):

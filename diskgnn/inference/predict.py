@@ -22,7 +22,7 @@ from diskgnn.graph.graph import Graph
 from diskgnn.importers.tables.times import Moment
 from diskgnn.inference.asked_times import AskedTimes, is_temporal, trained_sampling
 from diskgnn.inference.asking import Asked, asked_of, chosen_nodes, classes_of, fanouts_of, kinds_of, pair_model
-from diskgnn.inference.message_edges import AS_GIVEN, MessageEdges, trained_reverse_type
+from diskgnn.inference.message_edges import AS_GIVEN, MessageEdges, trained_reverse_type, warn_of_held_out
 from diskgnn.inference.neighbourhoods import SPLIT, Neighbourhoods
 from diskgnn.inference.node_files import chosen_pairs, read_nodes, read_times
 from diskgnn.inference.outputs import check_suffix, check_what
@@ -40,6 +40,7 @@ from diskgnn.storage.ranks import ranks_in
 from diskgnn.stores.locations import local
 from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.device import checked_device
+from diskgnn.system.resources import Resources
 from diskgnn.training.models import BlockModel
 from diskgnn.training.typed_models import TypedModel
 
@@ -123,6 +124,10 @@ def predict(
         progress: draw bars on stderr, if that is a terminal or this is a notebook.
         reporter: told of every stage, in place of the bars; see `diskgnn.progress`.
 
+    Warns:
+        DataWarning: vectors of `nodes` by a model for links are made with seed edges of valid and test, which training
+            left out; or `pairs` are edges that neighbourhoods have.
+
     Raises:
         ConfigError: arguments or a model that cannot work, features that mean something else than in training, or less
             memory than it takes, with the figure.
@@ -200,6 +205,8 @@ def _predict_nodes(
     if nodes is None and drawn.fanouts is None and isinstance(asked.net, BlockModel | TypedModel):
         say(drawn.reporter, lambda: "for all nodes, `diskgnn infer` is faster by far: it computes layer by layer")
     sampling = trained_sampling(model)
+    memory_bytes = Resources.of(drawn.memory, drawn.threads, drawn.reporter).memory_bytes
+    warn_of_held_out(graph, sampling, graph.edges, memory_bytes, drawn.reporter)
     of_table = read_times("nodes", nodes) if is_temporal(sampling) else None
     seeds = np.arange(node_set.num_nodes) if chosen is None else chosen
     fanouts = fanouts_of(asked.net, drawn.fanouts)

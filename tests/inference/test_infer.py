@@ -294,6 +294,48 @@ def test_narrow_features(dtype: str, graph: Graph, tmp_path: Path):
     np.testing.assert_allclose(np.load(tmp_path / "out.npy"), expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("suffix", [".npy", ".parquet", ".csv"])
+@pytest.mark.parametrize(
+    ("name", "hidden", "layers", "arguments"),
+    [
+        ("sage", 8, 2, {}),
+        ("sage", 256, 2, {}),  # narrow between wide layers
+        ("sage:max", 256, 3, {}),
+        ("sage+batch+skip", 64, 2, {"nodes": [3, 3, 5000]}),
+        ("sage", 128, 1, {"nodes": [7]}),
+        ("gcn", 256, 3, {"nodes": [7], "what": "classes"}),
+        ("gat", 64, 2, {"what": "embeddings"}),
+    ],
+)
+def test_nothing_moves_fewer_bytes_than_the_minimum(
+    name: str, hidden: int, layers: int, arguments: dict[str, object], suffix: str, graph: Graph, tmp_path: Path
+):
+    net = model(name, hidden, layers)
+    report = diskgnn.infer(graph, tmp_path / f"out{suffix}", net, memory=PLENTY, **arguments)
+    output_bytes = (tmp_path / f"out{suffix}").stat().st_size
+    least = report.details["minimum_bytes"]
+    assert NUM_NODES * WIDTH * 4 + output_bytes <= least <= report.details["moved_bytes"]
+
+
+@pytest.mark.parametrize("nodes", [None, [1]])
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("name", ["rgcn", "rgat", "hgt"])
+def test_nor_where_only_some_types_are_needed(name: str, layers: int, nodes: list[int] | None, tmp_path: Path):
+    graph = citations(tmp_path / "graph")
+    report = diskgnn.infer(graph, tmp_path / "out.npy", typed_model(graph, name, layers), nodes=nodes, memory=PLENTY,
+                           ignore_times=True)  # fmt: skip
+    assert 70 * 4 * 4 * (nodes is None) < report.details["minimum_bytes"] <= report.details["moved_bytes"]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int4"])
+def test_nor_of_narrow_features(dtype: str, graph: Graph, tmp_path: Path):
+    arrays = {"indptr": np.array(graph.indptr), "indices": np.array(graph.indices)}
+    diskgnn.convert(tmp_path / "graph", **arrays, features=np.array(graph.features), labels=np.zeros(NUM_NODES, int),
+                    train=np.arange(9), num_classes=CLASSES, quantise=dtype)  # fmt: skip
+    report = diskgnn.infer(tmp_path / "graph", tmp_path / "out.npy", model("sage", 256), memory=PLENTY)
+    assert report.details["minimum_bytes"] <= report.details["moved_bytes"]
+
+
 class Convolution(torch.nn.Module):
     """A layer of PyG's own as a layer of blocks."""
 

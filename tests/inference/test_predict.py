@@ -272,6 +272,39 @@ def test_pairs_of_test_get_the_scores_that_evaluation_counts(tmp_path: Path):
     np.testing.assert_allclose(found, counted, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("held_out", ["in the graph", "in the graph, all drawn", "elsewhere"])
+def test_vectors_made_with_edges_that_training_left_out_are_warned_of(held_out: str, tmp_path: Path):
+    """Of 40 seed edges of valid 40 are edges; and 37 of test's 60, as 23 more are none."""
+    random = np.random.default_rng(0)
+    edges = np.stack(np.triu_indices(60, 1), 1)  # none is the reverse of another
+    random.shuffle(edges)
+    edges = edges[:300]
+    missing = np.stack([np.arange(23), np.full(23, 60)], 1)
+    splits = {"train": edges[:200], "valid": edges[200:240], "test": np.concatenate([edges[240:277], missing])}
+    links = ("node", "to", "node")
+    given = edges[:200] if held_out == "elsewhere" else edges
+    diskgnn.convert(
+        tmp_path / "graph",
+        schema=GraphInput({"node": NodeInput(features=random.standard_normal((61, 5)).astype(np.float32))},
+                          {links: EdgeInput(given.T, **splits)}),
+    )  # fmt: skip
+    message_edges = "all" if "all drawn" in held_out else "train"
+    target = diskgnn.LinkTarget(links, eval_negatives=1, message_edges=message_edges)
+    diskgnn.prepare(tmp_path / "graph", tmp_path / "packed", fanouts=[3, 3], cpu_cache=0, target=target, epochs=1)
+    diskgnn.train(str(tmp_path / "packed"), hidden=4, epochs=1, checkpoint=tmp_path / "run")
+
+    def said(function: Callable[..., object], **options: object) -> list[str]:
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            function(tmp_path / "graph", tmp_path / "out.npy", tmp_path / "run", overwrite=True, **options)
+        return [str(each.message) for each in found if issubclass(each.category, DataWarning)]
+
+    for found in (said(diskgnn.infer), said(diskgnn.predict, nodes=[3])):
+        assert len(found) == (held_out == "in the graph")
+        assert all("40 of valid's 40 and 37 of test's 60 seed edges are edges of the graph" in each for each in found)
+    assert not said(diskgnn.predict, pairs=splits["test"])
+
+
 def test_pairs_are_asked_without_the_reverse_edges_that_training_was_told_of(tmp_path: Path):
     """As from a graph without them and without the seed edges of valid and test: checkpoints say which type it is."""
     random = np.random.default_rng(0)

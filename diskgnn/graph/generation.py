@@ -141,12 +141,12 @@ def generate(
         )
         indptr, indices = (edge_file(kind, ONE_EDGE_TYPE) for kind in (artifacts.INDPTR, artifacts.INDICES))
         writer.unit([indptr, indices], lambda: _write_edges(writer, generator, spec, resources, chunks))
-        writer.send(indptr, indices)
+        writer.send([indptr, indices])
         (num_edges,) = writer.files[indices].shape or ()
         writer.config = spec.to_json(num_edges)
         names = [node_file(kind, ONE_NODE_TYPE) for kind in (artifacts.FEATURES, artifacts.FEATURE_CHECKSUMS)]
         writer.unit(names, lambda: _write_features(writer, generator, spec, chunks, reporter))
-        writer.send(*names)
+        writer.send(names)
         _write_int64s(writer, node_file(artifacts.LABELS, ONE_NODE_TYPE), generator.labels, range(num_nodes), chunks)
         first = 0
         for split, size in spec.split_sizes.items():

@@ -209,7 +209,7 @@ def _write_edges(writer: ArtifactWriter, edges: OpenEdges, resources: Resources)
 
     if writer.unit(edge_files(given), write) and features is not None:
         values = kept_counts(writer, file, values)
-    writer.send(*edge_files(given))
+    writer.send(edge_files(given))
     shape = writer.files[edge_file(artifacts.INDICES, given.type)].shape
     assert shape is not None
     return shape[0], values
@@ -248,7 +248,7 @@ def _write_features(
     names = [node_file(kind, name) for kind in (artifacts.FEATURES, artifacts.FEATURE_CHECKSUMS)]
     if nodes.given.quantise is not None:
         details = write_quantised(writer, name, nodes.features, given_format, stored, reporter).details()
-        writer.send(*names)
+        writer.send(names)
         return details, ValueCounts()
     reference, rows = nodes.given.reference_features, nodes.features
 
@@ -264,5 +264,5 @@ def _write_features(
     else:
         if writer.unit(names, write):
             values = kept_counts(writer, names[0], values)
-        writer.send(*names)
+        writer.send(names)
     return {}, values

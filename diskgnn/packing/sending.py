@@ -84,7 +84,7 @@ def send_rows(
                 read_bytes += packing.pack(number, parts, needed, lambda _: None, with_memory=is_first, is_kept=False)
             if is_first:
                 for name in list(writer.files):
-                    writer.send(name)
+                    writer.send([name])
             for part in parts:
                 end = int(part.index.extents["offset"][-1] + part.index.extent_bytes[-1])
                 _send_extents(writer, artifacts.extents_file(part.name), streams[part.name], end)

@@ -14,22 +14,25 @@ import shutil
 import socket
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
-from diskgnn.errors import ArtifactError, ConfigError, UnavailableError, WorkerLostError, callers_level
+from diskgnn.errors import ConfigError, UnavailableError, WorkerLostError, callers_level
 from diskgnn.preparing import ray_tasks
 from diskgnn.preparing.ray_nodes import PROCESS_BYTES, alive_nodes, worker_resources
 from diskgnn.preparing.ray_progress import Board, NamedReporter, Stages, Telling
 from diskgnn.preparing.ray_tasks import Arrived, Event
 from diskgnn.preparing.request import PrepareRequest
-from diskgnn.progress import SILENT, Reporter, StageReport
+from diskgnn.progress import SILENT, Advance, Reporter, StageReport
 from diskgnn.sampling.memory_division import fits
 from diskgnn.sampling.plan import SamplingPlan
-from diskgnn.sampling.sample_units import SampleUnit, sample_units
+from diskgnn.sampling.sample import run_units
+from diskgnn.sampling.sample_units import SampledUnit, SampleUnit, sample_units
 from diskgnn.storage.disk_space import UNLIMITED, DiskBudget
 from diskgnn.storage.manifest import read_manifest
 from diskgnn.storage.writer import ArtifactWriter
@@ -101,44 +104,55 @@ class RayEngine:
         return worker_resources(alive_nodes(self._ray), memory, threads, reporter)
 
     def write_shards(self, writer: ArtifactWriter, plan: SamplingPlan, resources: Resources) -> tuple[int, int]:
-        """By tasks of several units each. A unit that has arrived is registered at once: it outlives this process."""
+        """By tasks of several units each."""
+        units = sample_units(plan)
+        num_batches = sum(len(unit.numbers) for unit in units)
+        with resources.reporter.stage("sample", num_batches, "minibatches") as advance:
+            return run_units(writer, units, partial(self._sample, writer, plan, resources, advance), advance)
+
+    def _sample(
+        self,
+        writer: ArtifactWriter,
+        plan: SamplingPlan,
+        resources: Resources,
+        advance: Advance,
+        units: Iterator[SampleUnit],
+    ) -> Generator[SampledUnit, None, int]:
         arriving = writer.path("arriving")  # a folder in the staging directory is scratch: stragglers go with it
         shutil.rmtree(arriving, ignore_errors=True)
         arriving.mkdir()
-        num_batches = sum(size.num_batches for size in plan.sizes.values())
-        edges = read_bytes = 0
-        with resources.reporter.stage("sample", num_batches, "minibatches") as advance:
-            missing: dict[str, SampleUnit] = {}
-            for unit in sample_units(plan):
-                if writer.adopt(unit.name):
-                    advance(len(unit.numbers))
-                else:
-                    missing[unit.name] = unit
+        missing = {unit.name: unit for unit in units}
+        given = self._pickled((plan, replace(resources, reporter=SILENT, disk=UNLIMITED)))
+        parts = _parts(list(missing.values()), self._num_parts(plan, resources))
+        calls = [
+            (ray_tasks.sample, given, part, str(arriving), disk_bytes)
+            for part, disk_bytes in zip(parts, _disk_of_parts(resources.disk.left_bytes, parts), strict=True)
+        ]
 
-            def finish(event: Event) -> None:
-                nonlocal edges
-                assert isinstance(event, Arrived), event
-                if (unit := missing.pop(event.unit.name, None)) is None:  # made twice
-                    writer.path(f"arriving/{event.file}").unlink(missing_ok=True)
-                    return
-                _require_whole(writer, event)
-                writer.finish(unit.name, f"arriving/{event.file}", event.unit.crc32c)
-                edges += event.unit.edges
-                advance(len(unit.numbers))
+        results: list[Any] = []
 
-            given = self._pickled((plan, replace(resources, reporter=SILENT, disk=UNLIMITED)))
-            parts = _parts(list(missing.values()), self._num_parts(plan, resources))
-            calls = [
-                (ray_tasks.sample, given, part, str(arriving), disk_bytes)
-                for part, disk_bytes in zip(parts, _disk_of_parts(resources.disk.left_bytes, parts), strict=True)
-            ]
-            for arrived, part_bytes in self._results(calls, resources, finish):
-                for each in arrived:
-                    if each.unit.name in missing:  # its event was lost
-                        finish(each)
-                read_bytes += part_bytes
+        def take(arrived: Event) -> Iterator[SampledUnit]:
+            assert isinstance(arrived, Arrived), arrived
+            path, name = arriving / arrived.file, arrived.sampled.unit.name
+            if missing.pop(name, None) is None:  # made twice, or told twice
+                path.unlink(missing_ok=True)
+                return
+            _require_whole(path, arrived)
+            path.rename(writer.path(name))
+            advance(len(arrived.sampled.unit.numbers))
+            yield arrived.sampled
+
+        def events() -> Generator[Event, None, None]:
+            nonlocal results
+            results = yield from self._events(calls, resources)
+
+        for event in events():
+            yield from take(event)
+        for arrived, _ in results:
+            for each in arrived:  # events may be lost
+                yield from take(each)
         assert not missing, missing
-        return edges, read_bytes
+        return sum(read_bytes for _, read_bytes in results)
 
     def pack(self, request: PrepareRequest, overwrite: bool) -> StageReport:
         """By one task that places and one that packs, each where the one before it ended, finished or not."""
@@ -202,7 +216,21 @@ class RayEngine:
     def _results(
         self, calls: Sequence[tuple[Any, ...]], resources: Resources, show: Callable[[Event], None]
     ) -> list[Any]:
-        """What `calls` return, in order: each a step of `ray_tasks`, a reference to what it is given, and arguments.
+        """Returns what `_events` does, and has its events shown."""
+        events = self._events(calls, resources)
+        while True:
+            try:
+                show(next(events))
+            except StopIteration as ended:
+                results: list[Any] = ended.value
+                return results
+
+    def _events(self, calls: Sequence[tuple[Any, ...]], resources: Resources) -> Generator[Event, None, list[Any]]:
+        """Yields what calls tell, and returns what they return, in order.
+
+        Args:
+            calls: each a step of `ray_tasks`, a reference to what it is given, and arguments.
+            resources: what each takes.
 
         Raises:
             WorkerLostError: workers died again and again.
@@ -226,14 +254,16 @@ class RayEngine:
                 if polls % _POLLS_PER_LOOK == 0:
                     self._warn_of_no_room(resources)
                 done, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=_POLL_SECONDS)
-                self._show(topic, show)
+                yield from self._told(topic)
                 for each in done:
                     self._result(each)
             return [self._result(each) for each in results]
+        except GeneratorExit:
+            self._cancel(waiting)
+            raise
         except BaseException:
             self._cancel(waiting)
-            with suppress(ArtifactError):  # what arrived meanwhile is kept
-                self._show(topic, show)
+            yield from self._told(topic)  # what arrived meanwhile is kept
             raise
 
     def _warn_of_no_room(self, resources: Resources) -> None:
@@ -245,13 +275,13 @@ class RayEngine:
                 stacklevel=callers_level(),
             )
 
-    def _show(self, topic: int, show: Callable[[Event], None]) -> None:
+    def _told(self, topic: int) -> list[Event]:
+        """Returns the events that came since it was asked last."""
         try:
-            events = self._ray.get(self._board.take.remote(topic))
+            events: list[Event] = self._ray.get(self._board.take.remote(topic))
         except self._ray.exceptions.RayError:  # progress is lost with the board, results are not
-            return
-        for event in events:
-            show(event)
+            return []
+        return events
 
     def _result(self, reference: Any) -> Any:
         errors = self._ray.exceptions
@@ -308,13 +338,12 @@ def _disk_of_parts(left_bytes: int | None, parts: Sequence[Sequence[SampleUnit]]
     return [None if left_bytes is None else left_bytes * number // sum(minibatches) for number in minibatches]
 
 
-def _require_whole(writer: ArtifactWriter, arrived: Arrived) -> None:
-    path = writer.path(f"arriving/{arrived.file}")
+def _require_whole(path: Path, arrived: Arrived) -> None:
     found = path.stat().st_size if path.exists() else None
-    if found != arrived.unit.bytes:
+    if found != arrived.sampled.bytes:
         raise ConfigError(
             f"{path} is {'not there' if found is None else f'{found} bytes long'}, where a worker wrote "
-            f"{arrived.unit.bytes} bytes: the output must lie in a folder that all nodes share, at the same path"
+            f"{arrived.sampled.bytes} bytes: the output must lie in a folder that all nodes share, at the same path"
         )
 
 

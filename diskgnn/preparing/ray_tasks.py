@@ -13,7 +13,7 @@ import socket
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -57,7 +57,7 @@ class Tell(Protocol):
 class Arrived:
     """The file of a unit is complete in the folder that it was to arrive in, and durable."""
 
-    unit: SampledUnit
+    sampled: SampledUnit
     file: str  # its name there
 
 
@@ -153,23 +153,24 @@ def sample(
             f"share, at the same path"
         )
     arrived: list[Arrived] = []
-
-    def finish(unit: SampledUnit, path: Path) -> None:
-        file = f"{unit.name}.{uuid.uuid4().hex}"
-        _move(path, target / file, disk)
-        faults.point("worker.sampled")
-        arrived.append(Arrived(unit, file))
-        tell(arrived[-1])
-
     missing = (unit for unit in units if not (target.parent / unit.name).exists())
     there = (allocated_bytes(path) for unit in units for path in target.parent.glob(f"**/{unit.name}*"))
     disk = DiskBudget(None if disk_bytes is None else disk_bytes + OWN_BYTES, ())  # it writes no journal
     disk.claim(sum(there))
+    read_bytes = 0
+
+    def written(scratch: Path) -> Generator[SampledUnit, None, None]:
+        nonlocal read_bytes
+        read_bytes = yield from write_units(plan, missing, scratch, replace(resources, disk=disk), lambda _: None)
+
     try:
         with tempfile.TemporaryDirectory(prefix="diskgnn-") as scratch, damage_named(plan.graph):
-            read_bytes = write_units(
-                plan, missing, Path(scratch), finish, replace(resources, disk=disk), lambda _: None
-            )
+            for sampled in written(Path(scratch)):
+                file = f"{sampled.unit.name}.{uuid.uuid4().hex}"
+                _move(Path(scratch) / sampled.unit.name, target / file, disk)
+                faults.point("worker.sampled")
+                arrived.append(Arrived(sampled, file))
+                tell(arrived[-1])
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise

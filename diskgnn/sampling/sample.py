@@ -7,12 +7,11 @@ them. So the bytes do not depend on the number of threads, and a killed run goes
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from diskgnn.default_reporter import reporter_for
@@ -20,7 +19,7 @@ from diskgnn.errors import ArtifactError
 from diskgnn.graph.graph import Graph
 from diskgnn.ordered import in_order
 from diskgnn.paths import PathLike
-from diskgnn.progress import Reporter, StageReport
+from diskgnn.progress import Advance, Reporter, StageReport
 from diskgnn.sampling.memory_division import fits, for_sampling
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.planned_minibatch import PlannedMinibatch, Sampler
@@ -40,6 +39,7 @@ from diskgnn.storage.destination import Destination
 from diskgnn.storage.publishing import published
 from diskgnn.storage.sampled_minibatch import SampledMinibatch
 from diskgnn.storage.seed_files import write_given
+from diskgnn.storage.work import UnitFiles, Work
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.resources import Resources
@@ -152,28 +152,53 @@ def write_shards(
     sampler: Sampler | None = None,
     verify: bool = True,
 ) -> tuple[int, int]:
-    """Write and register the shards of `plan`, or those that `only` names; (edges sampled, bytes read)."""
-    num_batches = sum(size.num_batches for size in plan.sizes.values())
-    edges: list[int] = []
+    """Writes and registers the shards of `plan`, or those that `only` names.
 
-    def finish(unit: SampledUnit, path: Path) -> None:
-        writer.finish(unit.name, path.name, unit.crc32c)
-        edges.append(unit.edges)
-
+    Returns:
+        Edges sampled by this run, and bytes read.
+    """
+    units = sample_units(plan, shard_minibatches)
+    wanted = [unit for unit in units if only is None or unit.name in only]
+    num_batches = sum(len(unit.numbers) for unit in wanted)
     with resources.reporter.stage("sample", num_batches, "minibatches") as advance, damage_named(plan.graph):
-
-        def missing() -> Iterator[SampleUnit]:
-            for unit in sample_units(plan, shard_minibatches):
-                unwanted = only is not None and unit.name not in only
-                if unwanted or writer.adopt(unit.name):
-                    advance(len(unit.numbers))
-                else:
-                    yield unit
-
-        read_bytes = write_units(
-            plan, missing(), writer.staging, finish, resources, advance, sampler=sampler, verify=verify
+        write = partial(
+            write_units,
+            plan,
+            folder=writer.staging,
+            resources=resources,
+            advance=advance,
+            sampler=sampler,
+            verify=verify,
         )
-    return sum(edges), read_bytes
+        return run_units(writer, wanted, write, advance)
+
+
+def run_units(
+    writer: ArtifactWriter,
+    units: Sequence[SampleUnit],
+    write: Callable[[Iterator[SampleUnit]], Generator[SampledUnit, None, int]],
+    advance: Advance,
+) -> tuple[int, int]:
+    """Has `write` make those of `units` that no killed run has finished, and returns the edges in them and what it
+    returns, bytes read.
+    """
+    edges = read_bytes = 0
+
+    def run(missing: Iterator[SampleUnit]) -> Generator[tuple[SampleUnit, UnitFiles], None, None]:
+        nonlocal edges, read_bytes
+
+        def made() -> Generator[SampledUnit, None, None]:
+            nonlocal read_bytes
+            read_bytes = yield from write(missing)
+
+        for each in made():
+            edges += each.edges
+            yield each.unit, {each.unit.name: each.crc32c}
+
+    Work(writer, "sample").map(
+        units, run, files=lambda unit: [unit.name], adopted=lambda unit: advance(len(unit.numbers))
+    )
+    return edges, read_bytes
 
 
 def sample_a_few(

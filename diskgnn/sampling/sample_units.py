@@ -6,7 +6,7 @@ A unit is a few words, so whoever has the plan can make it: a thread, or another
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -46,9 +46,9 @@ class SampleUnit:
 
 @dataclass(frozen=True)
 class SampledUnit:
-    """A unit whose file is written. Picklable."""
+    """A unit whose file is complete. Picklable."""
 
-    name: str  # of the file
+    unit: SampleUnit
     bytes: int
     crc32c: int
     edges: int
@@ -73,22 +73,22 @@ def sample_units(plan: SamplingPlan, shard_minibatches: int = MINIBATCHES_PER_SH
 
 def write_units(
     plan: SamplingPlan,
-    units: Iterable[SampleUnit],
+    units: Iterator[SampleUnit],
     folder: Path,
-    finish: Callable[[SampledUnit, Path], None],
     resources: Resources,
     advance: Advance,
     *,
     sampler: Sampler | None = None,
     verify: bool = True,
-) -> int:
-    """Write the files of `units`; bytes read. Their bytes depend on `plan` alone.
+) -> Generator[SampledUnit, None, int]:
+    """Writes the files of `units`, yields each that is complete, and returns the bytes read.
+
+    Their bytes depend on `plan` alone.
 
     Args:
         plan: what the units are of.
         units: asked for the next ones while the first are written.
-        folder: where a file is written, as its name and '.tmp'.
-        finish: called in the thread that has written a file, with what it is and where: gives it its name.
+        folder: where files are written, under their names.
         resources: for this; several units are written at a time where the topology fits in memory.
         advance: told of each minibatch.
         sampler: of the graph's topology, if it is in memory already.
@@ -100,25 +100,25 @@ def write_units(
         DiskFullError: more than `resources.disk` would be taken.
         OSError: reading or writing failed.
     """
-    write = partial(_write, folder, plan.minibatch_layout(), plan.spec.batch_size, finish, advance, resources.disk)
+    write = partial(_write, folder, plan.minibatch_layout(), plan.spec.batch_size, advance, resources.disk)
     planned = _planned(plan, units)
     if sampler is not None:
-        _sample_in_memory(write, planned, sampler, resources.threads)
+        yield from _sample_in_memory(write, planned, sampler, resources.threads)
         return 0
     resources = for_sampling(plan, resources)
     if fits(plan, resources.memory_bytes):
-        _sample_in_memory(write, planned, plan.load_sampler(), resources.threads)
+        yield from _sample_in_memory(write, planned, plan.load_sampler(), resources.threads)
         return plan.sampler_bytes
     # Sweeps skip what they do not need, so they cannot tell: one pass more says that the disk gives what was written.
     checked_bytes = _check_topology(plan, resources) if verify else 0
-    return checked_bytes + _sample_by_sweeping(write, planned, plan, resources)
+    return checked_bytes + (yield from _sample_by_sweeping(write, planned, plan, resources))
 
 
 _Planned = tuple[SampleUnit, Sequence[PlannedMinibatch]]
-_Write = Callable[[SampleUnit, Iterator[SampledMinibatch]], None]
+_Write = Callable[[SampleUnit, Iterator[SampledMinibatch]], SampledUnit]
 
 
-def _planned(plan: SamplingPlan, units: Iterable[SampleUnit]) -> Iterator[_Planned]:
+def _planned(plan: SamplingPlan, units: Iterator[SampleUnit]) -> Iterator[_Planned]:
     """Each unit and its minibatches. An epoch is planned once for consecutive units."""
     for (split, epoch), same_epoch in groupby(units, lambda unit: (unit.split, unit.epoch)):
         minibatches = plan.minibatches(split, epoch)
@@ -130,15 +130,14 @@ def _write(
     folder: Path,
     layout: MinibatchLayout,
     batch_size: int,
-    finish: Callable[[SampledUnit, Path], None],
     advance: Advance,
     disk: DiskBudget,
     unit: SampleUnit,
     sampled: Iterator[SampledMinibatch],
-) -> None:
-    """Write the minibatches of `unit`, the next ones of `sampled`."""
+) -> SampledUnit:
+    """Writes the minibatches of `unit`, the next ones of `sampled`."""
     edges = 0
-    path = folder / f"{unit.name}.tmp"
+    path = folder / unit.name
     with ChecksummedFile(path, disk=disk) as sink, pa.ipc.new_file(sink, layout.schema) as file:
         for _ in unit.numbers:
             faults.point("sample.minibatch")
@@ -147,10 +146,12 @@ def _write(
             file.write_batch(layout.encode(minibatch))
             edges += minibatch.num_edges
             advance(1)
-    finish(SampledUnit(unit.name, path.stat().st_size, sink.crc32c, edges), path)
+    return SampledUnit(unit, path.stat().st_size, sink.crc32c, edges)
 
 
-def _sample_in_memory(write: _Write, planned: Iterator[_Planned], sampler: Sampler, threads: int) -> None:
+def _sample_in_memory(
+    write: _Write, planned: Iterator[_Planned], sampler: Sampler, threads: int
+) -> Iterator[SampledUnit]:
     """Units in parallel, from topology that is loaded whole."""
     stopping = threading.Event()
 
@@ -163,8 +164,7 @@ def _sample_in_memory(write: _Write, planned: Iterator[_Planned], sampler: Sampl
     with ThreadPoolExecutor(threads) as pool:
         writes = (partial(write, unit, sampled(minibatches)) for unit, minibatches in planned)
         try:
-            for _ in in_order(pool, writes, 2 * threads):
-                pass
+            yield from in_order(pool, writes, 2 * threads)
         finally:
             stopping.set()  # whatever is under way
 
@@ -178,11 +178,13 @@ def _check_topology(plan: SamplingPlan, resources: Resources) -> int:
     return parts.num_bytes
 
 
-def _sample_by_sweeping(write: _Write, planned: Iterator[_Planned], plan: SamplingPlan, resources: Resources) -> int:
-    """One unit after the other, from sweeps over topology that stays on disk; bytes read."""
+def _sample_by_sweeping(
+    write: _Write, planned: Iterator[_Planned], plan: SamplingPlan, resources: Resources
+) -> Generator[SampledUnit, None, int]:
+    """One unit after the other, from sweeps over topology that stays on disk; returns the bytes read."""
     ahead, to_write = tee(planned)
     with SweepingSampler(plan.parts, memory_bytes=resources.memory_bytes, threads=resources.threads) as sampler:
         sampled = sampler.sample(minibatch for _, minibatches in ahead for minibatch in minibatches)
         for unit, _ in to_write:
-            write(unit, sampled)
+            yield write(unit, sampled)
         return sampler.read_bytes

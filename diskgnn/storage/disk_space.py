@@ -6,8 +6,8 @@ import ctypes
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +69,19 @@ class DiskBudget:
         """From now on, who claims what is not left waits as long as `relieve` gives something back, and says so."""
         if self.num_bytes is not None:
             self._relieve = relieve or _no_relief
+
+    @contextmanager
+    def relieved(self, relieve: Callable[[], bool]) -> Iterator[None]:
+        """Within the block, `relieve` is asked before what `relieved_by` names."""
+        if self.num_bytes is None:
+            yield
+            return
+        before = self._relieve
+        self._relieve = lambda: relieve() or before()
+        try:
+            yield
+        finally:
+            self._relieve = before
 
     def look(self) -> None:
         """Ask the disk what is taken. For moments at which nobody writes; what is removed meanwhile counts once."""

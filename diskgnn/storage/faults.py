@@ -29,7 +29,8 @@ POINTS = frozenset({
     "ids.spill", "loading.minibatch", "loading.page_lock", "loading.transfer", "pack.header", "pack.rows",
     "pack.schedule", "pack.window", "partition.read", "prepare.packed", "push.file", "push.files",
     "push.part", "push.published", "repair.made", "sample.minibatch", "sample.sweep", "shuffle.write", "training.step",
-    "unit.renamed", "unit.written", "upload.part", "work.piece", "worker.packed", "worker.placed", "worker.sampled",
+    "unit.renamed", "unit.written", "upload.part", "work.piece", "work.unit", "worker.packed", "worker.placed",
+    "worker.sampled",
 })  # fmt: skip
 READINGS = frozenset({
     "disk.free", "fresh_epochs.by_reference", "gpu.free", "header.most_bytes", "loading.runs_kernel",

@@ -1,8 +1,9 @@
 """The journal of a staging directory: what is being made there, and which of its files are finished.
 
 One JSON document a line, behind its checksum, appended and made durable. The first says what is made. Each other one
-names a finished file, its length and its CRC-32C, or says what was decided, which whoever goes on keeps to. A run that
-goes on after a kill believes a file only as far as the journal does, and the journal up to its first damaged line.
+names a finished file, its length and its CRC-32C, or files that were dropped since all that was made of them is
+finished, or says what was decided, which whoever goes on keeps to. A run that goes on after a kill believes a file only
+as far as the journal does, and the journal up to its first damaged line.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from diskgnn.storage.checked_lines import checked_line, whole_lines
 from diskgnn.storage.disk_space import UNLIMITED, DiskBudget, allocated_bytes, file_bytes
 from diskgnn.storage.manifest_document import typed
 
-_DECIDED = "decided"
+_DECIDED, _DROPPED = "decided", "dropped"
 
 
 class Journal:
@@ -35,6 +36,7 @@ class Journal:
         self.path = path
         self._finished: dict[str, tuple[int, int]] = {}  # bytes, CRC-32C
         self._decided: dict[str, int] = {}
+        self._dropped: set[str] = set()
         self._lock = threading.Lock()
         self._first_line = json.dumps(making, sort_keys=True)
 
@@ -52,6 +54,8 @@ class Journal:
                 record = typed(json.loads(line), dict)
                 if _DECIDED in record:
                     self._decided[typed(record[_DECIDED], str)] = typed(record["value"], int)
+                elif _DROPPED in record:
+                    self._drop(typed(each, str) for each in typed(record[_DROPPED], list))
                 else:
                     self._finish(typed(record["file"], str), typed(record["bytes"], int), typed(record["crc32c"], int))
             except (ValueError, KeyError, RecursionError):  # of another version
@@ -64,15 +68,33 @@ class Journal:
         """Start it."""
         self._finished.clear()
         self._decided.clear()
+        self._dropped.clear()
         self.path.unlink(missing_ok=True)
         self._append(self._first_line)
         sync(self.path.parent)
 
     def add(self, name: str, num_bytes: int, crc32c: int) -> None:
         """File `name` of the directory is finished, and durable."""
+        self.add_all({name: (num_bytes, crc32c)})
+
+    def add_all(self, files: Mapping[str, tuple[int, int]]) -> None:
+        """Notes that files, by name their bytes and CRC-32C, are finished and durable."""
         with self._lock:
-            self._finish(name, num_bytes, crc32c)
-            self.note({"file": name, "bytes": num_bytes, "crc32c": crc32c})
+            lines = []
+            for name, (num_bytes, crc32c) in files.items():
+                self._finish(name, num_bytes, crc32c)
+                lines.append({"file": name, "bytes": num_bytes, "crc32c": crc32c})
+            self.note(*lines)
+
+    def drop(self, names: Collection[str]) -> None:
+        """Notes that nobody needs some files any more; they may be removed after that."""
+        with self._lock:
+            self._drop(names)
+            self.note({_DROPPED: list(names)})
+
+    def is_dropped(self, name: str) -> bool:
+        """Returns True if file `name` was dropped, and not made again since."""
+        return name in self._dropped
 
     def decide(self, name: str, value: int) -> int:
         """What was decided under `name` when it was asked first, by a run before, too; durable."""
@@ -80,9 +102,9 @@ class Journal:
             self.note({_DECIDED: name, "value": value})
         return self._decided.setdefault(name, value)
 
-    def note(self, line: Mapping[str, Any]) -> None:
-        """Append a line."""
-        self._append(json.dumps(line))
+    def note(self, *lines: Mapping[str, Any]) -> None:
+        """Append lines."""
+        self._append(*map(json.dumps, lines))
 
     def recorded(self, name: str) -> tuple[int, int] | None:
         """Bytes and CRC-32C that file `name` had when it was added last; None if it never was."""
@@ -100,7 +122,7 @@ class Journal:
     @property
     def has_finished(self) -> bool:
         """Whether any file was finished."""
-        return bool(self._finished)
+        return bool(self._finished or self._dropped)
 
     def record(
         self, name: str, done: Mapping[str, npt.NDArray[Any]], claims: Iterable[str], disk: DiskBudget = UNLIMITED
@@ -148,11 +170,19 @@ class Journal:
     def _finish(self, name: str, num_bytes: int, crc32c: int) -> None:
         self._finished.pop(name, None)  # so that the last one comes last
         self._finished[name] = num_bytes, crc32c
+        self._dropped.discard(name)
 
-    def _append(self, line: str) -> None:
+    def _drop(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._finished.pop(name, None)
+            self._dropped.add(name)
+
+    def _append(self, *lines: str) -> None:
         descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         try:
-            os.write(descriptor, checked_line(line))
+            content = memoryview(b"".join(map(checked_line, lines)))
+            while content:
+                content = content[os.write(descriptor, content) :]
             os.fsync(descriptor)
         finally:
             os.close(descriptor)

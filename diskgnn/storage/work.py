@@ -13,19 +13,33 @@ A *fold* is a generator `step(state, output)`. It works in pieces, in their orde
 runner may commit: it makes durable what was written and notes the state, data first. A kill costs what came after the
 last commit, which is half a GiB or two seconds of work. Where nobody would go on, nothing is committed.
 
+A *map* is a generator of units that do not depend on each other. It is given the units that no killed run has finished,
+and yields each with the files that it left, in any order. So it may keep open what is dear, and work on several at a
+time; nothing of that is ever noted.
+
+    def sample(missing: Iterator[Shard]) -> Generator[tuple[Shard, UnitFiles], None, None]:
+        with load_topology() as topology:
+            for shard in missing:
+                yield shard, {shard.file: write(topology, shard)}
+
+    work.map("sample", shards, sample, files=lambda shard: [shard.file])
+
+A unit may consume files of units before: they are removed as soon as what was made of them is committed.
+
 A number in the state is an array, too, without dimensions: `int(state["read"])` reads it, `state["read"] += 1` changes
 it in place. What a step holds back when it yields, in buffers, it has to hand over when `output.before_commit` asks for
 it, and at its end by itself.
 
 What a killed run left is compared with checksums before it is used. What is damaged is made again, once, by running the
-stage again without the step that made it.
+stage again without the step that made it; or without all steps, if what that step consumed is gone.
 """
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -36,14 +50,21 @@ from diskgnn.storage import faults
 from diskgnn.storage.array_file import ArrayFile
 from diskgnn.storage.disk_space import allocated_bytes, require_free_bytes
 from diskgnn.storage.shuffle import DamagedStepError, Shuffle
+from diskgnn.storage.work_folder import WorkFolder
 from diskgnn.storage.writer import ArtifactWriter
 
 State = dict[str, npt.NDArray[Any]]
+UnitFiles = Mapping[str, int]  # by name, the CRC-32C of each file that a unit left
 Result = TypeVar("Result")
+Unit = TypeVar("Unit")
 
-# Waiting for the disk takes 10 to 30 ms. After so many bytes, and at most this often, nobody notices that.
+# Waiting for the disk takes 10 to 30 ms. After so many bytes, and at most this often, nobody notices that. Slow steps
+# do not wait for as many bytes.
 _COMMIT_BYTES = 512 << 20
-_SECONDS_A_BYTE = 2 / _COMMIT_BYTES
+_LEAST_SECONDS, _MOST_SECONDS = 2, 10
+_ALL_STEPS = ""  # in place of the name of a step that is to be made again
+# Files that wait for a commit to be removed take at most so much disk beside what is in use.
+CONSUMED_BYTES = 128 << 20
 
 
 def is_long(num_bytes: int) -> bool:
@@ -55,14 +76,18 @@ class Work:
     """The steps of one stage, in the staging folder of an artifact.
 
     Args:
-        writer: of the artifact; what a killed run left is used only if it is resumable.
+        folder: where it works; what a killed run left there is used only if it is resumable. Folds need that of an
+            artifact.
         name: of the stage; its own files in the folder begin with it.
     """
 
-    def __init__(self, writer: ArtifactWriter, name: str) -> None:
-        self._writer, self._name = writer, name
+    def __init__(self, folder: WorkFolder, name: str) -> None:
+        self._folder, self._name = folder, name
         # Not committed: by step, what is to be noted, the files that it claims, and those that are complete.
         self._pending: dict[str, tuple[State, Sequence[str], Sequence[str]]] = {}
+        self._finished: list[str] = []  # files of units
+        self._consumed: dict[str, int] = {}  # files that are removed after the commit, and their bytes
+        self._committing = threading.RLock()
         self._handled_bytes, self._committed_seconds = 0, time.monotonic()
 
     def run(self, stage: Callable[[Work], Result]) -> Result:
@@ -79,7 +104,13 @@ class Work:
                 if error.step in made_again:
                     raise
                 made_again.add(error.step)
-                self.forget(error.step)
+                if error.step == _ALL_STEPS:
+                    self._pending.clear()
+                    self._finished.clear()
+                    self._consumed.clear()
+                    self._folder.restart()
+                else:
+                    self.forget(error.step)
 
     def fold(
         self,
@@ -106,7 +137,7 @@ class Work:
         Returns:
             The state at its end.
         """
-        durable = is_kept and self._writer.is_resumable and not any(spill.in_memory for spill in spills)
+        durable = is_kept and self._folder.is_resumable and not any(spill.in_memory for spill in spills)
         before = self._noted(step, key) if durable else {}
         is_committed = bool(before)
         state = {name: np.array(before.get(f"state/{name}", value)) for name, value in first.items()}
@@ -116,7 +147,8 @@ class Work:
                 noted = _section(before, f"spill/{spill.name}") if before else None
                 spill.open(noted, for_more="finished" not in before)
             if "finished" not in before:
-                output = Output(self._writer, step, before)
+                assert isinstance(self._folder, ArtifactWriter)
+                output = Output(self._folder, step, before)
                 with output, closing(run(state, output)) as pieces:
                     for num_bytes in pieces:
                         faults.point("work.piece")
@@ -127,8 +159,8 @@ class Work:
                             is_committed = True
                 if durable:
                     self._note(step, key, state, spills, output, finished=True)
-            elif not all(self._writer.adopt(name) for name in before["finished"].tolist()):
-                raise DamagedStepError(step, f"{self._writer.staging} does not hold what was written")
+            elif not all(self._folder.adopt(name) for name in before["finished"].tolist()):
+                raise DamagedStepError(step, f"{self._folder.staging} does not hold what was written")
         # Where it was committed half-way its end is, too; and a kill must not find both its inputs and its output gone.
         if is_committed or any(not spill.in_memory for spill in consumes):
             self.commit()
@@ -136,12 +168,90 @@ class Work:
             spill.remove()
         return state
 
+    def map(
+        self,
+        units: Iterable[Unit],
+        run: Callable[[Iterator[Unit]], Generator[tuple[Unit, UnitFiles], None, Result]],
+        *,
+        files: Callable[[Unit], Sequence[str]],
+        consumes: Callable[[Unit], Collection[str]] = lambda _: (),
+        consumes_at_end: Collection[str] = (),
+        adopted: Callable[[Unit], object] = lambda _: None,
+    ) -> Result:
+        """Runs those of independent units that no killed run has finished.
+
+        Args:
+            units: in the order in which they are given to `run`.
+            run: the step itself; see the head of this module.
+            files: names of the files that a unit leaves; units must not share any.
+            consumes: names of files, of units before, that nobody needs when a unit is finished.
+            consumes_at_end: the same when all units are.
+            adopted: told of each unit that a killed run has finished.
+
+        Raises:
+            DamagedStepError: a unit's files are not what they were, and what they were made of is gone.
+        """
+
+        def missing() -> Iterator[Unit]:
+            for unit in units:
+                # Each is looked at, so that what is damaged is removed.
+                whole = [self._folder.is_dropped(name) or self._folder.adopt(name) for name in files(unit)]
+                if all(whole):
+                    self._consume(consumes(unit))
+                    adopted(unit)
+                    continue
+                for name in (*consumes(unit), *consumes_at_end):
+                    if self._folder.is_dropped(name):
+                        raise DamagedStepError(_ALL_STEPS, f"{self._folder.staging} does not hold what was written")
+                yield unit
+
+        running = run(missing())
+        with closing(running), self._folder.disk.relieved(self._give_back), self._finished_kept():
+            while True:
+                try:
+                    unit, unit_files = next(running)
+                except StopIteration as ended:
+                    self._consume(consumes_at_end)
+                    result: Result = ended.value
+                    return result
+                faults.point("work.unit")
+                for name, crc32c in unit_files.items():
+                    self._folder.add(name, crc32c=crc32c)
+                with self._committing:
+                    self._finished += unit_files
+                    self._consume(consumes(unit))
+                unit_bytes = sum(allocated_bytes(self._folder.path(name)) for name in unit_files)
+                if self.is_due(unit_bytes) or sum(self._consumed.values()) >= CONSUMED_BYTES:
+                    self.commit()
+
+    @contextmanager
+    def _finished_kept(self) -> Iterator[None]:
+        """Commits at the end of the block, or where an error ends it: units that are finished are worth keeping."""
+        try:
+            yield
+        except (Exception, KeyboardInterrupt):
+            with suppress(OSError):  # the first error is the one to tell
+                self.commit()
+            raise
+        self.commit()
+
+    def _consume(self, names: Collection[str]) -> None:
+        self._consumed |= {name: allocated_bytes(self._folder.path(name)) for name in names}
+
+    def _give_back(self) -> bool:
+        """Commits early, since the disk budget is used up; returns False if nothing waits to be removed."""
+        with self._committing:
+            if not any(self._consumed.values()):
+                return False
+            self.commit()
+            return True
+
     def shuffle(self, step: str, name: str, num_partitions: int, *, in_memory: bool = False) -> Shuffle:
         """Returns a shuffle of this stage, which `step` is going to fill."""
-        path = self._writer.path(f"{self._name}.{name}")
+        path = self._folder.path(f"{self._name}.{name}")
         if in_memory and path.exists():  # of a killed run with less memory
-            self._writer.disk.remove(path, allocated_bytes(path))
-        return Shuffle(step, None if in_memory else path, num_partitions, self._writer.disk)
+            self._folder.disk.remove(path, allocated_bytes(path))
+        return Shuffle(step, None if in_memory else path, num_partitions, self._folder.disk)
 
     def state_of(self, step: str) -> State:
         """Returns the state of a step, or what was passed to `note`, as it was noted last; {} if nothing was."""
@@ -154,15 +264,21 @@ class Work:
     def forget(self, name: str) -> None:
         """What was noted of a step is true no more."""
         self._pending.pop(name, None)
-        self._writer.forget(f"{self._name}.{name}")
+        self._folder.forget(f"{self._name}.{name}")
 
     def commit(self) -> None:
-        """Makes durable what was noted, and the files that hold it, first."""
-        for step, (noted, files, complete) in self._pending.items():
-            self._writer.keep(complete)
-            self._writer.record(f"{self._name}.{step}", noted, claims=files)
-        self._pending.clear()
-        self._handled_bytes, self._committed_seconds = 0, time.monotonic()
+        """Makes durable what was noted and what units left, the files first; then what was consumed is removed."""
+        with self._committing:
+            for step, (noted, files, complete) in self._pending.items():
+                self._folder.keep(complete)
+                self._folder.record(f"{self._name}.{step}", noted, claims=files)
+            self._folder.keep(self._finished)
+            self._folder.send(self._finished)
+            self._folder.drop(self._consumed)
+            self._pending.clear()
+            self._finished.clear()
+            self._consumed.clear()
+            self._handled_bytes, self._committed_seconds = 0, time.monotonic()
 
     def require_space(self, needed_bytes: int, what: str, files: Sequence[str]) -> None:
         """Refuses to write `what` of `needed_bytes` in all, which go to `files` and to this stage's own, if the disk
@@ -171,16 +287,16 @@ class Work:
         Raises:
             DiskFullError: names the bytes missing.
         """
-        if self._writer.outbox is not None:
-            self._writer.outbox.drain()  # what is complete goes, and makes room
-        own = (path for path in self._writer.staging.iterdir() if path.name.startswith(f"{self._name}."))
-        there = sum(map(allocated_bytes, [*own, *map(self._writer.path, files)]))
-        require_free_bytes(self._writer.staging, max(0, needed_bytes - there), what, disk=self._writer.disk)
+        if isinstance(self._folder, ArtifactWriter) and self._folder.outbox is not None:
+            self._folder.outbox.drain()  # what is complete goes, and makes room
+        own = (path for path in self._folder.staging.iterdir() if path.name.startswith(f"{self._name}."))
+        there = sum(map(allocated_bytes, [*own, *map(self._folder.path, files)]))
+        require_free_bytes(self._folder.staging, max(0, needed_bytes - there), what, disk=self._folder.disk)
 
     def _noted(self, step: str, key: npt.ArrayLike | None) -> State:
         """What was noted of a step, in this run or a killed one; {} if nothing, or not under `key` (None: any)."""
         pending = self._pending.get(step)
-        noted = (self._writer.recorded(f"{self._name}.{step}") or {}) if pending is None else pending[0]
+        noted = (self._folder.recorded(f"{self._name}.{step}") or {}) if pending is None else pending[0]
         return noted if key is None or np.array_equal(noted.get("key", ()), key) else {}
 
     def _note(
@@ -206,11 +322,11 @@ class Work:
     def is_due(self, handled_bytes: int) -> bool:
         """Returns True if it is time for a commit, now that so many bytes more were handled."""
         self._handled_bytes += handled_bytes
-        if not self._writer.is_resumable:
+        if not self._folder.is_resumable:
             return False
         least_bytes = faults.reading("unit.bytes", _COMMIT_BYTES)
-        seconds = time.monotonic() - self._committed_seconds
-        return self._handled_bytes >= least_bytes and seconds >= least_bytes * _SECONDS_A_BYTE
+        seconds = (time.monotonic() - self._committed_seconds) * _COMMIT_BYTES / least_bytes
+        return seconds >= (_LEAST_SECONDS if self._handled_bytes >= least_bytes else _MOST_SECONDS)
 
 
 class Output:

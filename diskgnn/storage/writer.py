@@ -10,23 +10,20 @@ import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn.errors import BusyError, OutputExistsError, StoreError
+from diskgnn.errors import OutputExistsError, StoreError
 from diskgnn.paths import PathLike
 from diskgnn.storage import faults
 from diskgnn.storage.array_file import ArrayFile
 from diskgnn.storage.artifacts import JOURNAL, MANIFEST, VERSIONS
-from diskgnn.storage.checked_files import ChecksummedFile, checksum_file, npy_header, npy_header_bytes, sync
+from diskgnn.storage.checked_files import ChecksummedFile, npy_header, npy_header_bytes, sync
 from diskgnn.storage.destination import Destination
-from diskgnn.storage.disk_space import UNLIMITED, DiskBudget, allocated_bytes, file_bytes
+from diskgnn.storage.disk_space import UNLIMITED, DiskBudget, file_bytes
 from diskgnn.storage.exchange import exchange
-from diskgnn.storage.journal import Journal
-from diskgnn.storage.locks import FileLock
 from diskgnn.storage.manifest import Manifest, open_artifact, read_manifest
 from diskgnn.storage.manifest_document import (
     ExternalFile,
@@ -36,7 +33,6 @@ from diskgnn.storage.manifest_document import (
     external_to_json,
 )
 from diskgnn.storage.outbox import Outbox, refuse_headerless
-from diskgnn.storage.own_files import require_own_folder
 from diskgnn.storage.replacing import (
     clean_beside,
     note_leaving,
@@ -44,10 +40,10 @@ from diskgnn.storage.replacing import (
     remove_left,
     require_replaceable,
 )
-from diskgnn.storage.write_errors import beginning, raise_write_error
+from diskgnn.storage.work_folder import WorkFolder
 
 
-class ArtifactWriter:
+class ArtifactWriter(WorkFolder):
     """Writes one artifact: files go to `writer.path(name)`, `publish` makes them appear all at once.
 
     Use as a context manager. Leaving it without `publish` removes what was written, unless it is `resumable` and the
@@ -79,17 +75,15 @@ class ArtifactWriter:
     ) -> None:
         refuse_inside_artifact(path)
         destination = Destination.of(path)
-        self.final, self.staging = destination.path.resolve(), destination.staging
         self.format, self.config = format, dict(config)
         self.source = None if source is None else {"format": source.format, "digest": source.digest}
-        self.disk = disk
+        making = [format, VERSIONS[format], self.config, self.source]
+        super().__init__(destination.path.resolve(), making, resumable=resumable, disk=disk)
         self.files: dict[str, FileEntry] = {}
         self.external: dict[str, ExternalFile] = {}
         assert durable or not resumable
-        self._overwrite, self._resumable, self._durable, self._published = overwrite, resumable, durable, False
+        self._overwrite, self._durable = overwrite, durable
         self._outbox = None if destination.target is None else Outbox(destination.target, disk)
-        self._lock = FileLock(self.staging.with_suffix(".lock"))
-        self._journal = Journal(self.staging / JOURNAL, [format, VERSIONS[format], self.config, self.source])
         try:
             self._require_replaceable()
         except OutputExistsError as error:
@@ -103,44 +97,26 @@ class ArtifactWriter:
     def _require_replaceable(self) -> None:
         require_replaceable(self.final, self.format, overwrite=self._overwrite)
 
-    def __enter__(self) -> ArtifactWriter:
-        with beginning(self.final):
-            self.final.parent.mkdir(parents=True, exist_ok=True)
-            if not self._lock.acquire():
-                raise BusyError(f"another process is writing {self.final} now; wait for it or stop it")
-        try:
-            require_own_folder(self.staging)
-            if (self.final / JOURNAL).exists():
-                remove_left(read_manifest(self.final))
-            if self._outbox is not None:
-                self._outbox.begin()
-            if self._resumable and self._journal.read():
-                self.disk.look()
-            else:
-                self.restart()
-        except BaseException as error:
-            if self._outbox is not None:
-                self._outbox.close()
-            self._lock.release()
-            raise_write_error(error, self.final, "nothing is left")
-            raise
-        return self
+    def _begin(self) -> None:
+        if (self.final / JOURNAL).exists():
+            remove_left(read_manifest(self.final))
+        if self._outbox is not None:
+            self._outbox.begin()
+
+    def _end(self, *, keeps: bool) -> None:
+        if self._outbox is not None:
+            with suppress(StoreError):  # the next run removes it
+                if not self._published and not keeps:
+                    self._outbox.discard()
+            self._outbox.close()
 
     def restart(self) -> None:
-        """Remove all that was written so far, by killed runs, too."""
+        """Removes all that was written so far, by killed runs, too."""
         if self._outbox is not None:
             self._outbox.discard()
         self.files.clear()
         self.external.clear()
-        shutil.rmtree(self.staging, ignore_errors=True)
-        self.staging.mkdir()
-        if self._resumable:
-            self._journal.begin()
-        self.disk.look()
-
-    def path(self, name: str) -> Path:
-        """Where to write file `name`; register it with `add` when it is complete."""
-        return self.staging / name
+        super().restart()
 
     def array_file(
         self,
@@ -164,9 +140,9 @@ class ArtifactWriter:
         self.add(name, crc32c=file.crc32c)
 
     def add(self, name: str, *, crc32c: int | None = None) -> None:
-        """Register a complete file. Its checksum is read from disk unless `crc32c` was computed while writing."""
-        path = self.path(name)
-        self._add(name, path, checksum_file(path) if crc32c is None else crc32c)
+        """Registers a complete file. Its checksum is read from disk unless `crc32c` was computed while writing."""
+        super().add(name, crc32c=crc32c)
+        self._add(name, self.path(name), self._whole[name][1])
 
     def finish(self, name: str, temporary: str, crc32c: int) -> None:
         """Give file `temporary`, which is complete, its `name`, register it, and note that in the journal."""
@@ -179,26 +155,21 @@ class ArtifactWriter:
         self.add(name, crc32c=crc32c)
         if self._resumable:
             self._journal.add(name, self.files[name].bytes, crc32c)
-        self.send(name)
+        self.send([name])
 
     def add_sent(self, name: str, entry: FileEntry) -> None:
         """Register a file that was written to the store and is whole there."""
         assert self._outbox is not None
-        self.files[name] = entry
+        self._register_sent(name, entry)
         self._outbox.arrived(name, entry)
         if self._resumable:
             self._journal.add(name, entry.bytes, entry.crc32c)
 
-    def send(self, *names: str) -> None:
-        """Nobody needs files, which are registered, here any more: where they go to a store, they are sent now."""
+    def send(self, names: Iterable[str]) -> None:
+        """Sends files, which are registered and which nobody needs here any more, if the artifact goes to a store."""
         for name in names:
             if self._outbox is not None and name not in self.external and self.path(name).exists():
                 self._outbox.send(name, self.path(name), self.files[name])
-
-    @property
-    def is_resumable(self) -> bool:
-        """True if another run may go on with this one."""
-        return self._resumable
 
     @property
     def outbox(self) -> Outbox | None:
@@ -206,27 +177,19 @@ class ArtifactWriter:
         return self._outbox
 
     def adopt(self, name: str) -> bool:
-        """Register file `name` if an earlier run finished it and it is still what that run wrote; or remove it."""
-        if self._adopt_sent(name):
-            return True
-        crc32c, path = self._journal.checksum(name), self.path(name)
-        if crc32c is not None:
-            self.add(name, crc32c=crc32c)
-            return True
-        self.disk.release(allocated_bytes(path))
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
-        return False
+        """Registers file `name` if an earlier run finished it and it is still what that run wrote; or removes it."""
+        return self._adopt_sent(name) or super().adopt(name)
 
     def _adopt_sent(self, name: str) -> bool:
         """The same of a file that was sent. Others may have sent to the same place since."""
         finished = self._journal.recorded(name)
         if self._outbox is None or finished is None or (sent := self._outbox.adopt(name, *finished)) is None:
             return False
-        self.files[name] = sent
+        self._register_sent(name, sent)
         return True
+
+    def _register_sent(self, name: str, entry: FileEntry) -> None:
+        self.files[name], self._whole[name] = entry, (entry.bytes, entry.crc32c)
 
     def unit(self, names: Sequence[str], write: Callable[[], object]) -> bool:
         """Adopt files if an earlier run finished all of them (True); or have `write` make and register them.
@@ -242,52 +205,6 @@ class ArtifactWriter:
         write()
         self.keep(names)
         return False
-
-    def keep(self, names: Sequence[str]) -> None:
-        """Note durably that registered files are finished, for `adopt`. Nothing, unless the writer is resumable."""
-        unknown = [name for name in names if self._journal.recorded(name) != self._entry(name)]
-        if not self._resumable or not unknown:
-            return
-        for name in unknown:
-            sync(self.path(name))
-        faults.point("unit.written")
-        for name in unknown:
-            self._journal.add(name, *self._entry(name))
-
-    def _entry(self, name: str) -> tuple[int, int]:
-        return self.files[name].bytes, self.files[name].crc32c
-
-    def record(self, name: str, done: Mapping[str, npt.NDArray[Any]], *, claims: Iterable[str]) -> None:
-        """Note durably how far a stage is. Nothing, unless the writer is resumable.
-
-        Args:
-            name: of the stage. Its record before is believed until this one is durable.
-            done: arrays that say what is done, with the checksums that whoever goes on compares.
-            claims: the files that hold what is done; they are made durable first.
-        """
-        if self._resumable:
-            self._journal.record(name, done, claims, self.disk)
-
-    def recorded(self, name: str) -> dict[str, npt.NDArray[Any]] | None:
-        """What the last `record` of a stage said that is whole; None if there is none."""
-        return self._journal.last_record(name) if self._resumable else None
-
-    def decided(self, name: str, value: int) -> int:
-        """`value`, or what a killed run, which this one goes on with, decided in its place."""
-        return self._journal.decide(name, value) if self._resumable else value
-
-    def forget(self, name: str) -> None:
-        """What `record` said of a stage is true no more."""
-        self._journal.forget_record(name, self.disk)
-
-    def discard(self) -> None:
-        """Keep nothing for another run: what was read is wrong, and may be corrected."""
-        self._resumable = False
-
-    @property
-    def _keeps(self) -> bool:
-        """Whether there is something that the next run can go on with."""
-        return self._resumable and self._journal.has_finished
 
     def add_external(
         self, name: str, path: Path, *, crc32c: int, headerless: tuple[str, tuple[int, ...]] | None = None
@@ -375,18 +292,3 @@ class ArtifactWriter:
         faults.point("artifact.sync")
         if self._durable:
             sync(path)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        keeps = self._keeps
-        if self._outbox is not None:
-            with suppress(StoreError):  # the next run removes it
-                if not self._published and not keeps:
-                    self._outbox.discard()
-            self._outbox.close()
-        if not self._published and not keeps:
-            shutil.rmtree(self.staging, ignore_errors=True)
-        self._lock.release()
-        kept = "what is complete was kept: the same command goes on with it" if keeps else "nothing is left"
-        raise_write_error(error, self.final, kept)

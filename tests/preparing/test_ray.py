@@ -172,7 +172,8 @@ def test_a_driver_that_is_killed_goes_on_with_what_has_arrived(nodes, graph, tmp
     script = f"""
         import os, signal, diskgnn
         from diskgnn.storage import faults
-        with faults.armed("unit.renamed", lambda: os.kill(os.getpid(), signal.SIGKILL), after=3):
+        killed = faults.armed("work.unit", lambda: os.kill(os.getpid(), signal.SIGKILL), after=3)
+        with killed, faults.pretending("unit.bytes", 1):
             diskgnn.prepare({str(graph.manifest.path)!r}, {str(tmp_path / "packed")!r}, samples={str(samples)!r},
                             address={nodes.cluster.address!r}, **{keywords!r})
     """
@@ -180,7 +181,7 @@ def test_a_driver_that_is_killed_goes_on_with_what_has_arrived(nodes, graph, tmp
     assert died.returncode == -signal.SIGKILL
     before = {file.name: file.stat().st_mtime_ns for file in (tmp_path / ".samples.partial").glob("*.arrow")}
     assert len(before) == 4  # of 3 x 3 + 1
-    with faults.armed("unit.renamed", lambda: signal.raise_signal(signal.SIGINT), after=2), \
+    with faults.armed("work.unit", lambda: signal.raise_signal(signal.SIGINT), after=2), \
             pytest.warns(match="what was sampled is kept"), pytest.raises(KeyboardInterrupt):  # fmt: skip
         diskgnn.prepare(graph, tmp_path / "packed", samples=samples, **keywords)
     busy, give_up = True, time.monotonic() + 60

@@ -1,6 +1,7 @@
 """A samples directory: its bytes, killed and resumed, full disks, damaged and hostile files."""
 
 import errno
+import json
 import os
 import pickle
 import signal
@@ -74,14 +75,13 @@ def test_units_depend_on_nothing_but_the_plan(graph, tmp_path, memory):
     """Made in any order, a few at a time, from what was pickled, they are the shards that `sample` makes."""
     spec, found = {"fanouts": [3, 3], "batch_size": 4, "epochs": 2, "first_epoch": 5}, {}
 
-    def finish(unit, path):
-        found[unit.name] = path.read_bytes()
-        assert (unit.bytes, unit.crc32c) == (path.stat().st_size, checksum_file(path))
-
     plan = SamplingPlan(graph, SamplingSpec(**spec))
     units = pickle.loads(pickle.dumps(sample_units(plan, 5)))
     for few in (units[::-2], units[-2::-2]):
-        write_units(plan, few, tmp_path, finish, Resources.of(memory, 2), lambda _: None)
+        for made in write_units(plan, iter(few), tmp_path, Resources.of(memory, 2), lambda _: None):
+            path = tmp_path / made.unit.name
+            found[path.name] = path.read_bytes()
+            assert (made.bytes, made.crc32c) == (path.stat().st_size, checksum_file(path))
     sample_in_shards(graph, tmp_path / "samples", 5, **spec)
     assert found == {name: data for name, data in files(tmp_path / "samples").items() if name.endswith(".arrow")}
 
@@ -97,15 +97,17 @@ def test_killed_half_way_then_run_again(graph, tmp_path):
         from diskgnn.storage import faults
         from diskgnn.system.resources import Resources
         plan = SamplingPlan(Graph.open(sys.argv[1]), SamplingSpec(**{spec!r}))
-        with faults.armed("sample.minibatch", lambda: os.kill(os.getpid(), signal.SIGKILL), after=28):
+        killed = faults.armed("sample.minibatch", lambda: os.kill(os.getpid(), signal.SIGKILL), after=28)
+        with killed, faults.pretending("unit.bytes", 1):
             sample_plan(plan, sys.argv[2], Resources.of(threads=1), shard_minibatches=3)
     """)
     died = subprocess.run([sys.executable, "-c", script, graph.manifest.path, tmp_path / "killed"], check=False)
     assert died.returncode == -signal.SIGKILL
     staging = tmp_path / ".killed.partial"
     assert not (tmp_path / "killed").exists()
-    assert len(list(staging.glob("*.arrow"))) == 10  # 25 minibatches of epoch 0 in 9 shards, 3 of epoch 1
-    before = {file.name: file.stat().st_mtime_ns for file in staging.glob("*.arrow")}
+    lines = (staging / "journal.jsonl").read_text().splitlines()[1:]
+    before = {name: (staging / name).stat().st_mtime_ns for name in (json.loads(line[9:])["file"] for line in lines)}
+    assert 10 - 4 <= len(before) <= 10  # 25 minibatches of epoch 0 in 9 shards, 3 of epoch 1; at most 4 are in flight
     sample_in_shards(graph, tmp_path / "killed", 3, **spec)
     sample_in_shards(graph, tmp_path / "whole", 3, **spec)
     assert files(tmp_path / "killed") == files(tmp_path / "whole")

@@ -1,0 +1,184 @@
+"""A work folder: where a stage's units leave their files until these are published, with its lock and its journal.
+
+It is a hidden sibling of the output. Whoever is killed leaves it; the next run that makes the same goes on with the
+files that its journal names, and that are still what they were.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import numpy.typing as npt
+
+from diskgnn.errors import BusyError
+from diskgnn.storage import faults
+from diskgnn.storage.artifacts import JOURNAL
+from diskgnn.storage.checked_files import checksum_file, sync
+from diskgnn.storage.destination import staging_of
+from diskgnn.storage.disk_space import UNLIMITED, DiskBudget, allocated_bytes
+from diskgnn.storage.journal import Journal
+from diskgnn.storage.locks import FileLock
+from diskgnn.storage.own_files import require_own_folder
+from diskgnn.storage.write_errors import beginning, raise_write_error
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class WorkFolder:
+    """The work folder of an output. Use as a context manager: it holds the lock within the block.
+
+    Leaving it without an output that was published removes it, unless it is `resumable` and its journal says that
+    something is finished.
+
+    Args:
+        final: the output, a file or a directory.
+        making: what is made, as JSON; what a killed run left of something else is removed.
+        resumable: another run may go on with what this one leaves.
+        disk: of which all that is written here is claimed.
+
+    Raises:
+        BusyError: another process is making the same output.
+        ConfigError: another user made the folder, see `require_own_folder`.
+    """
+
+    def __init__(self, final: Path, making: Any, *, resumable: bool = True, disk: DiskBudget = UNLIMITED) -> None:
+        self.final, self.staging = final, staging_of(final)
+        self.disk = disk
+        self._resumable, self._published = resumable, False
+        self._lock = FileLock(self.staging.with_suffix(".lock"))
+        self._journal = Journal(self.staging / JOURNAL, making)
+        self._whole: dict[str, tuple[int, int]] = {}  # by name, bytes and CRC-32C of what this run wrote or adopted
+
+    def __enter__(self) -> Self:
+        with beginning(self.final):
+            self.final.parent.mkdir(parents=True, exist_ok=True)
+            if not self._lock.acquire():
+                raise BusyError(f"another process is writing {self.final} now; wait for it or stop it")
+        try:
+            require_own_folder(self.staging)
+            self._begin()
+            if self._resumable and self._journal.read():
+                self.disk.look()
+            else:
+                self.restart()
+        except BaseException as error:
+            self._end(keeps=True)
+            self._lock.release()
+            raise_write_error(error, self.final, "nothing is left")
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        keeps = self._resumable and self._journal.has_finished
+        self._end(keeps=keeps)
+        if not self._published and not keeps:
+            shutil.rmtree(self.staging, ignore_errors=True)
+        self._lock.release()
+        kept = "what is complete was kept: the same command goes on with it" if keeps else "nothing is left"
+        raise_write_error(error, self.final, kept)
+
+    def _begin(self) -> None:
+        """Called with the lock, before anything is read or written."""
+
+    def _end(self, *, keeps: bool) -> None:
+        """Called with the lock, at the end; `keeps` says if files stay for the next run."""
+
+    @property
+    def is_resumable(self) -> bool:
+        """True if another run may go on with this one."""
+        return self._resumable
+
+    def path(self, name: str) -> Path:
+        """Returns where to write file `name`; register it with `add` when it is complete."""
+        return self.staging / name
+
+    def restart(self) -> None:
+        """Removes all that was written so far, by killed runs, too."""
+        self._whole.clear()
+        shutil.rmtree(self.staging, ignore_errors=True)
+        self.staging.mkdir()
+        if self._resumable:
+            self._journal.begin()
+        self.disk.look()
+
+    def discard(self) -> None:
+        """Keeps nothing for another run: what was read is wrong, and may be corrected."""
+        self._resumable = False
+
+    # Files
+
+    def add(self, name: str, *, crc32c: int | None = None) -> None:
+        """Registers a complete file. Its checksum is read from disk unless `crc32c` was computed while writing."""
+        path = self.path(name)
+        self._whole[name] = path.stat().st_size, checksum_file(path) if crc32c is None else crc32c
+
+    def keep(self, names: Iterable[str]) -> None:
+        """Makes registered files durable, and notes that they are finished. Nothing, unless it is resumable."""
+        unknown = {name: found for name in names if self._journal.recorded(name) != (found := self._whole[name])}
+        if not self._resumable or not unknown:
+            return
+        for name in unknown:
+            sync(self.path(name))
+        faults.point("unit.written")
+        self._journal.add_all(unknown)
+
+    def adopt(self, name: str) -> bool:
+        """Registers file `name` if an earlier run finished it and it is still what that run wrote; or removes it."""
+        crc32c, path = self._journal.checksum(name), self.path(name)
+        if crc32c is not None:
+            self.add(name, crc32c=crc32c)
+            return True
+        self.disk.release(allocated_bytes(path))
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+        return False
+
+    def send(self, names: Iterable[str]) -> None:
+        """Says that nobody needs files, which are registered, here any more: an artifact may go to a store."""
+
+    def drop(self, names: Collection[str]) -> None:
+        """Removes files: all that was to be made of them is finished, and noted."""
+        if self._resumable and (noted := [name for name in names if not self._journal.is_dropped(name)]):
+            self._journal.drop(noted)
+        for name in names:
+            self._whole.pop(name, None)
+            if (path := self.path(name)).exists():
+                self.disk.remove(path, allocated_bytes(path))
+
+    def is_dropped(self, name: str) -> bool:
+        """Returns True if a file was dropped, by this run or a killed one."""
+        return self._journal.is_dropped(name)
+
+    # Notes
+
+    def record(self, name: str, done: Mapping[str, npt.NDArray[Any]], *, claims: Iterable[str]) -> None:
+        """Notes durably how far a stage is. Nothing, unless it is resumable.
+
+        Args:
+            name: of the stage. Its record before is believed until this one is durable.
+            done: arrays that say what is done, with the checksums that whoever goes on compares.
+            claims: the files that hold what is done; they are made durable first.
+        """
+        if self._resumable:
+            self._journal.record(name, done, claims, self.disk)
+
+    def recorded(self, name: str) -> dict[str, npt.NDArray[Any]] | None:
+        """Returns what the last `record` of a stage said that is whole; None if there is none."""
+        return self._journal.last_record(name) if self._resumable else None
+
+    def forget(self, name: str) -> None:
+        """Removes what `record` said of a stage: it is true no more."""
+        self._journal.forget_record(name, self.disk)
+
+    def decided(self, name: str, value: int) -> int:
+        """Returns `value`, or what a killed run, which this one goes on with, decided in its place."""
+        return self._journal.decide(name, value) if self._resumable else value

@@ -28,10 +28,10 @@ from diskgnn.specs.caches import DEFAULT_CPU_CACHE, CacheSpec
 from diskgnn.specs.keywords import takes_options
 from diskgnn.specs.sampling import DrawingOptions, SamplingSpec
 from diskgnn.storage.samples_config import drawing_to_json, spec_to_json
+from diskgnn.storage.scratch_folders import ScratchFolder
 from diskgnn.stores.locations import local
 from diskgnn.system.memory import available_cores
 from diskgnn.system.resources import Resources
-from diskgnn.training.fresh_scratch import ScratchFolder
 from diskgnn.training.fresh_window_job import WindowJob, WindowPreparer
 from diskgnn.training.fresh_windows import WindowSizes
 from diskgnn.units import whole_number
@@ -138,7 +138,7 @@ class FreshEpochs(CursorSource):
         self._earlier = LoadStats()  # of loaders that were closed, and of preparing
         self._tracing, self._events = False, list[TraceEvent]()  # as `_earlier`
         try:
-            scratch = ScratchFolder(self._parent)
+            scratch = ScratchFolder(self._parent, "diskgnn-fresh-", "folder")
         except BaseException:
             self._preparer.close()
             raise

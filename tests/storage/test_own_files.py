@@ -224,11 +224,11 @@ def test_relinking_does_not_follow_a_link(shared: Path, precious: Path):
 
 @as_root
 def test_scratch_of_others_does_not_stop_fresh_epochs(shared: Path):
-    from diskgnn.training.fresh_scratch import ScratchFolder
+    from diskgnn.storage.scratch_folders import ScratchFolder
 
     (shared / "diskgnn-fresh-00000000").mkdir()
     link(shared / "diskgnn-fresh-00000000.lock", shared / "nothing")
-    folder = ScratchFolder(shared)
+    folder = ScratchFolder(shared, "diskgnn-fresh-", "folder")
     assert stat.S_IMODE(folder.path.stat().st_mode) == 0o700
     folder.delete()
     assert (shared / "diskgnn-fresh-00000000").is_dir()

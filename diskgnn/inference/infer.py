@@ -166,7 +166,7 @@ def _require_no_times(graph: Graph, network: Network, sampling: Mapping[str, Any
             f"was trained with temporal={sampling['temporal']!r}")  # fmt: skip
         raise ConfigError(
             f"ignore_times: the model {trained}, edges of {edge_type_name(timed[0])} have times, and infer takes all "
-            "edges, later ones too: `diskgnn predict` with --at, or with seeds that have times, draws as in training; "
+            "edges, later ones too: `diskgnn predict --at TIME`, or with times of the seeds, draws as in training; "
             "pass ignore_times=True to take all edges"
         )
 

@@ -187,7 +187,7 @@ def _is_packed(source: PathLike | Graph) -> bool:
     if ranks_in(source):
         raise ConfigError(
             f"{source} holds a directory for each rank, which has its part of the nodes only: give the graph that they "
-            "were made from, or a packed directory prepared without `--ranks`"
+            "were made from, or a packed directory that was prepared for one process"
         )
     return read_manifest(source).format == PACKED
 

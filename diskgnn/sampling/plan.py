@@ -137,8 +137,8 @@ class SamplingPlan:
             names = ", ".join(edge_type_name(edges.type) for edges in unkept)
             warnings.warn(
                 f"edge_ids: {self.graph.manifest.path} did not keep which edge of your list each is of {names}: "
-                "these edge_ids are places in the graph's own order, by destination; for rows of your list, convert "
-                "with `--keep-ids` (`keep_ids: true` in a schema)",
+                "these edge_ids are places in the graph's own order, by destination; for rows of your list, convert it "
+                "with keep_ids=True (`diskgnn convert --keep-ids`, `keep_ids: true` in a schema)",
                 DataWarning,
                 stacklevel=callers_level(),
             )

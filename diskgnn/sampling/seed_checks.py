@@ -28,7 +28,8 @@ def require_splits(graph: Graph, spec: SamplingSpec, found: tuple[str, ...], wha
             + (
                 f"; give `target` one of {others}"
                 if others
-                else "; make the graph with some (of nodes: `diskgnn convert --train`), or give seeds (--target-seeds)"
+                else "; make the graph with some (of nodes: `diskgnn convert --train`), or give seeds "
+                "(`diskgnn prepare --target-seeds`)"
             )
         )
 

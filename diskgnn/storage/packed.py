@@ -143,6 +143,6 @@ def _fetched(path: AnyPath) -> Path:
     if isinstance(found, StoredPath):
         raise ConfigError(
             f"{found} lies on a store: copy it here with `diskgnn fetch {found} DIRECTORY`, or pass stream=True "
-            f"(--stream) to read it from there in every epoch"
+            f"to read it from there in every epoch"
         )
     return found

@@ -126,4 +126,4 @@ def _named(shard: Shard) -> str:
 
 
 def _remedy(world_size: int) -> str:
-    return f"prepare it with `--ranks {world_size}`" if world_size > 1 else "prepare it without `--ranks`"
+    return f"prepare it with `diskgnn prepare --ranks {world_size}`" if world_size > 1 else "prepare it for one process"

@@ -77,7 +77,7 @@ def check_classes(model: object, trained: SourceSchema, found: SourceSchema, sou
             raise ConfigError(
                 f"{source} has other classes than {model} was trained on: class {number} is {now!r} there, and {was!r} "
                 f"in training; convert its tables with `diskgnn convert --encoding-of GRAPH`, where GRAPH is what the "
-                f"model was trained on, or prepare seeds of tables with --target-classes"
+                f"model was trained on, or prepare seeds of tables with `diskgnn prepare --target-classes`"
             )
 
 

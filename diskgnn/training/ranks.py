@@ -156,8 +156,8 @@ def _others_lost() -> Iterator[None]:
         if not any(word in str(error) for word in _NETWORK_ERRORS):
             raise
         raise WorkerLostError(
-            "another rank has ended, and this one with it: see what the other says. With `--checkpoint`, the same "
-            "command and --resume go on; torchrun --max-restarts does that by itself"
+            "another rank has ended, and this one with it: see what the other says. With a `checkpoint`, the same run "
+            "goes on with resume=True; torchrun --max-restarts does that by itself"
         ) from error
 
 
@@ -225,7 +225,7 @@ def check_alike(ranks: Ranks, source: BatchSource) -> None:
         if shard != Shard(rank, ranks.world_size):
             raise ConfigError(
                 f"rank {rank} of {ranks.world_size} has minibatches that were prepared for rank {shard.rank} of "
-                f"{shard.world_size}: prepare with `--ranks {ranks.world_size}`"
+                f"{shard.world_size}: prepare them with `diskgnn prepare --ranks {ranks.world_size}`"
             )
         differing = [name for name, value in preparation.items() if found[0][1].get(name) != value]
         if differing:

@@ -190,7 +190,7 @@ def test_without_a_time_it_is_refused(made, tmp_path):
          "were drawn whatever their times are"),
         (lambda: said(made, tmp_path, made / "users", made / "users-packed", split="train", at=5),
          "at: the minibatches of a packed directory are drawn"),
-        (lambda: diskgnn.infer(made / "graph", tmp_path / "out.npy", made / "users"), "`diskgnn predict` with --at"),
+        (lambda: diskgnn.infer(made / "graph", tmp_path / "out.npy", made / "users"), "`diskgnn predict --at TIME`"),
         (lambda: diskgnn.infer(made / "graph", tmp_path / "out.npy", net, node_type="user"), "does not say how"),
     ):  # fmt: skip
         with pytest.raises(ConfigError, match=message):

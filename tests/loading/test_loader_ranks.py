@@ -80,7 +80,9 @@ def test_what_does_not_fit_is_refused_with_what_makes_it_right(folder, monkeypat
         diskgnn.predict(folder / "two", folder / "predicted.npy", folder / "run")
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(ConfigError, match="prepared for one process, this is rank 1 of 2: prepare it with `--ranks 2`"):
+    with pytest.raises(
+        ConfigError, match="prepared for one process, this is rank 1 of 2: prepare it with `diskgnn prepare --ranks 2`"
+    ):
         Loader(folder / "one")
     monkeypatch.setenv("WORLD_SIZE", "two")
     with pytest.raises(ConfigError, match="RANK and WORLD_SIZE: expected whole numbers"):
@@ -101,7 +103,7 @@ def test_lightning_gets_the_minibatches_of_its_process(folder):
         assert seeds_of(module.val_dataloader()) == dealt[rank::2]
     module = PackedDataModule(folder / "one")
     module.trainer = SimpleNamespace(global_rank=0, world_size=2, strategy=SimpleNamespace(root_device="cpu"))
-    with pytest.raises(ConfigError, match="prepare it with `--ranks 2`"):
+    with pytest.raises(ConfigError, match="prepare it with `diskgnn prepare --ranks 2`"):
         module.train_dataloader()
 
 

@@ -313,7 +313,7 @@ def test_directories_of_other_ranks_are_refused(folder, tmp_path):
         assert len(said) == 7
         found = dict(each.split(": ", 1) for each in said)
         assert "was prepared for one process, this is rank" in found["plain"]
-        assert "prepare it with `--ranks 2`" in found["plain"]
+        assert "prepare it with `diskgnn prepare --ranks 2`" in found["plain"]
         assert "was prepared for 3 ranks" in found["plain-3"]
         assert "was prepared for rank 0 of 2, this is rank 1 of 2" in found["plain-2/rank-0-of-2"]
         assert "rank-1-of-2 is not there" in found["missing"]

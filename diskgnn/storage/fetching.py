@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from diskgnn._native import crc32c
+import numpy as np
+
 from diskgnn.default_reporter import reporter_for
 from diskgnn.errors import ArtifactError, ConfigError
 from diskgnn.ordered import in_order
@@ -18,17 +19,17 @@ from diskgnn.paths import PathLike
 from diskgnn.progress import Advance, Reporter, StageReport
 from diskgnn.storage import faults
 from diskgnn.storage.artifacts import MANIFEST
+from diskgnn.storage.checked_files import ChecksummedFile, checksum_file
 from diskgnn.storage.disk_space import require_free_bytes
 from diskgnn.storage.file_reading import read_into, reading
-from diskgnn.storage.journal import Journal
 from diskgnn.storage.manifest import Manifest, open_artifact, read_manifest
+from diskgnn.storage.work import State, UnitFiles, Work
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.stores.locations import AnyPath, StoredPath, local, stored
 
 FILES_AT_ONCE = 4  # each by several ranges at a time, see `remote_files`
-NOTED_BYTES = 64 << 20  # of a file at most are fetched again after a kill
+NOTED_BYTES = 64 << 20  # of a large file at most are fetched again after a kill
 _READ_BYTES = 4 << 20
-_RANGES = "ranges.jsonl"  # in the staging directory: how far each file has come
 
 
 def fetch(
@@ -101,21 +102,23 @@ def _ranks(source: StoredPath, rank: int | None) -> Sequence[str]:
 
 
 def _fetch(manifest: Manifest, path: Path, overwrite: bool, reporter: Reporter) -> int:
-    """Copy one directory; bytes that came."""
+    """Copies one directory. Returns the bytes that came."""
     writer = ArtifactWriter(path, manifest.format, config=manifest.config, overwrite=overwrite, resumable=True)
     writer.source = manifest.source
     with writer:
-        ranges = Journal(writer.path(_RANGES), [manifest.digest])
-        if not ranges.read():
-            ranges.begin()
+        work = Work(writer, "fetch")
+        if str(work.state_of("artifact").get("digest")) != manifest.digest:
+            writer.restart()  # what is there is of another one that was made alike
+        work.note("artifact", {"digest": np.array(manifest.digest)})
         there = sum(each.stat().st_size for each in writer.staging.iterdir())
         require_free_bytes(writer.staging, manifest.total_bytes - there, f"fetching {manifest.path}")
-        with (
-            reporter.stage(f"fetch {manifest.path}", manifest.total_bytes, "B") as advance,
-            ThreadPoolExecutor(FILES_AT_ONCE, thread_name_prefix="fetch") as pool,
-        ):
-            calls = (partial(_fetch_file, writer, ranges, manifest, name, advance) for name in manifest.files)
-            fetched = sum(in_order(pool, calls, ahead=FILES_AT_ONCE))
+        with reporter.stage(f"fetch {manifest.path}", manifest.total_bytes, "B") as advance:
+            fetched = work.map(
+                manifest.files,
+                partial(_fetch_files, work, writer, manifest, advance),
+                files=lambda name: [name],
+                adopted=lambda name: advance(manifest.files[name].bytes),
+            )
         if writer.files != manifest.files:
             writer.discard()
             raise ArtifactError(f"{manifest.path} is not what its manifest says: arrays have other dtypes or shapes")
@@ -123,44 +126,57 @@ def _fetch(manifest: Manifest, path: Path, overwrite: bool, reporter: Reporter) 
     return fetched
 
 
-def _fetch_file(writer: ArtifactWriter, ranges: Journal, manifest: Manifest, name: str, advance: Advance) -> int:
-    """Copy one file, or what is missing of it; bytes that came."""
-    entry, source, part = manifest.files[name], manifest.file(name), f"{name}.part"
-    if writer.adopt(name):
-        if (writer.files[name].bytes, writer.files[name].crc32c) == (entry.bytes, entry.crc32c):
-            advance(entry.bytes)
-            return 0
-        del writer.files[name]  # of another artifact that was made alike
-    begin, crc = _come_so_far(writer.path(part), ranges)
+def _fetch_files(
+    work: Work, writer: ArtifactWriter, manifest: Manifest, advance: Advance, missing: Iterator[str]
+) -> Generator[tuple[str, UnitFiles], None, int]:
+    """Copies several files at a time. Returns the bytes that came."""
+    fetched_bytes = 0
+    with ThreadPoolExecutor(FILES_AT_ONCE, thread_name_prefix="fetch") as pool:
+        calls = (partial(_fetch_file, work, writer, manifest, advance, name) for name in missing)
+        for name, crc, num_bytes in in_order(pool, calls, ahead=FILES_AT_ONCE):
+            fetched_bytes += num_bytes
+            yield name, {name: crc}
+            if manifest.files[name].bytes >= NOTED_BYTES:  # too much to wait for the next commit
+                work.commit()
+    return fetched_bytes
+
+
+def _fetch_file(
+    work: Work, writer: ArtifactWriter, manifest: Manifest, advance: Advance, name: str
+) -> tuple[str, int, int]:
+    """Copies a file, or what is missing of it. Returns its name, its CRC-32C and the bytes that came."""
+    source, part = manifest.file(name), f"{name}.part"
+    path, view = writer.path(part), memoryview(bytearray(_READ_BYTES))
+    begin, crc = _so_far(path, work.state_of(part))
+    offset = noted = begin
     advance(begin)
-    offset, noted, view = begin, begin, memoryview(bytearray(_READ_BYTES))
-    with reading(source, front_to_back=True) as file, writer.path(part).open("r+b", buffering=0) as copy:
-        copy.seek(begin)
+    with (
+        reading(source, front_to_back=True) as file,
+        ChecksummedFile(path, kept_bytes=begin, crc32c=crc) as copy,
+    ):
         while read := read_into(file, offset, view, source):
-            copy.write(view[:read])
-            crc, offset = crc32c(view[:read], crc), offset + read
+            offset += copy.write(view[:read])
             advance(read)
             if offset - noted >= NOTED_BYTES:
-                os.fdatasync(copy.fileno())
-                ranges.add(part, offset, crc)
+                work.note(part, {"bytes": np.array(offset), "crc32c": np.array(copy.crc32c)}, [part])
+                work.commit()
                 noted = offset
                 faults.point("fetch.range")
     try:
-        manifest.check(name, crc)
+        manifest.check(name, copy.crc32c)
     except ArtifactError:
-        writer.path(part).unlink()
+        path.unlink()
         raise
-    writer.finish(name, part, crc)
-    return offset - begin
+    path.rename(writer.path(name))
+    return name, copy.crc32c, offset - begin
 
 
-def _come_so_far(part: Path, ranges: Journal) -> tuple[int, int]:
-    """Bytes of a file that have come already, and their CRC-32C. What is not known to be whole is cut off."""
-    num_bytes, _ = ranges.recorded(part.name) or (0, 0)
-    with part.open("ab") as file:
-        file.truncate(min(num_bytes, file.tell()))
-    crc = ranges.checksum(part.name)
-    if crc is None:
-        os.truncate(part, 0)
-        return 0, 0
-    return num_bytes, crc
+def _so_far(path: Path, noted: State) -> tuple[int, int]:
+    """Returns the bytes of a file that have come already, and their CRC-32C. What came after them is cut off."""
+    if noted:
+        num_bytes, crc = int(noted["bytes"]), int(noted["crc32c"])
+        with suppress(OSError):  # it is not there, or the disk cannot read it any more
+            os.truncate(path, num_bytes)
+            if checksum_file(path) == crc:
+                return num_bytes, crc
+    return 0, 0

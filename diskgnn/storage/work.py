@@ -255,11 +255,13 @@ class Work:
 
     def state_of(self, step: str) -> State:
         """Returns the state of a step, or what was passed to `note`, as it was noted last; {} if nothing was."""
-        return _section(self._noted(step, None), "state")
+        with self._committing:
+            return _section(self._noted(step, None), "state")
 
     def note(self, name: str, state: State, files: Sequence[str] = ()) -> None:
         """Has `state` noted at the next commit: what later steps follow from, and which `files` hold it."""
-        self._pending[name] = _noting((), state), files, ()
+        with self._committing:
+            self._pending[name] = _noting((), state), files, ()
 
     def forget(self, name: str) -> None:
         """What was noted of a step is true no more."""

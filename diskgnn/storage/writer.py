@@ -144,19 +144,6 @@ class ArtifactWriter(WorkFolder):
         super().add(name, crc32c=crc32c)
         self._add(name, self.path(name), self._whole[name][1])
 
-    def finish(self, name: str, temporary: str, crc32c: int) -> None:
-        """Give file `temporary`, which is complete, its `name`, register it, and note that in the journal."""
-        path = self.path(name)
-        if self._durable:
-            sync(self.path(temporary))
-        faults.point("unit.written")
-        self.path(temporary).rename(path)
-        faults.point("unit.renamed")
-        self.add(name, crc32c=crc32c)
-        if self._resumable:
-            self._journal.add(name, self.files[name].bytes, crc32c)
-        self.send([name])
-
     def add_sent(self, name: str, entry: FileEntry) -> None:
         """Register a file that was written to the store and is whole there."""
         assert self._outbox is not None

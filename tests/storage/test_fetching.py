@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from graphs import FEATURES, make_graph
 from stored_graphs import PREPARE, file_bytes, same_files
 
 import diskgnn
@@ -12,6 +13,8 @@ from diskgnn.errors import (
     OutputExistsError,
 )
 from diskgnn.storage import faults, fetching
+from diskgnn.storage.manifest import read_manifest
+from diskgnn.storage.verification import find_damage
 
 
 def test_fetch_goes_on_within_a_file_after_a_kill(store, there, graph, tmp_path, monkeypatch):
@@ -30,12 +33,30 @@ def test_fetch_goes_on_within_a_file_after_a_kill(store, there, graph, tmp_path,
 
 
 def test_fetch_believes_nothing_that_was_changed_meanwhile(store, there, graph, tmp_path):
-    with faults.armed("unit.written", OSError("stopped"), after=3), pytest.raises(OSError, match="stopped"):
+    with faults.armed("work.unit", OSError("stopped"), after=3), pytest.raises(OSError, match="stopped"):
         diskgnn.fetch(there, tmp_path / "fetched")
     for file in (tmp_path / ".fetched.partial").glob("*.npy"):
         file.write_bytes(bytes(file.stat().st_size))
     diskgnn.fetch(there, tmp_path / "fetched")
     assert same_files(tmp_path / "fetched", graph)
+
+
+@pytest.mark.parametrize("changed", ["the copy", "the store"])
+def test_fetch_begins_a_file_anew_that_is_not_what_came(store, there, tmp_path, monkeypatch, changed):
+    monkeypatch.setattr(fetching, "NOTED_BYTES", 100_000)
+    monkeypatch.setattr(fetching, "_READ_BYTES", 50_000)
+    with faults.armed("fetch.range", OSError("stopped"), after=3), pytest.raises(OSError, match="stopped"):
+        diskgnn.fetch(there, tmp_path / "fetched")
+    noted = tmp_path / ".fetched.partial" / f"{FEATURES}.part"
+    assert noted.stat().st_size >= 100_000
+    if changed == "the copy":
+        noted.write_bytes(bytes(noted.stat().st_size))
+    else:
+        make_graph(tmp_path / "other", num_nodes=2000, width=64, splits={"train": 300, "valid": 50}, seed=5)
+        diskgnn.push(tmp_path / "other", there, overwrite=True)
+    diskgnn.fetch(there, tmp_path / "fetched")
+    assert read_manifest(tmp_path / "fetched").digest == read_manifest(there).digest
+    assert find_damage(tmp_path / "fetched")[1] == []
 
 
 def test_fetch_moves_each_byte_once_and_refuses_a_full_disk_first(store, there, graph, tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
@@ -109,6 +110,20 @@ def schema_of(source: BatchSource) -> SourceSchema:
     """The source's `schema`. One that has none yields nodes of one type, with a class each."""
     schema: SourceSchema | None = getattr(source, "schema", None)
     return one_type_schema(0, source.num_features, source.num_classes) if schema is None else schema
+
+
+@contextmanager
+def minibatches(source: BatchSource, epoch: int) -> Iterator[Iterator[AnyMiniBatch]]:
+    """The minibatches of an epoch; its iterator is closed when the block is left, however it is left.
+
+    What the iterator itself started ends with it; a `Loader` keeps its threads, idle, until it is closed.
+    """
+    batches = source.epoch(epoch)
+    try:
+        yield batches
+    finally:
+        if (close := getattr(batches, "close", None)) is not None:
+            close()
 
 
 class Cursor:

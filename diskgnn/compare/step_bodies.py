@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from diskgnn.batches.batch_source import BatchSource, schema_of
+from diskgnn.batches.batch_source import BatchSource, minibatches, schema_of
 from diskgnn.compare import page_cache
 from diskgnn.compare.loader_setup import LoaderInputs
 from diskgnn.compare.registry import Variant, find
@@ -65,8 +65,6 @@ def load(inputs: Mapping[str, Any], loader: str, variant: str) -> dict[str, Any]
 
 def _load_once(inputs: LoaderInputs, variant: Variant) -> Measured:
     import torch
-
-    from diskgnn.training.sources import minibatches
 
     source, open_seconds = _open(inputs, variant)
     try:

@@ -10,7 +10,7 @@ import warnings
 import torch
 from torch import nn
 
-from diskgnn.batches.batch_source import BatchSource, schema_of
+from diskgnn.batches.batch_source import BatchSource, minibatches, schema_of
 from diskgnn.default_reporter import reporter_for
 from diskgnn.errors import ConfigError, DataWarning, callers_level
 from diskgnn.loading.options import LoaderOptions
@@ -26,7 +26,7 @@ from diskgnn.training.model_check import check_model
 from diskgnn.training.models import BlockModel
 from diskgnn.training.ranks import Ranks
 from diskgnn.training.results import EvalResult, Spent
-from diskgnn.training.sources import minibatches, open_loader
+from diskgnn.training.sources import open_loader
 from diskgnn.training.tasks import Tally, Task, task_of
 from diskgnn.training.typed_models import TypedModel
 from diskgnn.units import counted

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from diskgnn.batches.batch_source import minibatches
 from diskgnn.batches.minibatch import AnyMiniBatch
 from diskgnn.errors import DataWarning, DivergedError, callers_level
 from diskgnn.loading.tracing import Stages
@@ -22,7 +23,7 @@ from diskgnn.training.finite import loss_warning
 from diskgnn.training.interrupts import interrupts_deferred
 from diskgnn.training.metrics import MetricsWriter, epoch_record, step_record
 from diskgnn.training.results import EvalResult, Spent
-from diskgnn.training.sources import Evaluations, minibatches
+from diskgnn.training.sources import Evaluations
 from diskgnn.training.state import TrainingState
 from diskgnn.training.steps import Step
 from diskgnn.training.tasks import Task

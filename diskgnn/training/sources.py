@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 
 import torch
 
-from diskgnn.batches.batch_source import BatchSource, schema_of
-from diskgnn.batches.minibatch import AnyMiniBatch, labels_of
+from diskgnn.batches.batch_source import BatchSource, minibatches, schema_of
+from diskgnn.batches.minibatch import labels_of
 from diskgnn.errors import ConfigError
 from diskgnn.loading.loader import Loader
 from diskgnn.loading.options import LoaderOptions
@@ -125,17 +125,3 @@ def classes_in(opened: Callable[[], AbstractContextManager[BatchSource]], ranks:
 
 def _kept_open(source: BatchSource) -> AbstractContextManager[BatchSource]:
     return nullcontext(source)
-
-
-@contextmanager
-def minibatches(source: BatchSource, epoch: int) -> Iterator[Iterator[AnyMiniBatch]]:
-    """The minibatches of an epoch; its iterator is closed when the block is left, however it is left.
-
-    What the iterator itself started ends with it; a `Loader` keeps its threads, idle, until it is closed.
-    """
-    batches = source.epoch(epoch)
-    try:
-        yield batches
-    finally:
-        if (close := getattr(batches, "close", None)) is not None:
-            close()

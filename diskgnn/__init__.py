@@ -22,6 +22,7 @@ from diskgnn.version import VERSION
 if TYPE_CHECKING:
     from diskgnn.batches.batch_source import BatchSource, LoadStats
     from diskgnn.batches.minibatch import Block, MiniBatch, Pairs, TypedMiniBatch
+    from diskgnn.fresh.fresh_epochs import FreshEpochs
     from diskgnn.graph.generation import generate
     from diskgnn.graph.graph import Graph
     from diskgnn.graph.relinking import relink
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from diskgnn.storage.pushing import push
     from diskgnn.training.checkpoints import load_model
     from diskgnn.training.evaluate import evaluate
-    from diskgnn.training.fresh_epochs import FreshEpochs
     from diskgnn.training.train import train
 
 __version__ = VERSION
@@ -53,7 +53,7 @@ _MODULES = {
     "BatchSource": "batches.batch_source",
     "Block": "batches.minibatch",
     "EdgeInput": "importers.convert",
-    "FreshEpochs": "training.fresh_epochs",
+    "FreshEpochs": "fresh.fresh_epochs",
     "Graph": "graph.graph",
     "GraphInput": "importers.convert",
     "LoadStats": "batches.batch_source",

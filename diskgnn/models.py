@@ -8,15 +8,15 @@ for batch in loader:
     out = model(batch.blocks, model_input(batch))
 """
 
-from diskgnn.training.between import Between
-from diskgnn.training.layers import GATLayer, GCNLayer, SAGELayer
-from diskgnn.training.model_output import model_input
-from diskgnn.training.model_spec import ModelSpec
-from diskgnn.training.models import BlockModel, elu_dropout, make_model, relu_dropout
+from diskgnn.nn.between import Between
+from diskgnn.nn.layers import GATLayer, GCNLayer, SAGELayer
+from diskgnn.nn.model_output import model_input
+from diskgnn.nn.model_spec import ModelSpec
+from diskgnn.nn.models import BlockModel, elu_dropout, make_model, relu_dropout
+from diskgnn.nn.typed_layers import HGTLayer, RGATLayer, RGCNLayer
+from diskgnn.nn.typed_models import TypedModel
 from diskgnn.training.named_models import named_model
 from diskgnn.training.optimizers import make_optimizer
-from diskgnn.training.typed_layers import HGTLayer, RGATLayer, RGCNLayer
-from diskgnn.training.typed_models import TypedModel
 
 __all__ = [
     "Between",

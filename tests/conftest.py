@@ -26,6 +26,15 @@ def budgets_of_data_alone() -> Iterator[None]:
 
 
 @pytest.fixture
+def one_thread() -> Iterator[None]:
+    """For tests with tiny tensors: more threads of torch would only wait for each other."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
 def tmp_path(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
     """Of tests marked `in_memory`, in memory."""
     memory = Path("/dev/shm")

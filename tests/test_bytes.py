@@ -21,11 +21,11 @@ import scipy.sparse as sp
 import torch
 
 import diskgnn
+from diskgnn.nn.models import make_model
 from diskgnn.specs.targets import LinkTarget, NodeTarget
 from diskgnn.storage import faults
 from diskgnn.storage.manifest import open_artifact
 from diskgnn.system.resources import SmallBudgetError
-from diskgnn.training.models import make_model
 
 # By case, what is made, in order: the graph, then for each way of sampling the samples and the packed directory.
 DIGESTS: dict[str, dict[str, str]] = {

@@ -27,8 +27,8 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn._native import RowReader
+from diskgnn.embeddings.embedding_table import PARTS, EmbeddingTable, FetchedRows
 from diskgnn.system.memory_cgroup import MemoryCgroup
-from diskgnn.training.embedding_table import PARTS, EmbeddingTable, FetchedRows
 from diskgnn.units import parse_size
 
 PAGE = 4096

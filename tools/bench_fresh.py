@@ -27,11 +27,11 @@ def measure(options: argparse.Namespace, name: str) -> dict[str, float]:
     import torch
 
     import diskgnn
-    import diskgnn.training.fresh_epochs  # imported before the clock starts, as all others are
+    import diskgnn.fresh.fresh_epochs  # imported before the clock starts, as all others are
     from diskgnn.baselines.ginex import Ginex
     from diskgnn.compare import page_cache
     from diskgnn.graph.graph import Graph
-    from diskgnn.training.models import make_model
+    from diskgnn.nn.models import make_model
     from diskgnn.units import parse_size
 
     graph, packed = Graph.open(options.graph), options.folder / "packed"

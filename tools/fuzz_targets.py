@@ -20,6 +20,7 @@ import torch
 import diskgnn
 from diskgnn.batches.minibatch import Block
 from diskgnn.errors import ArtifactError
+from diskgnn.nn.aggregation import neighbour_mean
 from diskgnn.storage import artifacts
 from diskgnn.storage.artifacts import MANIFEST
 from diskgnn.storage.checked_files import load_npy, npy_header
@@ -34,7 +35,6 @@ from diskgnn.storage.minibatch_columns import MinibatchLayout
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.packed_config import PackedConfig
 from diskgnn.storage.samples_config import SamplesConfig
-from diskgnn.training.aggregation import neighbour_mean
 
 _SCRATCH = tempfile.TemporaryDirectory(prefix="diskgnn-fuzz-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None)
 _FOLDER = Path(_SCRATCH.name)  # removed when the process ends

@@ -36,7 +36,7 @@ SECTIONS = {
     "Make a graph": ("graph", "importers"),
     "Prepare minibatches": ("preparing", "sampling", "packing", "specs"),
     "Copy to and from object stores": ("storage",),
-    "Load minibatches": ("loading", "batches", "pyg"),
+    "Load minibatches": ("loading", "fresh", "batches", "pyg"),
     "Train, evaluate, predict": ("training", "inference"),
     "Errors and warnings": ("errors",),
 }

@@ -16,9 +16,9 @@ from diskgnn.cli.command import Command
 from diskgnn.cli.drawing import sampling_arguments
 from diskgnn.cli.options import CACHE, Size
 from diskgnn.cli.rendering import Output, to_json
+from diskgnn.nn.model_spec import ModelSpec
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.storage.own_files import open_new_file
-from diskgnn.training.model_spec import ModelSpec
 
 if TYPE_CHECKING:
     from diskgnn.compare.results import Comparison, LoaderResult

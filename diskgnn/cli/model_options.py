@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from diskgnn.cli.options import Size, combined, section
-from diskgnn.training.model_spec import AGGREGATIONS, DECODERS, NORMS, ONE_TYPE_MODELS, TYPED_MODELS
+from diskgnn.nn.model_spec import AGGREGATIONS, DECODERS, NORMS, ONE_TYPE_MODELS, TYPED_MODELS
 
 _model, _training = section("Model"), section("Training")
 

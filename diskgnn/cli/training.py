@@ -11,8 +11,8 @@ from diskgnn.cli import model_options, options
 from diskgnn.cli.command import Command
 from diskgnn.cli.options import CACHE, combined
 from diskgnn.cli.rendering import Output
+from diskgnn.nn.model_spec import EMBEDDINGS
 from diskgnn.stores.locations import located
-from diskgnn.training.model_spec import EMBEDDINGS
 from diskgnn.units import format_seconds, format_size
 
 _reading, _experts = options.section("Reading"), options.section(options.EXPERTS)

@@ -20,7 +20,7 @@ from diskgnn.compare.step_bodies import excerpt
 from diskgnn.compare.step_runner import Steps
 from diskgnn.graph.graph import Graph
 from diskgnn.loading.tracing import read_trace
-from diskgnn.training.model_spec import ModelSpec
+from diskgnn.nn.model_spec import ModelSpec
 
 _UNCAPPED_SHARE = 0.8  # of the memory that is free: what a loader without a cap may hold
 _SHORT_SECONDS = 10.0  # of preparing, opening and training: who takes no longer is measured again

@@ -222,7 +222,7 @@ def segmented_packed(inputs: LoaderInputs) -> BatchSource:
 
 def fresh(inputs: LoaderInputs) -> BatchSource:
     """Prepares each epoch while the one before trains."""
-    from diskgnn.training.fresh_epochs import FreshEpochs
+    from diskgnn.fresh.fresh_epochs import FreshEpochs
 
     return FreshEpochs(
         inputs.graph,

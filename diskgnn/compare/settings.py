@@ -12,13 +12,13 @@ from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.row_sets import feature_files
 from diskgnn.graph.source_schema import label_target
+from diskgnn.nn.model_spec import ONE_TYPE_MODELS, TYPED_MODELS, ModelSpec
 from diskgnn.paths import PathLike
 from diskgnn.specs.caches import cache_rows
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.targets import NodeTarget
 from diskgnn.storage.samples_config import fanouts_to_json, spec_to_json
 from diskgnn.stores.locations import local
-from diskgnn.training.model_spec import ONE_TYPE_MODELS, TYPED_MODELS, ModelSpec
 from diskgnn.units import format_size, parse_size, whole_number
 
 DEFAULT_CACHE_SHARE = 0.1  # of the features, as far as that leaves most of the cap to everything else

@@ -23,10 +23,10 @@ from diskgnn.compare.repeating import Measured, measure_repeatedly
 from diskgnn.compare.results import EpochCost
 from diskgnn.graph.graph import Graph
 from diskgnn.loading.tracing import TRAIN_TRACK, TraceEvent
+from diskgnn.nn.model_spec import ModelSpec
 from diskgnn.storage.artifacts import GRAPH
 from diskgnn.storage.manifest import open_artifact
 from diskgnn.system.disk_rates import device_bytes
-from diskgnn.training.model_spec import ModelSpec
 
 if TYPE_CHECKING:
     from torch import nn

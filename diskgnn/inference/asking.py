@@ -15,12 +15,12 @@ from diskgnn.errors import ConfigError
 from diskgnn.feature_columns import FeatureColumn
 from diskgnn.graph.graph import Graph
 from diskgnn.inference.outputs import check_what
+from diskgnn.nn.models import BlockModel
+from diskgnn.nn.typed_models import TypedModel
 from diskgnn.paths import PathLike
 from diskgnn.schema import ClassValue, EdgeType, edge_type_name, parse_edge_type
 from diskgnn.specs.fanouts import Fanouts
 from diskgnn.training.checkpoints import check_applied_to, load_checkpoint, load_model
-from diskgnn.training.models import BlockModel
-from diskgnn.training.typed_models import TypedModel
 
 
 @dataclass(frozen=True)

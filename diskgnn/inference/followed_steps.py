@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from diskgnn.batches.minibatch import Block
 from diskgnn.inference.layer_steps import ArrayName, LayerSteps, Panel
+from diskgnn.nn.between import Between
 from diskgnn.schema import EdgeType
-from diskgnn.training.between import Between
 
 
 class FollowedSteps:

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from diskgnn.batches.minibatch import Block
+from diskgnn.nn.aggregation import attention, neighbour_max, neighbour_mean, neighbour_sum
+from diskgnn.nn.layer_types import LayerTypes
+from diskgnn.nn.layers import ATTENTION_SLOPE, GATLayer, GCNLayer, SAGELayer
 from diskgnn.schema import EdgeType
-from diskgnn.training.aggregation import attention, neighbour_max, neighbour_mean, neighbour_sum
-from diskgnn.training.layer_types import LayerTypes
-from diskgnn.training.layers import ATTENTION_SLOPE, GATLayer, GCNLayer, SAGELayer
 
 ArrayName = tuple[str, str]  # (node type, name): rows of all nodes of a type
 _AGGREGATIONS = {"mean": neighbour_mean, "sum": neighbour_sum, "max": neighbour_max}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from torch import nn
 
 from diskgnn.inference.network import FLOAT_BYTES
+from diskgnn.nn.models import BlockModel
+from diskgnn.nn.typed_models import TypedModel
 from diskgnn.sampling.memory_division import most_minibatch_bytes, most_minibatch_nodes
 from diskgnn.sampling.plan import SamplingPlan
-from diskgnn.training.models import BlockModel
-from diskgnn.training.typed_models import TypedModel
 
 _RESERVED_BYTES = 48 << 20  # the loader's reads that are under way, and what torch allocates when it first computes
 _READ_COPIES = 3  # of a minibatch: read ahead, assembled, in use

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from diskgnn.training.disk_embeddings import DiskEmbedding
+from diskgnn.embeddings.disk_embeddings import DiskEmbedding
 
 
 def net_digest(net: nn.Module) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from diskgnn.embeddings.disk_embeddings import DiskEmbedding
 from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
 from diskgnn.inference.followed_steps import FollowedSteps
@@ -16,11 +17,10 @@ from diskgnn.inference.layer_steps import ArrayName, LayerSteps, one_type_steps
 from diskgnn.inference.net_digest import net_digest
 from diskgnn.inference.own_steps import OwnSteps
 from diskgnn.inference.typed_steps import typed_steps
+from diskgnn.nn.between import Between
+from diskgnn.nn.models import BlockModel, in_channels_of
+from diskgnn.nn.typed_models import TypedModel
 from diskgnn.schema import EdgeType, edge_type_name
-from diskgnn.training.between import Between
-from diskgnn.training.disk_embeddings import DiskEmbedding
-from diskgnn.training.models import BlockModel, in_channels_of
-from diskgnn.training.typed_models import TypedModel
 
 FLOAT_BYTES = 4
 

@@ -29,6 +29,8 @@ from diskgnn.inference.outputs import check_suffix, check_what
 from diskgnn.inference.predictions import rows_of_pairs, write_nodes, write_pairs
 from diskgnn.inference.scratch import Scratch, check_output
 from diskgnn.loading.loader import Loader
+from diskgnn.nn.models import BlockModel
+from diskgnn.nn.typed_models import TypedModel
 from diskgnn.paths import PathLike
 from diskgnn.progress import Reporter, StageReport, say
 from diskgnn.schema import NO_LABELS, ClassValue, EdgeType, edge_type_name
@@ -41,8 +43,6 @@ from diskgnn.stores.locations import local
 from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.device import checked_device
 from diskgnn.system.resources import Resources
-from diskgnn.training.models import BlockModel
-from diskgnn.training.typed_models import TypedModel
 
 
 @freed_memory_returned()

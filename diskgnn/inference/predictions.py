@@ -20,11 +20,11 @@ from diskgnn.inference.asking import Asked
 from diskgnn.inference.outputs import OutputFormat, RowNames, TableWriter, ids_of, open_output
 from diskgnn.inference.scratch import Scratch
 from diskgnn.loading.loader import Loader
+from diskgnn.nn.decoders import DotProduct
+from diskgnn.nn.model_output import model_output
 from diskgnn.progress import Reporter
 from diskgnn.schema import ClassValue, EdgeType
 from diskgnn.storage.checked_files import ChecksummedFile
-from diskgnn.training.decoders import DotProduct
-from diskgnn.training.model_output import model_output
 
 _ROWS_WRITTEN = 1 << 16  # at a time
 

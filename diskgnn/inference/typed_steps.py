@@ -11,9 +11,9 @@ from torch.nn import functional as F
 
 from diskgnn.batches.minibatch import Block
 from diskgnn.inference.layer_steps import ArrayName, LayerSteps, Panel, attention_by_head
+from diskgnn.nn.aggregation import edge_mean, edge_products, neighbour_mean, softmax_over_types, weighted_sums
+from diskgnn.nn.typed_layers import HGTLayer, RGATLayer, RGCNLayer
 from diskgnn.schema import EdgeType
-from diskgnn.training.aggregation import edge_mean, edge_products, neighbour_mean, softmax_over_types, weighted_sums
-from diskgnn.training.typed_layers import HGTLayer, RGATLayer, RGCNLayer
 
 
 def typed_steps(layer: nn.Module) -> list[LayerSteps]:

@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from diskgnn.graph.inspection import flattened
+from diskgnn.nn.model_spec import ModelSpec
 from diskgnn.paths import PathLike
 from diskgnn.schema import NO_LABELS, SourceSchema, edge_type_name
 from diskgnn.training.checkpoints import FORMAT, VERSION, changes_named, completed_config, load_checkpoint
-from diskgnn.training.model_spec import ModelSpec
 from diskgnn.training.results import EpochResult
 from diskgnn.training.tasks import task_of
 

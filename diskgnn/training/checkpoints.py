@@ -26,8 +26,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from diskgnn.embeddings.disk_embeddings import DiskEmbeddings
 from diskgnn.errors import ArtifactError, ConfigError, DataWarning, DiskGNNError, callers_level
 from diskgnn.feature_columns import FeatureColumn
+from diskgnn.nn.model_spec import ModelSpec
 from diskgnn.paths import PathLike
 from diskgnn.schema import EdgeType, SourceSchema
 from diskgnn.storage import faults
@@ -35,9 +37,7 @@ from diskgnn.storage.file_reading import ReadableFile, raise_if_disk_failed
 from diskgnn.storage.locks import alone
 from diskgnn.storage.own_files import open_new_file
 from diskgnn.stores.locations import local
-from diskgnn.training.disk_embeddings import DiskEmbeddings
 from diskgnn.training.meaning import check_classes, check_features
-from diskgnn.training.model_spec import ModelSpec
 from diskgnn.training.named_models import model_for
 from diskgnn.training.outputs import writing
 from diskgnn.training.tasks import Task, saved_task

@@ -11,9 +11,9 @@ from torch import nn
 
 from diskgnn.batches.batch_source import BatchSource
 from diskgnn.batches.minibatch import AnyMiniBatch
+from diskgnn.embeddings.disk_embeddings import DiskEmbeddings
 from diskgnn.errors import ConfigError
 from diskgnn.loading.sequence import MinibatchSequence
-from diskgnn.training.disk_embeddings import DiskEmbeddings
 from diskgnn.training.sources import Evaluations
 from diskgnn.training.tasks import Task
 

@@ -14,6 +14,8 @@ from diskgnn.batches.batch_source import BatchSource, minibatches, schema_of
 from diskgnn.default_reporter import reporter_for
 from diskgnn.errors import ConfigError, DataWarning, callers_level
 from diskgnn.loading.options import LoaderOptions
+from diskgnn.nn.models import BlockModel
+from diskgnn.nn.typed_models import TypedModel
 from diskgnn.paths import PathLike
 from diskgnn.progress import Reporter
 from diskgnn.specs.shard import Shard
@@ -23,12 +25,10 @@ from diskgnn.storage.samples_config import drawing_to_json
 from diskgnn.system.device import checked_device
 from diskgnn.training.checkpoints import check_trained_on, load_model, load_task, warn_of_later_edges
 from diskgnn.training.model_check import check_model
-from diskgnn.training.models import BlockModel
 from diskgnn.training.ranks import Ranks
 from diskgnn.training.results import EvalResult, Spent
 from diskgnn.training.sources import open_loader
 from diskgnn.training.tasks import Tally, Task, task_of
-from diskgnn.training.typed_models import TypedModel
 from diskgnn.units import counted
 
 

@@ -11,10 +11,10 @@ from torch.nn import functional as F
 
 from diskgnn.batches.minibatch import AnyMiniBatch, Pairs
 from diskgnn.errors import ConfigError
+from diskgnn.nn.decoders import DotProduct
+from diskgnn.nn.model_output import pair_ends
 from diskgnn.schema import EdgeType
 from diskgnn.training.criterion import metrics_of
-from diskgnn.training.decoders import DotProduct
-from diskgnn.training.model_output import pair_ends
 
 _RANKS = (1, 3, 10)  # of Hits@K
 

@@ -12,12 +12,12 @@ import torch
 
 from diskgnn.batches.batch_source import minibatches
 from diskgnn.batches.minibatch import AnyMiniBatch
+from diskgnn.embeddings.disk_embeddings import reading_ahead
 from diskgnn.errors import DataWarning, DivergedError, callers_level
 from diskgnn.loading.tracing import Stages
 from diskgnn.progress import Reporter
 from diskgnn.training.config import TrainingConfig
 from diskgnn.training.criterion import Criterion
-from diskgnn.training.disk_embeddings import reading_ahead
 from diskgnn.training.evaluate import evaluation
 from diskgnn.training.finite import loss_warning
 from diskgnn.training.interrupts import interrupts_deferred

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from diskgnn.batches.batch_source import BatchSource, schema_of
 from diskgnn.batches.minibatch import AnyMiniBatch, Block, Pairs, TypedMiniBatch
 from diskgnn.errors import ConfigError
+from diskgnn.nn.model_output import parameter_dtype
 from diskgnn.schema import SourceSchema
-from diskgnn.training.model_output import parameter_dtype
 from diskgnn.training.tasks import Task
 from diskgnn.units import counted
 

@@ -8,8 +8,8 @@ from torch.nn import functional as F
 
 from diskgnn.batches.minibatch import AnyMiniBatch, labels_of
 from diskgnn.errors import ConfigError, InputError
+from diskgnn.nn.model_output import pair_rows, seed_rows
 from diskgnn.training.criterion import metrics_of
-from diskgnn.training.model_output import pair_rows, seed_rows
 from diskgnn.training.node_scores import BinaryTally, ClassTally, LabelTally, RegressionTally, regression_errors
 
 

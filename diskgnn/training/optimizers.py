@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from diskgnn.training.disk_embeddings import DiskEmbeddings
+from diskgnn.embeddings.disk_embeddings import DiskEmbeddings
 from diskgnn.training.finite import all_finite
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from diskgnn.batches.batch_source import BatchSource
+from diskgnn.embeddings.disk_embeddings import DiskEmbeddings
 from diskgnn.errors import ConfigError, DivergedError
 from diskgnn.paths import PathLike
 from diskgnn.training.checkpoints import (
@@ -22,7 +23,6 @@ from diskgnn.training.checkpoints import (
     save_checkpoint,
 )
 from diskgnn.training.criterion import Criterion
-from diskgnn.training.disk_embeddings import DiskEmbeddings
 from diskgnn.training.finite import all_finite, feature_warning
 from diskgnn.training.optimizers import Optimizer
 from diskgnn.training.ranks import Ranks

@@ -14,9 +14,11 @@ from torch import nn
 from diskgnn.batches.batch_source import BatchSource, schema_of
 from diskgnn.default_reporter import reporter_for
 from diskgnn.draws import batch_key
+from diskgnn.embeddings.disk_embeddings import reading_ahead
 from diskgnn.errors import DataWarning, callers_level
 from diskgnn.loading.options import LoaderOptions
 from diskgnn.loading.tracing import UNTRACED
+from diskgnn.nn.model_spec import ModelOptions, ModelSpec
 from diskgnn.paths import PathLike
 from diskgnn.progress import SILENT, Reporter
 from diskgnn.specs.keywords import takes_options
@@ -25,11 +27,9 @@ from diskgnn.training import run_checkpoint
 from diskgnn.training.config import TrainingConfig
 from diskgnn.training.criterion import require_classes_of
 from diskgnn.training.device_memory import size_device_tier
-from diskgnn.training.disk_embeddings import reading_ahead
 from diskgnn.training.loop import Listeners, train_epochs
 from diskgnn.training.metrics import MetricsWriter, Record, end_record, start_record
 from diskgnn.training.model_check import check_model
-from diskgnn.training.model_spec import ModelOptions, ModelSpec
 from diskgnn.training.named_models import model_for
 from diskgnn.training.node_tasks import NodeClassification
 from diskgnn.training.optimizers import make_optimizer

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from diskgnn import Block, ConfigError, MiniBatch
 from diskgnn._native import NeighborSampler
-from diskgnn.training.layers import GATLayer, GCNLayer, SAGELayer
+from diskgnn.nn.layers import GATLayer, GCNLayer, SAGELayer
 
 os.environ.setdefault("DGLBACKEND", "pytorch")
 pyg_nn = pytest.importorskip("torch_geometric.nn")

@@ -24,6 +24,7 @@ from diskgnn.compare.results import disk_bytes, from_json
 from diskgnn.compare.settings import ComparisonSettings
 from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
+from diskgnn.nn.model_spec import ModelSpec
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.storage import artifacts
@@ -31,7 +32,6 @@ from diskgnn.storage.graph_config import GraphConfig
 from diskgnn.storage.row_format import RowFormat
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.memory_cgroup import refusal
-from diskgnn.training.model_spec import ModelSpec
 from diskgnn.units import format_size
 
 needs_cgroup = pytest.mark.skipif(bool(refusal()), reason="this process may make no memory cgroup")

@@ -19,10 +19,10 @@ from diskgnn.compare.results import LoaderResult
 from diskgnn.compare.scratch import scratch_folder
 from diskgnn.compare.step_runner import Steps
 from diskgnn.graph.graph import Graph
+from diskgnn.nn.model_spec import ModelSpec
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.targets import NodeTarget
 from diskgnn.system.memory_cgroup import refusal
-from diskgnn.training.model_spec import ModelSpec
 
 needs_cgroup = pytest.mark.skipif(bool(refusal()), reason="this process may make no memory cgroup")
 

@@ -23,11 +23,11 @@ from diskgnn import ConfigError, DataWarning, DiskFullError, OutputExistsError
 from diskgnn.batches.minibatch import Block
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.tables.table import TableColumns
+from diskgnn.nn.model_spec import ModelSpec
+from diskgnn.nn.models import BlockModel, elu_dropout, make_model
+from diskgnn.nn.typed_models import make_typed_model
 from diskgnn.schema import SourceSchema
 from diskgnn.storage import faults
-from diskgnn.training.model_spec import ModelSpec
-from diskgnn.training.models import BlockModel, elu_dropout, make_model
-from diskgnn.training.typed_models import make_typed_model
 
 NUM_NODES, WIDTH, CLASSES = 9000, 20, 5  # two windows of 4,096 rows and a part of one
 PLENTY = "2GiB"

@@ -13,13 +13,13 @@ from packed_directories import forge, key
 from diskgnn._native import crc32c
 from diskgnn.errors import ArtifactError
 from diskgnn.loading.loader import Loader
+from diskgnn.nn.models import make_model
 from diskgnn.storage.artifacts import MANIFEST
 from diskgnn.storage.extent_headers import decode_header, encode_header
 from diskgnn.storage.extents import ExtentIndex, align
 from diskgnn.storage.manifest_document import content_digest
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.sampled_minibatch import SampledBlock
-from diskgnn.training.models import make_model
 
 NUMBER = 2  # of the extent that is forged
 

@@ -1,5 +1,4 @@
 import pytest
-import torch
 from training_runs import make_class_graph
 
 from diskgnn.baselines.in_memory import InMemory
@@ -24,9 +23,5 @@ def sources(graph):
 
 
 @pytest.fixture(autouse=True)
-def one_thread():
-    """Tensors are tiny here: more threads would only wait for each other."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+def tiny_tensors(one_thread):
+    """All tests of this room have them."""

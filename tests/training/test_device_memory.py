@@ -10,8 +10,8 @@ from training_runs import Wrapper
 
 from diskgnn.errors import ConfigError
 from diskgnn.loading.loader import Loader
+from diskgnn.nn.models import make_model
 from diskgnn.training.device_memory import MARGIN_SHARE, dry_pass, free_for_rows, size_device_tier
-from diskgnn.training.models import make_model
 from diskgnn.training.node_tasks import NodeClassification
 
 TASK = NodeClassification(4)

@@ -15,8 +15,8 @@ from training_runs import CLASSES, NODES, WIDTH, make_class_graph, make_net
 
 from diskgnn import DataWarning, DivergedError, Loader, convert, evaluate, prepare, train
 from diskgnn.baselines.in_memory import InMemory
+from diskgnn.fresh.fresh_epochs import FreshEpochs
 from diskgnn.training.checkpoints import load_checkpoint
-from diskgnn.training.fresh_epochs import FreshEpochs
 
 SAMPLING = {"fanouts": [2], "batch_size": 10, "cpu_cache": "10%"}
 TRAINING = {"hidden": 8, "dropout": 0.0, "lr": 0.01}

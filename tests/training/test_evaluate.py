@@ -6,8 +6,8 @@ import torch
 from training_runs import CLASSES, WIDTH, Net, make_net
 
 from diskgnn.errors import ConfigError
+from diskgnn.nn.models import make_model
 from diskgnn.training.evaluate import evaluate
-from diskgnn.training.models import make_model
 
 
 def test_evaluation_is_what_numpy_computes(sources, graph):

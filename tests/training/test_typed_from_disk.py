@@ -14,10 +14,10 @@ from typed_samples import typed_graph, write_samples
 
 from diskgnn.baselines.in_memory import InMemory
 from diskgnn.cli import main
+from diskgnn.fresh.fresh_epochs import FreshEpochs
 from diskgnn.loading.loader import Loader
 from diskgnn.packing.pack import pack
 from diskgnn.specs.targets import LinkTarget
-from diskgnn.training.fresh_epochs import FreshEpochs
 from diskgnn.training.train import train
 
 ARGUMENTS = {"hidden": 8, "heads": 2, "dropout": 0.3, "lr": 0.02, "epochs": 3, "record_every_batches": 2}

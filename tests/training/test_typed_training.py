@@ -11,10 +11,10 @@ from training_runs import Interrupting, records
 from typed_batches import NODES, TypedSource
 
 from diskgnn.errors import ConfigError
+from diskgnn.nn.model_output import model_input
 from diskgnn.training.checkpoints import load_checkpoint, load_model, load_task
 from diskgnn.training.evaluate import evaluate
 from diskgnn.training.link_prediction import PairScores
-from diskgnn.training.model_output import model_input
 from diskgnn.training.tasks import task_of
 from diskgnn.training.train import train
 
@@ -90,7 +90,7 @@ def test_losses_are_those_of_a_plain_loop():
 
 
 def new_model(source: TypedSource, **arguments) -> nn.Module:
-    from diskgnn.training.model_spec import ModelSpec
+    from diskgnn.nn.model_spec import ModelSpec
     from diskgnn.training.named_models import model_for
 
     spec = ModelSpec("rgcn", 8, 2, dropout=0.0, **arguments)

@@ -23,9 +23,9 @@ import diskgnn
 from diskgnn._native import DIRECT_ALIGNMENT, measure_reads
 from diskgnn.batches.minibatch import MiniBatch
 from diskgnn.loading.tracing import UNTRACED
+from diskgnn.nn.model_spec import ModelSpec
 from diskgnn.storage import artifacts
 from diskgnn.storage.packed import Packed
-from diskgnn.training.model_spec import ModelSpec
 from diskgnn.training.named_models import model_for
 from diskgnn.training.optimizers import make_optimizer
 from diskgnn.training.ranks import Ranks

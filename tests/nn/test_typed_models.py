@@ -24,14 +24,16 @@ from typed_batches import (
 )
 
 from diskgnn.errors import ConfigError
+from diskgnn.nn.model_output import model_input
+from diskgnn.nn.model_spec import TYPED_MODELS, ModelSpec
+from diskgnn.nn.typed_layers import HGTLayer, LayerTypes, RGATLayer, RGCNLayer
+from diskgnn.nn.typed_models import layer_types, make_typed_model
 from diskgnn.training.link_prediction import LinkPrediction
 from diskgnn.training.model_check import made_up_minibatch
-from diskgnn.training.model_output import model_input
-from diskgnn.training.model_spec import TYPED_MODELS, ModelSpec
 from diskgnn.training.named_models import model_for
 from diskgnn.training.tasks import task_of
-from diskgnn.training.typed_layers import HGTLayer, LayerTypes, RGATLayer, RGCNLayer
-from diskgnn.training.typed_models import layer_types, make_typed_model
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 os.environ.setdefault("DGLBACKEND", "pytorch")
 pyg_nn = pytest.importorskip("torch_geometric.nn")

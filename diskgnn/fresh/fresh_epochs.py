@@ -14,6 +14,8 @@ from diskgnn._native import KeptPages
 from diskgnn.batches.batch_source import Cursor, CursorSource, LoadStats
 from diskgnn.batches.minibatch import AnyMiniBatch
 from diskgnn.errors import ConfigError
+from diskgnn.fresh.window_job import WindowJob, WindowPreparer
+from diskgnn.fresh.window_sizes import WindowSizes
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.source_schema import source_schema
 from diskgnn.loading.loader import Loader
@@ -32,8 +34,6 @@ from diskgnn.storage.scratch_folders import ScratchFolder
 from diskgnn.stores.locations import local
 from diskgnn.system.memory import available_cores
 from diskgnn.system.resources import Resources
-from diskgnn.training.fresh_window_job import WindowJob, WindowPreparer
-from diskgnn.training.fresh_windows import WindowSizes
 from diskgnn.units import whole_number
 
 if TYPE_CHECKING:

@@ -16,11 +16,11 @@ from torch import Tensor, nn
 
 from diskgnn.batches.batch_source import BatchSource, minibatches
 from diskgnn.batches.minibatch import AnyMiniBatch, TypedMiniBatch
+from diskgnn.embeddings.embedding_journal import Ids, Rows
+from diskgnn.embeddings.embedding_table import PARTS, EmbeddingTable, FetchedRows, chunks
 from diskgnn.errors import ArtifactError, ConfigError
 from diskgnn.storage import faults
 from diskgnn.storage.checked_files import sync
-from diskgnn.training.embedding_journal import Ids, Rows
-from diskgnn.training.embedding_table import PARTS, EmbeddingTable, FetchedRows, chunks
 
 FOLDER = "embeddings"  # in the folder of the checkpoint
 _MOST_AHEAD = 2  # minibatches whose rows are fetched and not asked for yet

@@ -20,15 +20,17 @@ from typed_directories import write_typed_graph
 import diskgnn
 from diskgnn.batches.batch_source import schema_of
 from diskgnn.cli import main
+from diskgnn.embeddings.disk_embeddings import FOLDER, DiskEmbedding
+from diskgnn.embeddings.embedding_table import EmbeddingTable
 from diskgnn.errors import ArtifactError, ConfigError, ReadError
 from diskgnn.loading.loader import Loader
+from diskgnn.nn.model_spec import ModelSpec
+from diskgnn.nn.typed_models import TypedModel, make_typed_model
 from diskgnn.specs.targets import NodeTarget
 from diskgnn.storage import faults
 from diskgnn.training.checkpoints import load_model
-from diskgnn.training.disk_embeddings import FOLDER, DiskEmbedding
-from diskgnn.training.embedding_table import EmbeddingTable
-from diskgnn.training.model_spec import ModelSpec
-from diskgnn.training.typed_models import TypedModel, make_typed_model
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 OPTIONS = {"hidden": 8, "lr": 0.05, "dropout": 0.2, "epochs": 4, "embeddings": "disk"}
 

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from diskgnn.batches.minibatch import Block
-from diskgnn.schema import EdgeType
-from diskgnn.training.aggregation import (
+from diskgnn.nn.aggregation import (
     attention,
     edge_mean,
     edge_products,
@@ -23,8 +22,9 @@ from diskgnn.training.aggregation import (
     softmax_over_types,
     weighted_sums,
 )
-from diskgnn.training.layer_types import LayerTypes
-from diskgnn.training.layers import ATTENTION_SLOPE, transforming_first_is_less_work
+from diskgnn.nn.layer_types import LayerTypes
+from diskgnn.nn.layers import ATTENTION_SLOPE, transforming_first_is_less_work
+from diskgnn.schema import EdgeType
 
 TypedBlocks = Mapping[EdgeType, Block]
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from diskgnn._native import RowFile
 from diskgnn.batches.batch_source import LoadStats
+from diskgnn.fresh.rows_in_place import row_files, stay_in_the_graph
 from diskgnn.loading.tracing import TraceEvent
 from diskgnn.packing.memory_division import for_packing, labels_bytes
 from diskgnn.packing.pack import pack_request
@@ -32,7 +33,6 @@ from diskgnn.storage import faults
 from diskgnn.storage.row_reading import GAP_BYTES
 from diskgnn.storage.samples import Samples
 from diskgnn.system.resources import Resources, SmallBudgetError, require_all
-from diskgnn.training.fresh_rows import row_files, stay_in_the_graph
 
 _SHARDS_PER_THREAD = 2
 # Gaps between rows are read along. A window is worth packing if the stretches of that size that it has rows in are at

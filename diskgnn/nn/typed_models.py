@@ -9,14 +9,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from diskgnn.embeddings.disk_embeddings import DiskEmbedding
 from diskgnn.errors import ConfigError
+from diskgnn.nn.between import Activation, between_layers
+from diskgnn.nn.layer_types import input_types, layer_types
+from diskgnn.nn.model_spec import ModelSpec
+from diskgnn.nn.models import check_depth, elu_dropout, relu_dropout
+from diskgnn.nn.typed_layers import HGTLayer, RGATLayer, RGCNLayer, TypedBlocks
 from diskgnn.schema import SourceSchema
-from diskgnn.training.between import Activation, between_layers
-from diskgnn.training.disk_embeddings import DiskEmbedding
-from diskgnn.training.layer_types import input_types, layer_types
-from diskgnn.training.model_spec import ModelSpec
-from diskgnn.training.models import check_depth, elu_dropout, relu_dropout
-from diskgnn.training.typed_layers import HGTLayer, RGATLayer, RGCNLayer, TypedBlocks
 
 
 class TypedModel(nn.Module):
@@ -26,7 +26,7 @@ class TypedModel(nn.Module):
         inputs: by node type: features [U, D], or ids [U], to rows [U, hidden].
         layers: one for each block.
         hidden: columns of all rows between layers.
-        activation, dropout, norm, skip: what follows every layer but the last, see `training.between.Between`; each
+        activation, dropout, norm, skip: what follows every layer but the last, see `nn.between.Between`; each
             type of nodes has a norm of its own.
         head: applied to the rows of the last layer.
     """

@@ -12,15 +12,17 @@ from typed_directories import write_typed_graph
 import diskgnn
 from diskgnn.baselines.in_memory import InMemory
 from diskgnn.errors import ArtifactError
+from diskgnn.fresh.fresh_epochs import FreshEpochs
+from diskgnn.fresh.rows_in_place import stay_in_the_graph
+from diskgnn.fresh.window_job import WindowPreparer
 from diskgnn.loading.options import LoaderOptions
 from diskgnn.packing.row_sets import row_sets_of
 from diskgnn.packing.tiers import TierBudgets
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.specs.sampling import LinkTarget, SamplingSpec
 from diskgnn.storage import faults
-from diskgnn.training.fresh_epochs import FreshEpochs
-from diskgnn.training.fresh_rows import stay_in_the_graph
-from diskgnn.training.fresh_window_job import WindowPreparer
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 SAMPLING = {"fanouts": [3, 2], "batch_size": 8, "seed": 4}
 

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from diskgnn.batches.minibatch import Block
-from diskgnn.training.aggregation import attention, neighbour_max, own_and_mean, weighted_sums
+from diskgnn.nn.aggregation import attention, neighbour_max, own_and_mean, weighted_sums
 
 # Moving one element of one edge's row costs about as much as this many multiply-adds of a matrix product.
 ATTENTION_SLOPE = 0.2  # of the leaky ReLU on attention scores, below zero

@@ -16,13 +16,15 @@ from sources import assert_same
 import diskgnn
 from diskgnn.baselines.in_memory import InMemory
 from diskgnn.errors import ArtifactError, ConfigError
+from diskgnn.fresh.fresh_epochs import FreshEpochs, preparing_threads
+from diskgnn.fresh.window_job import WindowPreparer
+from diskgnn.fresh.window_sizes import WindowSizes
 from diskgnn.packing.tiers import TierBudgets
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.storage import faults
-from diskgnn.training.fresh_epochs import FreshEpochs, preparing_threads
-from diskgnn.training.fresh_window_job import WindowPreparer
-from diskgnn.training.fresh_windows import WindowSizes
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 SAMPLING = {"fanouts": [3, 2], "batch_size": 8, "seed": 4}
 
@@ -297,7 +299,7 @@ def test_dropping_the_source_cleans_up(graph, tmp_path):
 
 def test_ending_the_program_cleans_up(graph, tmp_path):
     program = f"""
-from diskgnn.training.fresh_epochs import FreshEpochs
+from diskgnn.fresh.fresh_epochs import FreshEpochs
 source = FreshEpochs({str(graph.manifest.path)!r}, {str(tmp_path)!r}, fanouts=[3, 2], batch_size=8, cpu_cache=0)
 next(source.epoch(0))
 raise KeyboardInterrupt
@@ -311,7 +313,7 @@ raise KeyboardInterrupt
 def test_what_a_killed_process_left_is_deleted_and_what_others_use_is_not(graph, tmp_path):
     program = f"""
 import os, signal
-from diskgnn.training.fresh_epochs import FreshEpochs
+from diskgnn.fresh.fresh_epochs import FreshEpochs
 source = FreshEpochs({str(graph.manifest.path)!r}, {str(tmp_path)!r}, fanouts=[3, 2], batch_size=8, cpu_cache=0)
 next(source.epoch(0))
 os.kill(os.getpid(), signal.SIGKILL)

@@ -12,9 +12,9 @@ from torch.nn import functional as F
 
 from diskgnn.batches.minibatch import Block
 from diskgnn.errors import ConfigError
-from diskgnn.training.between import Activation, between_layers
-from diskgnn.training.layers import GATLayer, GCNLayer, SAGELayer
-from diskgnn.training.model_spec import ONE_TYPE_MODELS, ModelSpec
+from diskgnn.nn.between import Activation, between_layers
+from diskgnn.nn.layers import GATLayer, GCNLayer, SAGELayer
+from diskgnn.nn.model_spec import ONE_TYPE_MODELS, ModelSpec
 from diskgnn.units import counted, whole_number
 
 
@@ -51,7 +51,7 @@ class BlockModel(nn.Module):
 
     Args:
         layers: one module per block, (block, x [num_src, in]) -> [num_dst, out], with an `in_channels` attribute.
-        activation, dropout, norm, skip: what follows every layer but the last, see `training.between.Between`.
+        activation, dropout, norm, skip: what follows every layer but the last, see `nn.between.Between`.
     """
 
     def __init__(

@@ -1,0 +1,1 @@
+"""Vectors of nodes that are trained where they lie: in files on disk."""

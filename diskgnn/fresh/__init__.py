@@ -1,0 +1,1 @@
+"""Windows of minibatches that are prepared while one of them trains."""

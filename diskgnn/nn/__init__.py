@@ -1,0 +1,1 @@
+"""Layers and models on blocks, and what they are called with."""

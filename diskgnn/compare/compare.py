@@ -7,6 +7,7 @@ import shlex
 import sys
 import warnings
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -80,12 +81,13 @@ def compare(
             raise ConfigError("best_by: expected a validation split to compare epochs on, found none")
         require_classes_of(metric.name, schema.target_kind, partial(classes_in, opened, plan, "valid"))
     with scratch_folder(settings.scratch_parent(local(graph, "comparing"))) as folder, \
-            warnings.catch_warnings(record=True) as caught:  # fmt: skip
+            warnings.catch_warnings(record=True) as caught, ExitStack() as stack:  # fmt: skip
         warnings.simplefilter("always")
         total = 2 + bool(splits) + len(settings.variants) * settings.num_seeds
         with reporter.stage("compare", total, "steps") as advance:
             capped = _warn_of_conditions(settings)
-            steps = Steps(opened.manifest, folder, settings.memory_bytes if capped else None, settings.timeout_seconds)
+            cap_bytes = settings.memory_bytes if capped else None
+            steps = stack.enter_context(Steps(opened.manifest, folder, cap_bytes, settings.timeout_seconds))
             every, target = plan.config().spec.target, target_type(plan)  # which names its type
             trained = trained_seeds(opened, settings.sampling, settings.max_batches)
             small = make_training_graph(opened, folder / "graph", target, trained["seeds"])

@@ -13,11 +13,10 @@ import psutil
 
 from diskgnn.compare.loader_setup import LoaderInputs
 from diskgnn.compare.metric import ACCURACY, Metric
-from diskgnn.compare.processes import Outcome
 from diskgnn.compare.registry import Variant
 from diskgnn.compare.results import EpochPoint, LoaderResult, SweepPoint, epoch_cost
 from diskgnn.compare.step_bodies import excerpt
-from diskgnn.compare.step_runner import Steps
+from diskgnn.compare.step_runner import Outcome, Steps
 from diskgnn.graph.graph import Graph
 from diskgnn.loading.tracing import read_trace
 from diskgnn.nn.model_spec import ModelSpec

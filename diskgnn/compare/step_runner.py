@@ -1,22 +1,49 @@
-"""The steps of one comparison, each in a process of its own that starts from a cold page cache."""
+"""The steps of one comparison, each in its own process under the memory cap, that starts from a cold page cache."""
 
 from __future__ import annotations
 
+import json
+import select
 import shutil
+import subprocess
+import sys
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from diskgnn.compare import page_cache
-from diskgnn.compare.processes import Outcome, run_in_process
 from diskgnn.errors import ConfigError, DiskGNNError
+from diskgnn.storage.disk_space import folder_bytes
 from diskgnn.storage.manifest import Manifest
+from diskgnn.system.memory_cgroup import MemoryCgroup
 from diskgnn.units import format_size
+
+_TAIL_CHARACTERS = 500
+_LOOK_SECONDS = 0.25  # from one look at the folder watched to the next
+_IMPORTED = ("diskgnn.compare.step_bodies", "diskgnn.training.named_models", "diskgnn.training.train")
+# Making an optimizer imports this: a second more than all else, and memory that only training shall be charged for.
+_IMPORTED_FOR = {"train": (*_IMPORTED, "torch._dynamo")}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one step."""
+
+    status: str  # 'ok', 'unavailable', 'failed', 'out of memory'
+    message: str = ""
+    result: Any = None
+    peak_process_bytes: int = 0
+    peak_cgroup_bytes: int | None = None
+    peak_disk_bytes: int = 0  # that the folder watched held at a time
+    warnings: tuple[str, ...] = field(default=())
 
 
 class Steps:
-    """Runs steps one after the other; keeps what they warned of.
+    """Runs steps one after the other; keeps what they warned of. A context manager, which ends their processes.
 
     Args:
         graph: what all read.
@@ -30,6 +57,16 @@ class Steps:
         self._timeout_seconds = timeout_seconds
         self.cache_dropped = True  # before every step so far
         self.warnings: list[str] = []
+        self._servers: dict[tuple[str, ...], _Server] = {}
+
+    def __enter__(self) -> Steps:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for server in self._servers.values():
+            server.end()
 
     def run(
         self,
@@ -40,16 +77,15 @@ class Steps:
         watched: Path | None = None,
         about: str | None = None,
     ) -> Outcome:
-        """Run one step; what it warns of is kept with the name of whom it is `about`."""
+        """Run one step; what it warns of is kept with the name of whom it is `about`.
+
+        The bytes of what it writes in folder `watched` are looked at meanwhile. Nothing of it is left running when this
+        function ends, however it ends.
+        """
         self.cache_dropped &= page_cache.drop(page_cache.files_read(self.graph, self.folder))
-        outcome = run_in_process(
-            name,
-            arguments,
-            self.folder,
-            limit_bytes=self.memory_bytes if capped else None,
-            timeout_seconds=self._timeout_seconds,
-            watched=watched,
-        )
+        limit = MemoryCgroup(self.memory_bytes) if capped and self.memory_bytes is not None else nullcontext()
+        with limit as cgroup:
+            outcome = self._run(name, arguments, watched, cgroup)
         told = [message if about is None else f"{about}: {message}" for message in outcome.warnings]
         self.warnings += [message for message in told if message not in self.warnings]
         return outcome
@@ -80,3 +116,86 @@ class Steps:
             yield path
         finally:
             shutil.rmtree(path)
+
+    def _run(
+        self, name: str, arguments: Mapping[str, Any], watched: Path | None, cgroup: MemoryCgroup | None
+    ) -> Outcome:
+        result_path = self.folder / "result.json"
+        result_path.unlink(missing_ok=True)
+        modules = _IMPORTED_FOR.get(name, _IMPORTED)
+        if modules not in self._servers:
+            self._servers[modules] = _Server(modules, self.folder / f"server-{len(self._servers)}.log")
+        server, log_path = self._servers[modules], self.folder / "step.log"
+        server.tell({
+            "step": name, "arguments": arguments, "result": str(result_path), "log": str(log_path),
+            "cgroup": None if cgroup is None else str(cgroup.path),
+        })  # fmt: skip
+        ended, peak_disk_bytes, give_up = False, 0, time.monotonic() + self._timeout_seconds
+        try:
+            while not ended and time.monotonic() < give_up:
+                ended = server.answers_within(min(_LOOK_SECONDS, max(0.0, give_up - time.monotonic())))
+                peak_disk_bytes = max(peak_disk_bytes, 0 if watched is None else folder_bytes(watched))
+        finally:
+            if not ended:
+                server.tell(None)
+            code = server.answer()
+        if not ended:
+            return Outcome("failed", f"no end after {self._timeout_seconds:.0f} seconds, the limit of a process")
+        peak = None if cgroup is None else cgroup.peak_bytes()
+        if cgroup is not None and cgroup.oom_kills() > 0:
+            message = f"{name}: needs more than the {format_size(self.memory_bytes or 0)} of memory"
+            return Outcome("out of memory", message, peak_cgroup_bytes=peak)
+        if not result_path.exists():
+            message = f"{name}: ended with code {code} {_tail(log_path)}".strip()
+            return Outcome("failed", message, peak_cgroup_bytes=peak)
+        found = json.loads(result_path.read_text())
+        return Outcome(
+            found.get("status", "ok"), found.get("message", ""), found.get("result"), found["peak_bytes"], peak,
+            peak_disk_bytes, tuple(found["warnings"]),
+        )  # fmt: skip
+
+
+class _Server:
+    """Forks steps that find `modules` imported; see `step_server`."""
+
+    def __init__(self, modules: tuple[str, ...], log: Path) -> None:
+        self._log = log
+        with log.open("w") as file:
+            # Its own session: Ctrl-C is ours alone. Python 3.12 warns of forks beside idle threads, as NumPy has them.
+            self._process = subprocess.Popen(
+                [sys.executable, "-W", "ignore::DeprecationWarning", "-m", "diskgnn.compare.step_server", *modules],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, start_new_session=True,
+            )  # fmt: skip
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._requests, self._answers = self._process.stdin, self._process.stdout
+
+    def tell(self, request: Mapping[str, Any] | None) -> None:
+        """Run a step, or, without one, kill the one that runs."""
+        with suppress(BrokenPipeError):  # that there is no answer says more
+            self._requests.write(b"\n" if request is None else json.dumps(request).encode() + b"\n")
+            self._requests.flush()
+
+    def answers_within(self, seconds: float) -> bool:
+        """Whether the step ends in that time."""
+        return bool(select.select([self._answers], [], [], seconds)[0])
+
+    def answer(self) -> int:
+        """Wait for the step's exit code.
+
+        Raises:
+            DiskGNNError: the server has ended.
+        """
+        line = self._answers.readline()
+        if not line:
+            code = self._process.wait()
+            raise DiskGNNError(f"the process that starts all others has ended with code {code} {_tail(self._log)}")
+        return int(line)
+
+    def end(self) -> None:
+        """End the server, and with it the step that runs."""
+        self._process.communicate()  # closes its stdin
+
+
+def _tail(log: Path) -> str:
+    return " ".join(log.read_text(errors="replace").split())[-_TAIL_CHARACTERS:]

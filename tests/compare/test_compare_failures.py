@@ -13,7 +13,6 @@ from comparisons import cgroups_of, write_learnable_graph
 
 from diskgnn.compare.loader_runs import Job, measure
 from diskgnn.compare.loader_setup import LoaderInputs
-from diskgnn.compare.processes import run_in_process
 from diskgnn.compare.registry import RANDOM, Variant, find
 from diskgnn.compare.results import LoaderResult
 from diskgnn.compare.scratch import scratch_folder
@@ -40,8 +39,8 @@ def measured(graph, folder, variant, timeout_seconds=120.0):
         str(graph.manifest.path), "", SamplingSpec([3, 2], 32, target=NodeTarget("node")), 1 << 16, 1 << 30
     )
     job = Job(inputs, ModelSpec("sage", hidden=8, heads=1, dropout=0.0), 0.01, 3, graph.feature_file.row_bytes)
-    steps = Steps(graph.manifest, folder, None, timeout_seconds)
-    return list(measure(steps, job, variant, lambda _: None))
+    with Steps(graph.manifest, folder, None, timeout_seconds) as steps:
+        return list(measure(steps, job, variant, lambda _: None))
 
 
 def test_a_loader_that_raises_is_a_row(graph, tmp_path):
@@ -72,27 +71,23 @@ def test_a_loader_that_takes_too_long_is_a_row(graph, tmp_path):
 
 @needs_cgroup
 def test_a_step_that_is_killed_for_memory_says_so(graph, tmp_path):
-    outcome = run_in_process(
-        "evaluate",
-        {},
-        tmp_path,
-        limit_bytes=8 << 20,
-        timeout_seconds=120.0,  # not enough to import torch
-    )
+    with Steps(graph.manifest, tmp_path, 8 << 20, timeout_seconds=120.0) as steps:  # not enough to import torch
+        outcome = steps.run("evaluate", {})
     assert outcome.status == "out of memory"
     assert "8.0 MiB" in outcome.message
     assert cgroups_of(os.getpid()) == []
 
 
-def wait_for_a_child(process):
-    """The measuring process of a comparison that runs; None when it has ended."""
+def wait_for_a_step(process):
+    """The processes of a comparison, when one of its steps runs; none when it has ended."""
     while process.poll() is None:
         with suppress(psutil.NoSuchProcess):  # others come and go
-            for child in psutil.Process(process.pid).children(recursive=True):
-                if "diskgnn.compare.step_main" in child.cmdline():
-                    return child
+            children = psutil.Process(process.pid).children(recursive=True)
+            servers = [child for child in children if "diskgnn.compare.step_server" in child.cmdline()]
+            if any(server.parent() in servers for server in servers):  # forked
+                return children
         time.sleep(0.02)
-    return None
+    return []
 
 
 @pytest.mark.slow
@@ -103,12 +98,12 @@ def test_however_it_is_stopped_no_process_stays(graph, tmp_path, number, code):
                "3,2", "--size", "1MiB", "--scratch", str(tmp_path / "scratch")]  # fmt: skip
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        child = wait_for_a_child(process)
-        assert child is not None
+        children = wait_for_a_step(process)
+        assert children
         process.send_signal(number)
         assert process.wait(30) == code
-        psutil.wait_procs([child], timeout=30)
-        assert not child.is_running()
+        _, running = psutil.wait_procs(children, timeout=30)
+        assert running == []
     finally:
         process.kill()
         process.wait()

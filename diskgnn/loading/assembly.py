@@ -21,7 +21,7 @@ _DEQUANTISED = (torch.float32, torch.float16, torch.bfloat16)
 
 
 class RowConversion:
-    """How rows become rows of x: as they are stored, widened to float32, or dequantised.
+    """Says how rows become rows of x: as they are stored, widened to float32, or dequantised.
 
     Args:
         rows: how they are stored.
@@ -65,12 +65,12 @@ class RowConversion:
 
     @property
     def changes(self) -> bool:
-        """Whether rows of x differ from rows as they are stored."""
+        """Returns True if rows of x differ from rows as they are stored."""
         return self.dtype is not self.rows.torch_dtype
 
     @property
     def x_row_bytes(self) -> int:
-        """Bytes of one row of x."""
+        """Returns the bytes of one row of x."""
         return self.rows.num_features * self.dtype.itemsize
 
     def into(self, x: Tensor, rows: Tensor) -> Tensor:
@@ -97,12 +97,14 @@ def _per_column(name: str, value: float | Sequence[float] | Tensor, num_features
 
 
 def runs_kernel(device: torch.device) -> bool:
-    """Whether x is filled by the kernel on `device`."""
+    """Returns True if the kernel fills x on `device`."""
     return faults.reading("loading.runs_kernel", device.type == "cuda" and _kernel_ran(device))
 
 
 def try_kernel(device: torch.device) -> bool:
-    """Whether the kernel runs on `device`. Triton may be missing, or the C compiler that it needs at its first use."""
+    """Returns True if the kernel runs on `device`. Triton may be missing, or the C compiler that it needs at its first
+    use.
+    """
     try:
         from diskgnn.loading.device_gather import gather_rows
 
@@ -172,7 +174,7 @@ class Assembler:
         return self.num_readable > 0 or self._conversion.changes
 
     def x(self, addresses: Tensor, moved_addresses: Tensor, staged_bytes: npt.NDArray[np.uint8]) -> Tensor:
-        """x [U, D] on the device.
+        """Returns x [U, D] on the device.
 
         Args:
             addresses: [U] int32, on the host.

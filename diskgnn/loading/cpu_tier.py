@@ -26,7 +26,8 @@ _RESTORE_WINDOW_BYTES = 16 << 20
 
 
 class CpuTier:
-    """The slots of one row set in one split's sequence. Takes their memory; `restore` must fill it before it is used.
+    """Holds the slots of one row set in one split's sequence. Takes their memory; `restore` must fill it before it is
+    used.
 
     Attributes:
         slots: [C * row_bytes] uint8, rows in slot order.

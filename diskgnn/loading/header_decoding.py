@@ -63,7 +63,7 @@ class HeaderReader:
         self._path, self._index, self._device = packed.extents(split), index, device
 
     def read(self, extent: int, header: npt.NDArray[np.uint8], rows: Rows, epoch: int, number: int) -> AnyMiniBatch:
-        """The minibatch in `header`, moved on the current stream, once its parts have proved to fit each other.
+        """Returns the minibatch in `header`, moved on the current stream, once its parts have proved to fit each other.
 
         Args:
             extent: number of the extent.

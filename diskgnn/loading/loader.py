@@ -28,7 +28,7 @@ from diskgnn.units import counted, format_size
 
 
 class Loader(CursorSource):
-    """The minibatches of one split of a packed directory, in the order in which they were prepared.
+    """Yields the minibatches of one split of a packed directory, in the order in which they were prepared.
 
     `for batch in loader` yields one epoch, as it does with torch's DataLoader: the first loop epoch 0, the next one
     epoch 1, unless `set_epoch` says otherwise. `epoch(e)` yields epoch e. Epoch e is prepared epoch e modulo the number
@@ -132,7 +132,7 @@ class Loader(CursorSource):
         options: LoaderOptions,
         row_files: Sequence[RowFile] = (),
     ) -> Loader:
-        """A `Loader` whose other keyword arguments are `options`.
+        """Opens a `Loader` whose other keyword arguments are `options`.
 
         `row_files` [K] are those that rows lie in, of a directory that refers to them.
 
@@ -189,7 +189,7 @@ class Loader(CursorSource):
 
     @property
     def num_features(self) -> int:
-        """D, columns of x.
+        """Returns D, the number of columns of x.
 
         Raises:
             ConfigError: there are the features of several types, or none: `schema` has them.
@@ -197,7 +197,7 @@ class Loader(CursorSource):
         return self.sequence.packed.config.one_row_set.rows.num_features
 
     def epoch(self, epoch: int) -> Iterator[Any]:
-        """The minibatches of epoch `epoch`, from where `load_state_dict` left off if it named this epoch.
+        """Yields the minibatches of epoch `epoch`, from where `load_state_dict` left off if it named this epoch.
 
         `MiniBatch`es of a graph of one node type and one edge type, `TypedMiniBatch`es of others.
 
@@ -251,7 +251,9 @@ class Loader(CursorSource):
 
     @property
     def device_cache(self) -> int | str | None:
-        """Static rows kept on the device, as `Loader` was given it or `choose_device_cache` has it."""
+        """Returns the size of the static rows kept on the device, as `Loader` was given it or `choose_device_cache` has
+        set it.
+        """
         return self.options.device_cache
 
     def choose_device_cache(self, size: int | str) -> None:
@@ -262,7 +264,7 @@ class Loader(CursorSource):
         self.options = replace(self.options, device_cache=size)
 
     def stats(self) -> LoadStats:
-        """Counters since the loader was made, of what was assembled, which may be ahead of what was received.
+        """Returns counters since the loader was made, of what was assembled, which may be ahead of what was received.
 
         Raises:
             ConfigError: in a forked process.
@@ -283,7 +285,7 @@ class Loader(CursorSource):
             reader.start_tracing()
 
     def take_trace(self) -> list[TraceEvent]:
-        """The events since the last call, in no particular order; none when tracing was not started.
+        """Returns the events since the last call, in no particular order; none when tracing was not started.
 
         Track 'disk': 'read', a chunk from submission to completion, with the minibatch that its first byte belongs to;
         several are in flight at once. Track 'assemble', one stage at a time: 'wait for consumer', 'wait for disk',

@@ -20,7 +20,7 @@ _MAX_DEFAULT_THREADS = 4
 
 @dataclass(frozen=True, eq=False)
 class LoaderOptions:
-    """The keyword arguments of `diskgnn.Loader` but `device`, `rank` and `world_size`: see there.
+    """Holds the keyword arguments of `diskgnn.Loader` but `device`, `rank` and `world_size`: see there.
 
     Raises:
         ConfigError: `engine`, `prefetch` or `threads` make no sense, or `engine` cannot be used here; `stream` without
@@ -51,7 +51,7 @@ class LoaderOptions:
                 whole_number(name, given)
 
     def prefetch_for(self, device: torch.device) -> int:
-        """Minibatches assembled ahead of the user.
+        """Returns how many minibatches are assembled ahead of the user.
 
         By default 1 on a cpu, where each costs memory that training needs and computing outlasts reading. By default 2
         on a GPU, where one more is in GPU memory already.
@@ -60,5 +60,5 @@ class LoaderOptions:
 
     @property
     def gather_threads(self) -> int:
-        """Threads that copy rows; by default half of this process's share of the cores, at most 4."""
+        """Returns how many threads copy rows; by default half of this process's share of the cores, at most 4."""
         return self.threads or max(1, min(_MAX_DEFAULT_THREADS, available_cores() // (2 * local_ranks())))

@@ -40,11 +40,11 @@ class RequestedRanges:
             thread.start()
 
     def failure(self, error: FailedRequestError) -> Exception:
-        """Why a request failed: the error to raise."""
+        """Returns the error to raise, if a request failed."""
         return self._failures[0] if self._failures else error
 
     def forget(self) -> None:
-        """What failed before counts no more: the pipeline starts again."""
+        """Forgets what failed before: the pipeline starts again."""
         self._failures.clear()
 
     def close(self) -> None:

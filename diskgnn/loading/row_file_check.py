@@ -17,7 +17,7 @@ from diskgnn.storage.row_format import FeatureFile, RowFormat
 
 @dataclass(frozen=True)
 class CheckedRowFile:
-    """A file of rows, whose reader computes their checksum on the way: it starts with `header_crc32c`."""
+    """Reads a file of rows, and computes their checksum on the way: it starts with `header_crc32c`."""
 
     file: FeatureFile
     header_crc32c: int  # of what comes before row 0
@@ -34,7 +34,7 @@ class CheckedRowFile:
 
 
 def open_row_file(packed: Packed, name: str, rows: RowFormat, num_rows: int) -> CheckedRowFile:
-    """The .npy file `name` of `packed`, `num_rows` rows of format `rows`: memory is taken and addressed by these.
+    """Opens the .npy file `name` of `packed`, `num_rows` rows of format `rows`: memory is taken and addressed by these.
 
     Raises:
         ArtifactError: it has another shape or dtype.
@@ -52,5 +52,5 @@ def open_row_file(packed: Packed, name: str, rows: RowFormat, num_rows: int) -> 
 
 
 def does_not_fit(packed: Packed) -> ArtifactError:
-    """The error for files that the config of `packed` does not speak of."""
+    """Returns the error for files that the config of `packed` does not speak of."""
     return ArtifactError(f"{packed.location}: its files do not have the rows that it speaks of; prepare it again")

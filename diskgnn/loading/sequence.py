@@ -28,7 +28,7 @@ from diskgnn.system.device import checked_device
 
 @dataclass(frozen=True, eq=False)
 class MinibatchSequence:
-    """The minibatches of one split in training order, over all prepared epochs, and how x is wanted.
+    """Names the minibatches of one split in training order, over all prepared epochs, and how x is wanted.
 
     Epoch e is prepared epoch e modulo the number of prepared ones. Position i is that of a minibatch in the sequence.
     """
@@ -82,25 +82,27 @@ class MinibatchSequence:
 
     @property
     def num_batches(self) -> int:
-        """Minibatches in one epoch."""
+        """Returns the number of minibatches in one epoch."""
         return self.packed.sequence(self.split).batches_per_epoch
 
     @property
     def num_epochs(self) -> int:
-        """Prepared epochs."""
+        """Returns the number of prepared epochs."""
         return self.packed.sequence(self.split).epochs
 
     def identity(self) -> dict[str, Any]:
-        """What the minibatches are, for `Cursor`."""
+        """Returns what tells these minibatches from others, for `Cursor`."""
         found = {"packed": self.packed.digest, "split": self.split}
         return found if self.shuffle_seed is None else {**found, "shuffle_seed": self.shuffle_seed}
 
     def position(self, epoch: int, number: int) -> int:
-        """The position of minibatch `number` of `epoch`."""
+        """Returns the position of minibatch `number` of `epoch`."""
         return epoch % self.num_epochs * self.num_batches + number
 
     def order(self, epoch: int) -> npt.NDArray[np.int64] | None:
-        """[T] the extent at each position while `epoch` is read; None when that is always the order of the file."""
+        """Returns [T] the extent at each position while `epoch` is read; None when that is always the order of the
+        file.
+        """
         if self.shuffle_seed is None:
             return None
         order = np.arange(len(self.index), dtype=np.int64)
@@ -114,24 +116,24 @@ class MinibatchSequence:
         return HeaderReader(self.packed, self.split, self.index, self.device)
 
     def damaged(self, error: Exception) -> ArtifactError:
-        """The error to raise for an extent that is not what was packed."""
+        """Returns the error to raise for an extent that is not what was packed."""
         return ArtifactError(f"{error}; {made_again(self.packed.manifest)}")
 
     @property
     def device_bytes_ahead(self) -> int:
-        """Device memory for minibatches, beyond the one that the caller computes on."""
+        """Returns the device memory for minibatches, beyond the one that the caller computes on."""
         sizes = zip(self.index.max_inputs, self.conversions, strict=True)
         staged_bytes = sum(max_inputs * conversion.rows.row_bytes for max_inputs, conversion in sizes)
         return (IN_FLIGHT - 1) * self.device_bytes_of_one + staged_bytes
 
     @property
     def device_bytes_of_one(self) -> int:
-        """Device memory for a minibatch that is held."""
+        """Returns the device memory for a minibatch that is held."""
         sizes = zip(self.index.max_inputs, self.conversions, strict=True)
         return self.index.max_header_bytes + sum(most * conversion.x_row_bytes for most, conversion in sizes)
 
     def largest_minibatch(self) -> Any:
-        """The minibatch that takes most memory, with zeros for features: to try a model on.
+        """Returns the minibatch that takes most memory, with zeros for features: to try a model on.
 
         Reads its header, and takes memory for nothing else.
 

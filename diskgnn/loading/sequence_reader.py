@@ -124,7 +124,7 @@ class SequenceReader:
         self._next_position, self._pending = position, count
 
     def next(self) -> AnyMiniBatch:
-        """The next minibatch, for the current stream.
+        """Returns the next minibatch, for the current stream.
 
         Raises:
             ArtifactError: its extent is damaged.
@@ -152,7 +152,7 @@ class SequenceReader:
         self._pipeline.release_idle_buffers()
 
     def stats(self) -> LoadStats:
-        """Counters since the reader was made."""
+        """Returns counters since the reader was made."""
         return self._filled + self._transfer.stats()
 
     def start_tracing(self) -> None:
@@ -161,7 +161,7 @@ class SequenceReader:
         self._transfer.start_tracing()
 
     def take_trace(self) -> list[TraceEvent]:
-        """The events since the last call: see `Loader.take_trace`."""
+        """Returns the events since the last call: see `Loader.take_trace`."""
         found, lost = self._pipeline.take_trace()
         if lost:
             warnings.warn(

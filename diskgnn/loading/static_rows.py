@@ -36,7 +36,7 @@ _DEVICE_RESERVE_SHARE = 2  # by default the device tier leaves this part of the 
 
 @dataclass(frozen=True, eq=False)
 class StaticRows:
-    """The static rows of one packed directory, split between two tiers."""
+    """Holds the static rows of one packed directory, split between two tiers."""
 
     rows: RowFormat
     on_device: Tensor  # [num_device, stored_columns] on the device
@@ -46,17 +46,17 @@ class StaticRows:
 
     @property
     def device(self) -> torch.device:
-        """Where the device tier is."""
+        """Returns the device that the device tier lies on."""
         return self.on_device.device
 
     @property
     def num_device(self) -> int:
-        """Rows in the device tier."""
+        """Returns the number of rows in the device tier."""
         return len(self.on_device)
 
     @property
     def num_static(self) -> int:
-        """S, rows in both tiers."""
+        """Returns S, the number of rows in both tiers."""
         return self.num_device + len(self.pinned) // self.rows.row_bytes
 
     def page_lock(self) -> None:
@@ -79,7 +79,7 @@ _shared: WeakValueDictionary[tuple[str, str, int, int], StaticRows] = WeakValueD
 def open_static_rows(
     packed: Packed, device: torch.device, *, device_cache: int | str | None = None, engine: str
 ) -> tuple[StaticRows, ...]:
-    """[K] the static rows of each row set of `packed`, read from disk unless they are in memory already.
+    """Returns [K] the static rows of each row set of `packed`, read from disk unless they are in memory already.
 
     Args:
         device_cache: bytes of the device tier, see `diskgnn.Loader`; the pinned tier takes the rest.

@@ -25,7 +25,7 @@ _COLLECT_EVERY_EVENTS = 256  # of the training thread; how much a source keeps m
 
 @dataclass(frozen=True)
 class TraceEvent:
-    """One stage of one minibatch on one thread."""
+    """Records one stage of one minibatch on one thread."""
 
     track: str  # the thread: 'disk', 'assemble', 'transfer', 'train'
     stage: str  # what it did: 'read', 'header', 'gather', 'scatter', 'wait for disk', 'forward', ...
@@ -35,32 +35,33 @@ class TraceEvent:
 
 
 class Traceable(Protocol):
-    """A `BatchSource` that can say what its own threads do. Not all can, and `is_traceable` tells."""
+    """Stands for a `BatchSource` that can say what its own threads do. Not all can, and `is_traceable` tells."""
 
     def start_tracing(self) -> None:
         """Keep events from now on."""
         ...
 
     def take_trace(self) -> list[TraceEvent]:
-        """The events since the last call, in no particular order; none when tracing was not started."""
+        """Returns the events since the last call, in no particular order; none when tracing was not started."""
         ...
 
 
 def is_traceable(source: object) -> TypeGuard[Traceable]:
-    """Whether `source` has the methods of `Traceable`, itself or from what it wraps."""
+    """Returns True if `source` has the methods of `Traceable`, itself or from what it wraps."""
     return all(callable(getattr(source, name, None)) for name in ("start_tracing", "take_trace"))
 
 
 class Stages(Protocol):
-    """What a loop tells of what it does."""
+    """Takes note of the stages of a loop."""
 
     def stage(self, name: str, minibatch: int = -1) -> AbstractContextManager[None]:
-        """What the training thread does inside is `name`."""
+        """Names what the training thread does inside the block."""
         ...
 
 
 class Timeline:
-    """The events of one run: stages of the training thread as they are entered, and those of a source's threads.
+    """Collects the events of one run: stages of the training thread as they are entered, and those of a source's
+    threads.
 
     Keeps the first `max_events`, then stops listening.
 
@@ -79,7 +80,7 @@ class Timeline:
 
     @contextmanager
     def stage(self, name: str, minibatch: int = -1) -> Iterator[None]:
-        """What the training thread does inside is `name`."""
+        """Names what the training thread does inside the block."""
         started = time.perf_counter_ns()
         try:
             yield
@@ -87,7 +88,7 @@ class Timeline:
             self._keep([TraceEvent(TRAIN_TRACK, name, minibatch, started, time.perf_counter_ns())])
 
     def events(self) -> list[TraceEvent]:
-        """All events until now, in order of their start; the outer one first where two start at once."""
+        """Returns all events until now, in order of their start; the outer one first where two start at once."""
         self._collect()
         return sorted(self._events, key=lambda event: (event.start_ns, -event.end_ns))
 
@@ -145,7 +146,7 @@ def write_trace(events: Sequence[TraceEvent], path: PathLike) -> None:
 
 
 def read_trace(path: PathLike) -> list[TraceEvent]:
-    """The events of a file that `write_trace` wrote, in order of their start.
+    """Returns the events of a file that `write_trace` wrote, in order of their start.
 
     Raises:
         ConfigError: it holds something else.

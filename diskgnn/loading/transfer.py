@@ -80,7 +80,7 @@ class Transfer:
         self._copies: deque[TraceEvent] = deque(maxlen=MAX_TRACED_COPIES)
 
     def stats(self) -> LoadStats:
-        """The pipeline's counters, with what it does not see."""
+        """Returns the pipeline's counters, with what it does not see."""
         found = LoadStats(**self._pipeline.stats())
         pinned_rows = sum(
             each.pinned_rows_read for each in self._assemblers
@@ -97,7 +97,9 @@ class Transfer:
         self._tracing = True
 
     def take_copies(self) -> list[TraceEvent]:
-        """The copies to the device since the last call, each from being enqueued until the host knows its end."""
+        """Returns the copies to the device since the last call, each from being enqueued until the host knows its
+        end.
+        """
         return [self._copies.popleft() for _ in range(len(self._copies))]
 
     def start(self, epoch: int, first: int, count: int) -> None:
@@ -113,7 +115,7 @@ class Transfer:
             self._thread.start()
 
     def take(self, epoch: int, number: int) -> tuple[int, AnyMiniBatch]:
-        """(position in the sequence, the next minibatch), for the current stream.
+        """Returns (position in the sequence, the next minibatch), for the current stream.
 
         Raises:
             RuntimeError: stopped.

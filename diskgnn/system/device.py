@@ -8,7 +8,7 @@ from diskgnn.errors import ConfigError
 
 
 def checked_device(device: str | torch.device) -> torch.device:
-    """`device`, if torch can use it here. Takes no memory of a GPU.
+    """Returns `device`, if torch can use it here. Takes no memory of a GPU.
 
     Raises:
         ConfigError: no device of that name, or none that this torch build and machine offer.

@@ -32,7 +32,7 @@ Engine = Literal["auto", "io_uring", "threads"]
 
 @dataclass(frozen=True)
 class ReadRates:
-    """What a disk delivered to the engine that training uses."""
+    """Holds what a disk delivered to the engine that training uses."""
 
     engine: str  # 'io_uring' or 'threads'
     direct_io: bool  # False: the file system refused O_DIRECT, so the page cache may have answered
@@ -44,7 +44,9 @@ class ReadRates:
 
 @contextmanager
 def scratch_file(folder: PathLike) -> Iterator[tuple[int, bool]]:
-    """A nameless file in `folder`, and whether it is open with O_DIRECT. Gone however the process ends."""
+    """Opens a nameless file in `folder`, and says whether it is open with O_DIRECT. It is gone however the process
+    ends.
+    """
     descriptor, name = tempfile.mkstemp(prefix=".diskgnn-", dir=folder)
     try:
         try:
@@ -89,7 +91,8 @@ def measure_read_rates(
 
 
 def sequential_bytes_per_second(folder: PathLike, *, file_bytes: int) -> float:
-    """The first of `measure_read_rates` alone, without the warning of a full disk: then a smaller file is measured.
+    """Measures the first of `measure_read_rates` alone, without the warning of a full disk: then a smaller file is
+    measured.
 
     Raises:
         OSError: the folder is not there or cannot be written.
@@ -126,7 +129,8 @@ def _rate(
 
 
 def device_bytes(process: int | str = "self") -> tuple[int, ...]:
-    """Bytes that a process and its children that have ended made the kernel read from and write to block devices.
+    """Returns the bytes that a process and its children that have ended made the kernel read from and write to block
+    devices.
 
     Empty where the kernel does not say.
     """

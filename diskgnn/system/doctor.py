@@ -27,7 +27,7 @@ _STATX_DIOALIGN, _AT_EMPTY_PATH = 0x2000, 0x1000
 
 @dataclass(frozen=True)
 class Gpu:
-    """One CUDA device that torch sees."""
+    """Describes one CUDA device that torch sees."""
 
     name: str
     memory_bytes: int
@@ -35,7 +35,7 @@ class Gpu:
 
 @dataclass(frozen=True)
 class IoUring:
-    """Whether reads can go through io_uring; otherwise a pool of threads makes them."""
+    """Says whether reads can go through io_uring; otherwise a pool of threads makes them."""
 
     usable: bool  # compiled in, and the kernel lets this process use it
     compiled_in: bool  # diskgnn was built on Linux, with its headers of 5.6 or newer
@@ -44,7 +44,7 @@ class IoUring:
 
 @dataclass(frozen=True)
 class Machine:
-    """What belongs to the machine, or to the container that this process runs in."""
+    """Describes the machine, or the container that this process runs in."""
 
     kernel: str
     python: str
@@ -60,7 +60,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class DirectIo:
-    """Whether files in a folder can be read past the page cache, and what such reads must be aligned to."""
+    """Says whether files in a folder can be read past the page cache, and what such reads must be aligned to."""
 
     supported: bool
     offset_alignment_bytes: int | None
@@ -70,7 +70,7 @@ class DirectIo:
 
 @dataclass(frozen=True)
 class Folder:
-    """The file system that a folder lies on."""
+    """Describes the file system that a folder lies on."""
 
     path: str
     filesystem: str
@@ -83,7 +83,7 @@ class Folder:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Everything that `diskgnn doctor` knows; `advice` has one sentence for each thing that could be better."""
+    """Holds everything that `diskgnn doctor` knows; `advice` has one sentence for each thing that could be better."""
 
     diskgnn: str
     machine: Machine
@@ -119,7 +119,7 @@ def diagnose(
 
 
 def look_at_machine() -> Machine:
-    """Cores, memory, GPUs and io_uring, as this process may use them."""
+    """Finds the cores, memory, GPUs and io_uring that this process may use."""
     memory = psutil.virtual_memory()
     torch_version, gpus = _look_at_torch()
     return Machine(
@@ -153,7 +153,7 @@ def look_at_io_uring() -> IoUring:
 
 
 def explain_refusal(refusal: str) -> str:
-    """What `io_uring_refusal` says, with the likely cause."""
+    """Returns what `io_uring_refusal` says, with the likely cause."""
     if os.strerror(errno.ENOSYS) in refusal:
         return f"{refusal} (it is older than 5.1 or built without io_uring, or a sandbox hides it)"
     if os.strerror(errno.EPERM) in refusal:
@@ -165,7 +165,7 @@ def explain_refusal(refusal: str) -> str:
 
 
 def look_at_folder(path: Path) -> Folder:
-    """The file system under `path` and its O_DIRECT alignment, without measuring."""
+    """Finds the file system under `path` and its O_DIRECT alignment, without measuring."""
     path = path.resolve()
     mounts = [mount for mount in psutil.disk_partitions(all=True) if path.is_relative_to(mount.mountpoint)]
     mount = max(mounts, key=lambda each: len(each.mountpoint), default=None)
@@ -182,7 +182,7 @@ def look_at_folder(path: Path) -> Folder:
 
 
 def look_at_direct_io(folder: Path) -> DirectIo:
-    """O_DIRECT on a temporary file in `folder`."""
+    """Tries O_DIRECT on a temporary file in `folder`."""
     with scratch_file(folder) as (descriptor, direct):
         if not direct:
             return DirectIo(False, None, None, "trial")
@@ -216,7 +216,7 @@ def _statx_alignment(descriptor: int) -> tuple[int, int] | None:
 
 
 def advise(machine: Machine, folder: Folder) -> tuple[str, ...]:
-    """What the user could change, and what it would bring; nothing for what is as it should be."""
+    """Returns what the user could change, and what it would bring; nothing for what is as it should be."""
     advice = []
     ring = machine.io_uring
     if not ring.compiled_in:  # which is as it should be where there is none

@@ -24,7 +24,7 @@ def cgroup_settings(
     self_cgroup: Path = SELF_CGROUP,
     root: Path = CGROUP_ROOT,
 ) -> Iterator[Path]:
-    """The files of this process's cgroup and all its parents that hold one setting (cgroup v1 or v2)."""
+    """Returns the files of this process's cgroup and all its parents that hold one setting (cgroup v1 or v2)."""
     try:
         lines = self_cgroup.read_text().splitlines()
     except OSError:
@@ -46,12 +46,12 @@ def cgroup_settings(
 
 
 def cgroup_limit_bytes(self_cgroup: Path = SELF_CGROUP, root: Path = CGROUP_ROOT) -> int | None:
-    """The memory limit of this process's cgroup (v1 or v2; the tightest of its parents), None without."""
+    """Returns the memory limit of this process's cgroup (v1 or v2; the tightest of its parents), None without."""
     return min((limit for limit, _ in _cgroup_limits(self_cgroup, root)), default=None)
 
 
 def cgroup_available_bytes(self_cgroup: Path = SELF_CGROUP, root: Path = CGROUP_ROOT) -> int | None:
-    """What the limits of this process's cgroup and its parents leave of them, None without a limit.
+    """Returns what the limits of this process's cgroup and its parents leave of them, None without a limit.
 
     File cache that is not in active use counts as left: the kernel gives it up first.
     """
@@ -80,7 +80,8 @@ def _used_bytes(limit_file: Path) -> int:
 
 
 def memory_budget(memory: int | str, self_cgroup: Path = SELF_CGROUP, root: Path = CGROUP_ROOT) -> int:
-    """Bytes that `memory` stands for: a size, or 'auto': half of what is available, also within the cgroup's limits.
+    """Returns the bytes that `memory` stands for: a size, or 'auto': half of what is available, also within the
+    cgroup's limits.
 
     Raises:
         ConfigError: `memory` is no size, or more than the cgroup may use: the kernel would kill who believes it.
@@ -99,7 +100,9 @@ def memory_budget(memory: int | str, self_cgroup: Path = SELF_CGROUP, root: Path
 
 
 def usable_cores(self_cgroup: Path = SELF_CGROUP, root: Path = CGROUP_ROOT) -> float:
-    """Cores that this process may keep busy: its affinity, or the cgroup's quota (v1 or v2) where that is less."""
+    """Returns the cores that this process may keep busy: its affinity, or the cgroup's quota (v1 or v2) where that is
+    less.
+    """
     cores = float(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
     for file in cgroup_settings("cpu", "cpu.max", "cpu.cfs_quota_us", self_cgroup, root):
         with suppress(OSError, ValueError):  # "max 100000": no quota
@@ -111,12 +114,12 @@ def usable_cores(self_cgroup: Path = SELF_CGROUP, root: Path = CGROUP_ROOT) -> f
 
 
 def available_cores(self_cgroup: Path = SELF_CGROUP, root: Path = CGROUP_ROOT) -> int:
-    """Threads that pay: `usable_cores`, rounded up; at least 1."""
+    """Returns how many threads pay: `usable_cores`, rounded up; at least 1."""
     return max(1, math.ceil(usable_cores(self_cgroup, root)))
 
 
 def thread_count(threads: int | None) -> int:
-    """`threads`, or as many as pay.
+    """Returns `threads`, or as many as pay.
 
     Raises:
         ConfigError: fewer than 1, or no whole number.
@@ -125,6 +128,6 @@ def thread_count(threads: int | None) -> int:
 
 
 def anonymous_bytes() -> int:
-    """What this process has in memory that is no file's: what it cannot do without."""
+    """Returns the bytes that this process has in memory that are no file's: what it cannot do without."""
     fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return faults.reading("memory.anonymous", int(fields["RssAnon"].split()[0]) << 10)

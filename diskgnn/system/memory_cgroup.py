@@ -20,7 +20,7 @@ _REMOVE_SECONDS = 5.0  # that the kernel gets to let go of processes that have e
 
 
 class MemoryCgroup:
-    """A new cgroup below this process's own, or beside it where v2 allows no children there. A context manager.
+    """Makes a new cgroup below this process's own, or beside it where v2 allows no children there. A context manager.
 
     Leaving it kills what still runs inside and removes it.
 
@@ -38,17 +38,19 @@ class MemoryCgroup:
         self._is_v1 = (self.path / "memory.limit_in_bytes").exists()
 
     def command(self, arguments: Sequence[str]) -> list[str]:
-        """What to run so that `arguments` run inside, from the first page on: a shell joins and becomes them."""
+        """Returns the command that runs `arguments` inside, from the first page on: a shell joins and becomes them."""
         return ["/bin/sh", "-c", 'echo $$ > "$0" && exec "$@"', str(self.path / "cgroup.procs"), *arguments]
 
     def peak_bytes(self) -> int | None:
-        """The most that was in use, page cache included; None where the kernel does not say (v2 before Linux 5.19)."""
+        """Returns the most that was in use, page cache included; None where the kernel does not say (v2 before Linux
+        5.19).
+        """
         with suppress(OSError):
             return int((self.path / ("memory.max_usage_in_bytes" if self._is_v1 else "memory.peak")).read_text())
         return None
 
     def oom_kills(self) -> int:
-        """Processes that the kernel killed because the limit left them no memory."""
+        """Returns how many processes the kernel killed because the limit left them no memory."""
         with suppress(OSError):
             text = (self.path / ("memory.oom_control" if self._is_v1 else "memory.events")).read_text()
             return int(dict(line.split() for line in text.splitlines()).get("oom_kill", 0))
@@ -79,7 +81,7 @@ class MemoryCgroup:
 
 
 def refusal() -> str:
-    """Why this process can make no memory cgroup and run commands in it; empty when it can."""
+    """Returns the reason why this process can make no memory cgroup and run commands in it; empty when it can."""
     try:
         with MemoryCgroup(64 << 20) as cgroup:
             joined = subprocess.run(cgroup.command(["/bin/true"]), capture_output=True, text=True, check=False)

@@ -11,7 +11,7 @@ _REPEATS = 3
 
 
 def row_copy_bytes_per_second(row_bytes: int) -> float:
-    """One thread that gathers rows of this size from all over memory into one piece; the best of three."""
+    """Measures one thread that gathers rows of this size from all over memory into one piece; the best of three."""
     num_rows, num_copied = max(1, _SOURCE_BYTES // row_bytes), max(1, _COPIED_BYTES // row_bytes)
     source = np.ones((num_rows, row_bytes), np.uint8)
     chosen = np.random.default_rng(0).integers(0, num_rows, num_copied)

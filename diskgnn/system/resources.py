@@ -43,7 +43,7 @@ def require_all(*stages: Callable[[], object]) -> None:
 
 @dataclass(frozen=True)
 class Resources:
-    """What one stage may spend."""
+    """Holds what one stage may spend."""
 
     memory_bytes: int  # for arrays and buffers: the budget without `held_bytes`
     threads: int
@@ -57,8 +57,8 @@ class Resources:
     def of(
         memory: int | str = "auto", threads: int | None = None, reporter: Reporter = SILENT, *, sending_bytes: int = 0
     ) -> Resources:
-        """Resources as users name them: `memory` of the whole process in bytes, as '2GiB' or 'auto' (what it has, and
-        half of what is available), `threads` None for as many as pay.
+        """Makes resources as users name them: `memory` of the whole process in bytes, as '2GiB' or 'auto' (what it has,
+        and half of what is available), `threads` None for as many as pay.
 
         Threads get a quarter of the memory at most: with little of it there are fewer than were asked for.
 
@@ -76,7 +76,8 @@ class Resources:
 
     @staticmethod
     def beside(memory: int | str = "auto", threads: int | None = None, reporter: Reporter = SILENT) -> Resources:
-        """The same, where `memory` is what a stage may take beside what the process has: where that trains meanwhile.
+        """Makes the same, where `memory` is what a stage may take beside what the process has: where that trains
+        meanwhile.
 
         Raises:
             ConfigError: as `of`.
@@ -84,7 +85,7 @@ class Resources:
         return Resources(memory_budget(memory), thread_count(threads), reporter)
 
     def within(self, what: str, taken_bytes: int = 0, *, least_bytes: int = 0, thread_bytes: int = 0) -> Resources:
-        """What is left beside `taken_bytes`, for as many threads as fit.
+        """Returns what is left beside `taken_bytes`, for as many threads as fit.
 
         Args:
             what: it is for: "to sort edges".
@@ -128,7 +129,7 @@ class Resources:
             )
 
     def less(self, taken_bytes: int) -> Resources:
-        """What is left when something else takes `taken_bytes`."""
+        """Returns what is left when something else takes `taken_bytes`."""
         return replace(self, memory_bytes=self.memory_bytes - taken_bytes, held_bytes=self.held_bytes + taken_bytes)
 
 

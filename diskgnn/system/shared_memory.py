@@ -32,7 +32,7 @@ _ATTEMPTS = 200  # any user can take the name and never answer
 
 
 class SharedMemory:
-    """Some bytes, the same in all processes of this user that ask for `name`. Nobody writes once they are filled.
+    """Holds some bytes, the same in all processes of this user that ask for `name`. Nobody writes once they are filled.
 
     Processes that ask while another one fills them wait until that is done; if that one fails, the next one fills them.
     Once the process that filled them has dropped them, whoever asks next fills new ones.

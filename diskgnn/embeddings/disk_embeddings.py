@@ -27,7 +27,7 @@ _MOST_AHEAD = 2  # minibatches whose rows are fetched and not asked for yet
 
 
 class DiskEmbedding(nn.Module):
-    """A vector for each node of a type, in an `EmbeddingTable`: ids [U] to rows [U, width].
+    """Holds a vector for each node of a type, in an `EmbeddingTable`: ids [U] to rows [U, width].
 
     Until it has a table, all are 0. It has no parameters: `DiskEmbeddings.step` trains it.
     """
@@ -43,14 +43,14 @@ class DiskEmbedding(nn.Module):
         self._pending: list[tuple[FetchedRows, Tensor]] = []  # what was handed out to be trained
 
     def read_ahead(self, ids: Tensor) -> None:
-        """These will be asked for, once each, in the order of these calls."""
+        """Reads the rows of these ids ahead; they will be asked for, once each, in the order of these calls."""
         if self.table is None or self.kept is not None:
             return
         self._ahead.append(self.table.fetch(torch.unique(ids.cpu()).numpy()))
         self._forget(len(self._ahead) - _MOST_AHEAD)
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Rows of these ids; in training they may repeat."""
+        """Returns the rows of these ids; in training they may repeat."""
         wanted, places = torch.unique(ids.cpu(), return_inverse=True)
         if self.table is None or self.kept is not None:
             return self._read(wanted.numpy())[places].to(ids.device)
@@ -78,7 +78,7 @@ class DiskEmbedding(nn.Module):
             self.table.drop(self._ahead.pop(0))
 
     def all_vectors(self) -> Iterator[Rows]:
-        """Those that are read now, some at a time in the order of their ids."""
+        """Yields the vectors that are read now, some at a time in the order of their ids."""
         for first, count in chunks(self.num_embeddings, self.embedding_dim):
             yield self._read(np.arange(first, first + count)).numpy()
 
@@ -101,7 +101,7 @@ class DiskEmbedding(nn.Module):
             self.table.step(fetched, rows.grad.numpy(), lr, self.steps)
 
     def gradients(self) -> list[Tensor]:
-        """Those of the rows that were handed out."""
+        """Returns the gradients of the rows that were handed out."""
         return [rows.grad for _, rows in self._pending if rows.grad is not None]
 
     def forget_gradients(self) -> None:
@@ -112,7 +112,7 @@ class DiskEmbedding(nn.Module):
         self._pending = []
 
     def first_vectors(self, first: int, count: int) -> Rows:
-        """[count, width] those to start from, for chunks that are asked for in order."""
+        """Returns [count, width] the vectors to start from, for chunks that are asked for in order."""
         if first == 0:
             self._generator = torch.Generator().manual_seed(self.seed)
         values = torch.empty(count, self.embedding_dim).normal_(std=self.embedding_dim**-0.5, generator=self._generator)
@@ -121,7 +121,7 @@ class DiskEmbedding(nn.Module):
 
 
 class DiskEmbeddings:
-    """All `DiskEmbedding`s of a model, in the folder of its checkpoint; nothing where there are none."""
+    """Holds all `DiskEmbedding`s of a model, in the folder of its checkpoint; nothing where there are none."""
 
     def __init__(self, net: nn.Module) -> None:
         self._modules = {module.name: module for module in net.modules() if isinstance(module, DiskEmbedding)}
@@ -162,7 +162,7 @@ class DiskEmbeddings:
             module.steps = saved["steps"][name]
 
     def saving(self) -> dict[str, Any]:
-        """What the next checkpoint says; the rows are durable by then."""
+        """Returns what the next checkpoint says; the rows are durable by then."""
         for module in self._modules.values():
             assert module.table is not None
             module.table.make_durable()
@@ -170,7 +170,7 @@ class DiskEmbeddings:
         return {"generation": self._generation + 1, "steps": steps}
 
     def saved(self) -> None:
-        """The checkpoint is durable."""
+        """Notes that the checkpoint is durable."""
         generation = self._generation + 1
         faults.point("embeddings.saved")
         for module in self._modules.values():
@@ -199,7 +199,7 @@ class DiskEmbeddings:
                     file.unlink()
 
     def read_best(self, checkpoint: Path, epoch: int | None) -> None:
-        """From now on, vectors are those of `epoch`, which was kept; None: those of the last checkpoint.
+        """Reads the vectors of `epoch`, which was kept, from now on; None: those of the last checkpoint.
 
         Raises:
             ArtifactError: a file is missing or has another size.
@@ -221,7 +221,9 @@ class DiskEmbeddings:
             module.kept = rows[:, 0]
 
     def read_ahead(self, batch: AnyMiniBatch) -> None:
-        """The model will be called with this minibatch, after those that this was told of before."""
+        """Reads the vectors of a minibatch ahead; the model will be called with it after those that this was told of
+        before.
+        """
         nodes = batch.input_nodes if isinstance(batch, TypedMiniBatch) else None
         for name, module in self._modules.items():
             if nodes is not None and name in nodes:
@@ -233,7 +235,7 @@ class DiskEmbeddings:
             module.step(lr)
 
     def gradients(self) -> list[Tensor]:
-        """Those of all rows that were handed out."""
+        """Returns the gradients of all rows that were handed out."""
         return [gradient for module in self._modules.values() for gradient in module.gradients()]
 
     def forget_gradients(self) -> None:
@@ -249,7 +251,7 @@ class DiskEmbeddings:
 
 
 class ReadingAhead:
-    """A source whose next minibatch is taken while one is computed, so that its nodes' vectors are read meanwhile.
+    """Takes a source's next minibatch while one is computed, so that its nodes' vectors are read meanwhile.
 
     `state_dict` is that of what was received. Everything else is the source's.
     """
@@ -286,7 +288,7 @@ class ReadingAhead:
 
 
 def reading_ahead(source: BatchSource, net: nn.Module) -> BatchSource:
-    """The source, its minibatches' vectors read ahead where the model has some on disk."""
+    """Returns the source, with its minibatches' vectors read ahead where the model has some on disk."""
     tables = DiskEmbeddings(net)
     ahead: Any = ReadingAhead(source, tables) if tables else source
     found: BatchSource = ahead

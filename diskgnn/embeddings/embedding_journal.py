@@ -26,7 +26,7 @@ Ids = npt.NDArray[np.int64]
 
 
 class UndoJournal:
-    """Rows as they were at the checkpoint of one generation, in a file beside the table's.
+    """Keeps rows as they were at the checkpoint of one generation, in a file beside the table's.
 
     It grows to what was written since that checkpoint, at most to the size of the table.
 
@@ -44,7 +44,7 @@ class UndoJournal:
         return self._table.with_name(f"{self._table.name}.undo-{self.generation}")
 
     def begin(self, generation: int) -> None:
-        """The checkpoint of `generation` is durable: nothing is kept of the one before."""
+        """Begins `generation`, whose checkpoint is durable: nothing is kept of the one before."""
         before, self.generation = self._file, generation
         before.unlink(missing_ok=True)
 

@@ -42,7 +42,8 @@ _CHUNK_VALUES = 1 << 20  # of vectors that are made or copied at a time; a multi
 
 
 class FetchedRows:
-    """Rows of one minibatch: read in the background, and kept up with the steps that write some of them meanwhile.
+    """Holds the rows of one minibatch: read in the background, and kept up with the steps that write some of them
+    meanwhile.
 
     Attributes:
         ids: [n] int64, ascending, each there once.
@@ -52,12 +53,12 @@ class FetchedRows:
         self.ids, self._reading, self._written = ids, reading, list[tuple[Ids, Rows]]()
 
     def note(self, ids: Ids, rows: Rows) -> None:
-        """A step has made these rows since these ones were asked for."""
+        """Notes that a step has made these rows since these ones were asked for."""
         if len(ids):
             self._written.append((ids, rows))
 
     def rows(self) -> Rows:
-        """[n, PARTS, width] as the latest step left them; waits for the disk.
+        """Returns [n, PARTS, width] as the latest step left them; waits for the disk.
 
         Raises:
             ReadError: the disk failed.
@@ -72,7 +73,7 @@ class FetchedRows:
 
 
 class EmbeddingTable:
-    """The file of one table, and its journal. Used by one thread; it has another one for the file.
+    """Reads and writes the file of one table, and its journal. Used by one thread; it has another one for the file.
 
     Args:
         path: of the rows; journals and copies lie beside it.
@@ -93,12 +94,12 @@ class EmbeddingTable:
 
     @property
     def generation(self) -> int:
-        """Of the latest checkpoint."""
+        """Returns the number of the latest checkpoint."""
         return self._journal.generation
 
     @staticmethod
     def create(path: Path, num_rows: int, width: int, vectors: Callable[[int, int], Rows]) -> EmbeddingTable:
-        """A new table, of generation 0; `vectors(first, count)` gives those to start from.
+        """Makes a new table, of generation 0; `vectors(first, count)` gives those to start from.
 
         Raises:
             DiskFullError: there is no room for it.
@@ -121,11 +122,11 @@ class EmbeddingTable:
         return fetched
 
     def drop(self, fetched: FetchedRows) -> None:
-        """These rows are not needed any more."""
+        """Drops fetched rows that are not needed any more."""
         self._fetched = [each for each in self._fetched if each is not fetched]
 
     def read(self, ids: Ids) -> Rows:
-        """[n, width] vectors as the latest step left them; fastest for ids that ascend.
+        """Returns [n, width] vectors as the latest step left them; fastest for ids that ascend.
 
         Raises:
             ReadError: the disk failed.
@@ -133,7 +134,7 @@ class EmbeddingTable:
         return self._background.submit(self._read, ids).result()[:, 0]
 
     def step(self, fetched: FetchedRows, gradients: Rows, lr: float, number: int) -> None:
-        """`torch.optim.SparseAdam`'s step of this number, counted from 1. Written in the background.
+        """Takes `torch.optim.SparseAdam`'s step of this number, counted from 1. Written in the background.
 
         Args:
             fetched: the rows, which are dropped.
@@ -156,7 +157,7 @@ class EmbeddingTable:
         self._writing = self._background.submit(self._write, ids, rows, ids[new], before)
 
     def make_durable(self) -> None:
-        """Everything that steps made is on the disk when this returns.
+        """Returns when everything that steps made is on the disk.
 
         Raises:
             DiskFullError, WriteError: the disk is full, or failed.
@@ -165,7 +166,7 @@ class EmbeddingTable:
         os.fdatasync(self._descriptor)
 
     def begin(self, generation: int) -> None:
-        """The checkpoint of this generation is durable: what is written from now on can be undone to there."""
+        """Begins this generation, whose checkpoint is durable: what is written from now on can be undone to there."""
         self._touched[:] = False
         self._journal.begin(generation)
 
@@ -234,7 +235,7 @@ def _adam(rows: Rows, gradients: Rows, lr: float, number: int) -> None:
 
 
 def chunks(num_rows: int, width: int) -> Iterator[tuple[int, int]]:
-    """(first, count) of rows."""
+    """Yields (first, count) of rows."""
     step = max(1, _CHUNK_VALUES // width)
     for first in range(0, num_rows, step):
         yield first, min(step, num_rows - first)

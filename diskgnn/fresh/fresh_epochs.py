@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class FreshEpochs(CursorSource):
-    """A `BatchSource` of the train split that never trains on the same sampled minibatch twice.
+    """Yields minibatches of the train split, and never trains on the same sampled one twice: a `BatchSource`.
 
     Epoch e has the minibatches that sampling online from the same seed would have, those of
     `baselines.in_memory.InMemory`. They are read as prepared ones are: packed in order, with a Belady cache. That is
@@ -150,7 +150,7 @@ class FreshEpochs(CursorSource):
 
     @property
     def graph(self) -> Graph:
-        """What is sampled from."""
+        """Returns the graph that is sampled from."""
         return self._graph
 
     @property
@@ -160,11 +160,11 @@ class FreshEpochs(CursorSource):
 
     @property
     def num_features(self) -> int:
-        """D, columns of x, on a graph of one type."""
+        """Returns D, the number of columns of x, on a graph of one type."""
         return self._graph.feature_file.rows.num_features
 
     def epoch(self, epoch: int) -> Iterator[AnyMiniBatch]:
-        """The minibatches of epoch `epoch`, from where `load_state_dict` left off if it named this epoch.
+        """Yields the minibatches of epoch `epoch`, from where `load_state_dict` left off if it named this epoch.
 
         Raises:
             ArtifactError, DiskFullError, OSError: preparing them failed, or reading them does.
@@ -277,7 +277,7 @@ class FreshEpochs(CursorSource):
         ]
 
     def stats(self) -> LoadStats:
-        """Counters since the source was made: those of the loaders of all windows, and of preparing.
+        """Returns counters since the source was made: those of the loaders of all windows, and of preparing.
 
         `wait_seconds` counts waiting for a window to be prepared (`prepare_wait_seconds`), too. Only windows that were
         asked for count as prepared.
@@ -291,7 +291,8 @@ class FreshEpochs(CursorSource):
             self._loader.start_tracing()
 
     def take_trace(self) -> list[TraceEvent]:
-        """The events since the last call: those of `Loader.take_trace`, and on track 'prepare' those of the windows.
+        """Returns the events since the last call: those of `Loader.take_trace`, and on track 'prepare' those of the
+        windows.
 
         A window's preparing is told once it has ended and the window is asked for. None when tracing was not started.
         """
@@ -308,7 +309,9 @@ class FreshEpochs(CursorSource):
 
 
 def preparing_threads(cores: int, beside_training: bool) -> int:
-    """Threads that prepare a window by default: training has the other half of the cores if it goes on meanwhile."""
+    """Returns how many threads prepare a window by default: training has the other half of the cores if it goes on
+    meanwhile.
+    """
     return max(1, cores // 2) if beside_training else cores
 
 

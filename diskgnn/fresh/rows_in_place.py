@@ -29,7 +29,7 @@ _MOST_DISK_TIME = 2
 def stay_in_the_graph(
     row_sets: Sequence[RowSet], minibatch: SampledMinibatch, num_batches: int, *, computes_here: bool
 ) -> bool:
-    """Whether the rows of a window of `num_batches` that are like `minibatch` better stay where they are."""
+    """Returns True if the rows of a window of `num_batches` that are like `minibatch` better stay where they are."""
     if any(isinstance(row_set.features.path, StoredPath) for row_set in row_sets):
         return False
     found = [_disk_bytes(row_set, minibatch, num_batches) for row_set in row_sets]
@@ -56,7 +56,7 @@ def _disk_bytes(row_set: RowSet, minibatch: SampledMinibatch, num_batches: int) 
 
 
 def row_files(row_sets: Sequence[RowSet]) -> tuple[RowFile, ...]:
-    """[K] where the rows are that stay, with the checksums of their pages.
+    """Returns [K] the files of the rows that stay, with the checksums of their pages.
 
     Raises:
         ArtifactError: the checksums are damaged.

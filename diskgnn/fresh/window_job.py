@@ -135,8 +135,9 @@ class WindowPreparer:
         return self._stay[len(window)]
 
     def shortest_window(self, window: range) -> tuple[int, int]:
-        """How many minibatches, the first ones of `window`, are worth preparing by themselves: at least 1. And how many
-        times as long as the window before one may be."""
+        """Returns how many minibatches, the first ones of `window`, are worth preparing by themselves: at least 1. And
+        how many times as long as the window before one may be.
+        """
         if self._rows_stay(window):
             return max(-(-len(window) // _IN_PLACE_PART), min(len(window), _LEAST_IN_PLACE)), _IN_PLACE_PART
         return self._shortest_packed(window), _GROWTH
@@ -196,7 +197,7 @@ class WindowPreparer:
 
 @dataclass(frozen=True)
 class PreparedWindow:
-    """A window on the disk, and what preparing it took."""
+    """Names a window on the disk, and what preparing it took."""
 
     packed: Path
     stats: LoadStats
@@ -254,7 +255,7 @@ class WindowJob:
 
     @property
     def window(self) -> range:
-        """The positions of its minibatches, once they are chosen; none if that failed."""
+        """Returns the positions of its minibatches, once they are chosen; none if that failed."""
         self._chosen.wait()
         return self._window
 

@@ -40,7 +40,7 @@ class WindowSizes:
         self._batch_bytes = 0.0  # what a minibatch takes on the disk; 0 before one was prepared
 
     def window(self, position: int) -> range:
-        """The window that starts at `position`."""
+        """Returns the window that starts at `position`."""
         most = self._num_batches if self._fixed is None else self._fixed
         if self.end is not None and position < self.end:
             most = min(most, self.end - position)

@@ -20,7 +20,7 @@ _EDGES_GATHERED = 1 << 14  # at a time, where their rows have to be
 
 
 def own_and_mean(x: Tensor, block: Block) -> tuple[Tensor, Tensor]:
-    """The destinations' own rows of x, and the mean of their neighbours' rows (zeros where there are none).
+    """Returns the destinations' own rows of x, and the mean of their neighbours' rows (zeros where there are none).
 
     Args:
         x: [num_src, W] floating point.
@@ -35,31 +35,35 @@ def own_and_mean(x: Tensor, block: Block) -> tuple[Tensor, Tensor]:
 
 
 def neighbour_mean(x: Tensor, block: Block) -> Tensor:
-    """[num_dst, W]: the mean of each destination's neighbours' rows of x [num_src, W]; zeros where there are none."""
+    """Returns [num_dst, W]: the mean of each destination's neighbours' rows of x [num_src, W]; zeros where there are
+    none.
+    """
     mean: Tensor = _Neighbours.apply(x, block, "mean")  # type: ignore[no-untyped-call]
     return mean
 
 
 def neighbour_sum(x: Tensor, block: Block) -> Tensor:
-    """[num_dst, W]: the sum of each destination's neighbours' rows of x [num_src, W]."""
+    """Returns [num_dst, W]: the sum of each destination's neighbours' rows of x [num_src, W]."""
     sums: Tensor = _Neighbours.apply(x, block, "sum")  # type: ignore[no-untyped-call]
     return sums
 
 
 def neighbour_max(x: Tensor, block: Block) -> Tensor:
-    """[num_dst, W]: of each column, the largest of each destination's neighbours' rows of x [num_src, W]; zeros where
-    there are none. Of equal ones, one has the gradient.
+    """Returns [num_dst, W]: of each column, the largest of each destination's neighbours' rows of x [num_src, W]; zeros
+    where there are none. Of equal ones, one has the gradient.
     """
     return _bags(x, block.indptr, block.indices, mode="max")
 
 
 def edge_mean(edge_x: Tensor, block: Block) -> Tensor:
-    """[num_dst, D]: the mean of edge_x [num_edges, D] over each destination's edges; zeros where there are none."""
+    """Returns [num_dst, D]: the mean of edge_x [num_edges, D] over each destination's edges; zeros where there are
+    none.
+    """
     return _segment_sums(edge_x, block.indptr) / block.in_degrees.clamp(min=1).unsqueeze(1)
 
 
 def weighted_sums(x: Tensor, weights: Tensor, block: Block) -> Tensor:
-    """For each head, the weighted sum of every destination's neighbours' rows.
+    """Computes, for each head, the weighted sum of every destination's neighbours' rows.
 
     Args:
         x: [num_src, H, W], or [num_src, 1, W] where all heads sum the same rows.
@@ -81,7 +85,7 @@ def attention(
     slope: float,
     edge_scores: Tensor | None = None,
 ) -> Tensor:
-    """Neighbours' rows, averaged with the softmax of leaky_relu(source score + destination score) over each
+    """Averages neighbours' rows with the softmax of leaky_relu(source score + destination score) over each
     destination's edges: Velickovic et al., Graph Attention Networks, ICLR 2018, equations 1 to 4.
 
     Args:
@@ -102,7 +106,8 @@ def attention(
 
 
 def edge_products(by_destination: Tensor, by_source: Tensor, block: Block) -> Tensor:
-    """[num_edges, H]: for each head, the dot product of each edge's row of the destination and row of the source.
+    """Returns [num_edges, H]: for each head, the dot product of each edge's row of the destination and row of the
+    source.
 
     Args:
         by_destination: [num_dst, H, W].
@@ -114,7 +119,7 @@ def edge_products(by_destination: Tensor, by_source: Tensor, block: Block) -> Te
 
 
 def softmax_over_types(scores: Sequence[Tensor], blocks: Sequence[Block]) -> list[Tensor]:
-    """Softmax over all edges of each destination, of whatever type they are.
+    """Computes a softmax over all edges of each destination, of whatever type they are.
 
     Args:
         scores: for each edge type [num_edges, H].

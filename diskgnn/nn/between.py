@@ -11,12 +11,12 @@ Activation = Callable[[Tensor, float], Tensor]  # of rows, with the probability 
 
 
 class BatchNorm(nn.BatchNorm1d):
-    """Batch normalisation that also takes no row or a single one in training. These have no spread, so it uses the
+    """Normalises batches, and also takes no row or a single one in training. These have no spread, so it uses the
     running statistics then, as in evaluation. A minibatch of one seed without neighbours has such a layer.
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        """[n, C] -> [n, C]."""
+        """Maps [n, C] to [n, C]."""
         if self.training and len(x) < 2:
             return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps)
         return super().forward(x)
@@ -53,7 +53,7 @@ class Between(nn.Module):
             self.skip = nn.Identity() if is_same else nn.Linear(in_channels, out_channels, bias=False)
 
     def forward(self, out: Tensor, own: Tensor) -> Tensor:
-        """[n, out_channels].
+        """Returns [n, out_channels].
 
         Args:
             out: [n, out_channels] of the layer.

@@ -9,19 +9,19 @@ from diskgnn.errors import ConfigError
 
 
 class DotProduct(nn.Module):
-    """The dot product of the two vectors; it has no parameters."""
+    """Scores a pair by the dot product of its two vectors; it has no parameters."""
 
     def forward(self, sources: Tensor, destinations: Tensor) -> Tensor:
-        """[..., H] and [..., H], which broadcast -> [...]."""
+        """Maps [..., H] and [..., H], which broadcast, to [...]."""
         return (sources * destinations).sum(-1)
 
     def against_all(self, sources: Tensor, destinations: Tensor) -> Tensor:
-        """[P, H] and [Q, H] -> [P, Q]: every source with every destination."""
+        """Maps [P, H] and [Q, H] to [P, Q]: every source with every destination."""
         return sources @ destinations.T
 
 
 class DistMult(DotProduct):
-    """The dot product with a learnt weight for each column.
+    """Scores a pair by the dot product with a learnt weight for each column.
 
     Yang et al., Embedding Entities and Relations for Learning and Inference in Knowledge Bases, ICLR 2015.
 
@@ -34,16 +34,16 @@ class DistMult(DotProduct):
         self.relation = nn.Parameter(torch.ones(width))
 
     def forward(self, sources: Tensor, destinations: Tensor) -> Tensor:
-        """[..., H] and [..., H], which broadcast -> [...]."""
+        """Maps [..., H] and [..., H], which broadcast, to [...]."""
         return super().forward(sources * self.relation, destinations)
 
     def against_all(self, sources: Tensor, destinations: Tensor) -> Tensor:
-        """[P, H] and [Q, H] -> [P, Q]: every source with every destination."""
+        """Maps [P, H] and [Q, H] to [P, Q]: every source with every destination."""
         return super().against_all(sources * self.relation, destinations)
 
 
 class MLPDecoder(nn.Module):
-    """A hidden layer over the two vectors side by side, so that an edge's direction counts.
+    """Scores a pair by a hidden layer over the two vectors side by side, so that an edge's direction counts.
 
     Args:
         width: H, length of the vectors and of the hidden layer.
@@ -56,14 +56,14 @@ class MLPDecoder(nn.Module):
         self.out, self.is_score = nn.Linear(width, outputs or 1), outputs is None
 
     def forward(self, sources: Tensor, destinations: Tensor) -> Tensor:
-        """[..., H] and [..., H], which broadcast -> [...], or [..., C]."""
+        """Maps [..., H] and [..., H], which broadcast, to [...], or [..., C]."""
         hidden = torch.relu(self.source(sources) + self.destination(destinations))
         found: Tensor = self.out(hidden)
         return found.squeeze(-1) if self.is_score else found
 
 
 def make_decoder(name: str, width: int, outputs: int | None = None) -> nn.Module:
-    """The head of that name for vectors of length `width`.
+    """Makes the head of that name for vectors of length `width`.
 
     Args:
         name: 'dot', 'distmult' or 'mlp'.

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LayerTypes:
-    """What a layer computes: rows of some node types, from edges of some types."""
+    """Names what a layer computes: rows of some node types, from edges of some types."""
 
     destinations: tuple[str, ...]
     edges: tuple[EdgeType, ...]  # into these
@@ -22,11 +22,11 @@ class LayerTypes:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The node types at the other ends of the edges."""
+        """Returns the node types at the other ends of the edges."""
         return tuple(dict.fromkeys(source for source, _, _ in self.edges))
 
     def followed(self, blocks: Mapping[EdgeType, Block], destination: str) -> list[tuple[int, EdgeType]]:
-        """The edge types into a node type of which a minibatch has edges, with their numbers."""
+        """Returns the edge types into a node type of which a minibatch has edges, with their numbers."""
         return [
             (number, edge_type)
             for number, edge_type in enumerate(self.edges)
@@ -35,7 +35,9 @@ class LayerTypes:
 
 
 def layer_types(schema: SourceSchema, num_layers: int) -> list[LayerTypes]:
-    """What each layer has to compute, outermost first, so that the last one has the seeds: nothing that nobody uses."""
+    """Returns what each layer has to compute, outermost first, so that the last one has the seeds: nothing that nobody
+    uses.
+    """
     target = schema.target
     needed = {target} if isinstance(target, str) else {target[0], target[2]}
     found: list[LayerTypes] = []
@@ -48,7 +50,7 @@ def layer_types(schema: SourceSchema, num_layers: int) -> list[LayerTypes]:
 
 
 def input_types(schema: SourceSchema, num_layers: int) -> list[tuple[str, int, int | None]]:
-    """The node types whose input nodes count, as `SourceSchema.node_types` has them."""
+    """Returns the node types whose input nodes count, as `SourceSchema.node_types` has them."""
     outermost = layer_types(schema, num_layers)[0]
     used = {*outermost.destinations, *outermost.sources}
     return [each for each in schema.node_types if each[0] in used]

@@ -13,12 +13,12 @@ from diskgnn.errors import ConfigError
 
 
 def model_output(net: nn.Module, batch: AnyMiniBatch) -> Any:
-    """What a model returns for a minibatch: `net(blocks, model_input(batch, dtype))`."""
+    """Returns what a model says of a minibatch: `net(blocks, model_input(batch, dtype))`."""
     return net(batch.blocks, model_input(batch, parameter_dtype(net)))
 
 
 def model_input(batch: AnyMiniBatch, dtype: torch.dtype = torch.float32) -> Any:
-    """What a model sees of the input nodes: features in `dtype`; of types without features, the ids.
+    """Returns what a model sees of the input nodes: features in `dtype`; of types without features, the ids.
 
     Returns:
         x [U, D]; or by node type, x [U, D] and, of those without features, ids [U] int64.
@@ -40,7 +40,7 @@ def model_input(batch: AnyMiniBatch, dtype: torch.dtype = torch.float32) -> Any:
 
 
 def seed_rows(net: nn.Module, batch: AnyMiniBatch) -> Tensor:
-    """[B, columns]: a model's rows of the nodes that are the seeds.
+    """Returns [B, columns]: a model's rows of the nodes that are the seeds.
 
     A model of a typed graph may return them alone, or by node type.
     """
@@ -53,7 +53,7 @@ def seed_rows(net: nn.Module, batch: AnyMiniBatch) -> Tensor:
 
 
 def pair_ends(net: nn.Module, batch: AnyMiniBatch) -> tuple[Tensor, Tensor]:
-    """The vectors [B, H] of the seeds that are sources of pairs, and of those that are destinations.
+    """Returns the vectors [B, H] of the seeds that are sources of pairs, and of those that are destinations.
 
     A model of a typed graph returns them by node type.
     """
@@ -65,7 +65,7 @@ def pair_ends(net: nn.Module, batch: AnyMiniBatch) -> tuple[Tensor, Tensor]:
 
 
 def pair_rows(net: nn.Module, batch: AnyMiniBatch) -> Tensor:
-    """[P, columns]: what the model's `decoder` makes of the vectors of the two nodes of each pair."""
+    """Returns [P, columns]: what the model's `decoder` makes of the vectors of the two nodes of each pair."""
     assert batch.pairs is not None
     decoder: Any = net.decoder
     sources, destinations = pair_ends(net, batch)
@@ -74,5 +74,5 @@ def pair_rows(net: nn.Module, batch: AnyMiniBatch) -> Tensor:
 
 
 def parameter_dtype(net: nn.Module) -> torch.dtype:
-    """The dtype that the model computes in: of its first floating-point parameter."""
+    """Returns the dtype that the model computes in: of its first floating-point parameter."""
     return next((p.dtype for p in net.parameters() if p.is_floating_point()), torch.float32)

@@ -21,7 +21,7 @@ EMBEDDING_COPIES = 4  # of each number of a vector: itself, Adam's two moments, 
 
 
 class ModelOptions(TypedDict, total=False):
-    """Fields of `ModelSpec` but the name, as keywords."""
+    """Holds the fields of `ModelSpec` but the name, as keywords."""
 
     hidden: int
     num_layers: int | None
@@ -38,7 +38,7 @@ class ModelOptions(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """The shape of a model that is given by name.
+    """Describes the shape of a model that is given by name.
 
     Attributes:
         name: 'sage', 'gat' or 'gcn'; on a graph with several types 'rgcn', 'rgat' or 'hgt'. The first by default.
@@ -102,7 +102,7 @@ class ModelSpec:
             )
 
     def checked_depth(self, num_layers: int) -> int:
-        """`num_layers`, of the minibatches.
+        """Returns `num_layers`, or that of the minibatches.
 
         Raises:
             ConfigError: another number was asked for.
@@ -116,7 +116,7 @@ class ModelSpec:
         return num_layers
 
     def fitted(self, schema: SourceSchema, num_layers: int) -> ModelSpec:
-        """The same with the name and the depth that minibatches of `schema` with so many blocks ask for.
+        """Returns the same with the name and the depth that minibatches of `schema` with so many blocks ask for.
 
         Raises:
             ConfigError: it is of another depth, or of the other kind of graph; or vectors of nodes without features
@@ -139,7 +139,7 @@ class ModelSpec:
         return spec
 
     def decoder_for(self, schema: SourceSchema) -> str:
-        """The decoder that was asked for, or the usual one of what `schema` is for."""
+        """Returns the decoder that was asked for, or the usual one of what `schema` is for."""
         has_labels = not isinstance(schema.target, str) and schema.target_kind != "link"
         return self.decoder or ("mlp" if has_labels else "dot")
 

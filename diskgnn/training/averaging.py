@@ -13,10 +13,10 @@ from diskgnn.units import whole_number
 
 
 class OverlappedAverager(ModelAverager):
-    """Every `period` steps, a sum of all ranks' parameters begins, and what it comes to is taken over `period` steps
-    later: each rank then moves by the average less what it had itself (the idea of Sun et al., CO2: Efficient
-    Distributed Training with Full Communication-Computation Overlap, ICLR 2024). So a step waits for the network only
-    where a sum takes longer than `period` steps.
+    """Begins a sum of all ranks' parameters every `period` steps, and takes over what it comes to `period` steps later:
+    each rank then moves by the average less what it had itself (the idea of Sun et al., CO2: Efficient Distributed
+    Training with Full Communication-Computation Overlap, ICLR 2024). So a step waits for the network only where a sum
+    takes longer than `period` steps.
 
     Args:
         parameters: the same ones in all ranks.
@@ -34,7 +34,7 @@ class OverlappedAverager(ModelAverager):
         self._sums: Tensor | None = None  # [n + 1] of parameters; of ranks that are to stop
 
     def average_parameters(self, params: object = None) -> None:
-        """`settle`, as torch calls it."""
+        """Does what `settle` does, by the name that torch calls."""
         self.settle()
 
     @torch.no_grad()

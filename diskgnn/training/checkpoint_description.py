@@ -25,7 +25,7 @@ _OUTPUTS = {"class": "classes", "multilabel": "labels", "regression": "targets",
 
 @dataclass(frozen=True)
 class CheckpointDescription:
-    """The contents of one checkpoint, as plain values. Names of facts end in their unit."""
+    """Holds the contents of one checkpoint, as plain values. Names of facts end in their unit."""
 
     path: str
     kind: str

@@ -49,7 +49,7 @@ FILE = "checkpoint.pt"
 
 
 def checkpoint_exists(directory: PathLike) -> bool:
-    """Whether `directory` holds a checkpoint."""
+    """Returns True if `directory` holds a checkpoint."""
     return (Path(directory) / FILE).exists()
 
 
@@ -79,7 +79,7 @@ def save_checkpoint(directory: PathLike, content: Mapping[str, Any]) -> Path:
 
 @contextmanager
 def training_alone(directory: PathLike) -> Iterator[None]:
-    """No other process trains with the checkpoint in `directory` within the block; the directory is there.
+    """Keeps other processes from training with the checkpoint in `directory` within the block; the directory is there.
 
     Raises:
         BusyError: another one does now.
@@ -93,7 +93,7 @@ def training_alone(directory: PathLike) -> Iterator[None]:
 
 
 def load_checkpoint(directory: PathLike) -> dict[str, Any]:
-    """The checkpoint in `directory`, all tensors on the CPU. No code in the file is run.
+    """Reads the checkpoint in `directory`, all tensors on the CPU. No code in the file is run.
 
     Raises:
         ConfigError: `directory` is no path.
@@ -205,7 +205,7 @@ def completed_config(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def load_model(directory: PathLike, *, last: bool = False) -> nn.Module:
-    """The model that `train(model="sage" | ...)` left in a checkpoint, with the weights of its best epoch.
+    """Loads the model that `train(model="sage" | ...)` left in a checkpoint, with the weights of its best epoch.
 
     `load_task` has what it was trained for. A model does not say what its features meant: `infer`, `predict` and
     `evaluate` compare these where they are given the directory.
@@ -333,7 +333,7 @@ def _held(schema: SourceSchema) -> str:
 
 
 def load_task(directory: PathLike) -> Task:
-    """The task that the model in a checkpoint was trained for, with the loss that it was trained with.
+    """Loads the task that the model in a checkpoint was trained for, with the loss that it was trained with.
 
     Raises:
         ArtifactError: as `load_checkpoint`.

@@ -15,7 +15,7 @@ from diskgnn.units import whole_number
 
 @dataclass(frozen=True)
 class TrainingConfig:
-    """The arguments of `diskgnn.train` that say how to train: see there.
+    """Holds the arguments of `diskgnn.train` that say how to train: see there.
 
     Raises:
         ConfigError: a value that makes no sense.
@@ -53,7 +53,7 @@ class TrainingConfig:
             )
 
     def criterion(self, metrics: Mapping[str, bool], splits: Collection[str]) -> Criterion:
-        """What the best epoch is chosen by, of a task's `metrics` on the validation split.
+        """Returns the score that chooses the best epoch, of a task's `metrics` on the validation split.
 
         Raises:
             ConfigError: there is no such score, or no validation split among the evaluated `splits`.
@@ -64,19 +64,21 @@ class TrainingConfig:
         return Criterion.of(metrics, self.best_by, is_required=bool(given))
 
     def records_after(self, batches: int, num_batches: int) -> int:
-        """How many minibatches a step record is due for after so many of an epoch of `num_batches`; 0 if none is."""
+        """Returns how many minibatches a step record is due for after so many of an epoch of `num_batches`; 0 if none
+        is.
+        """
         if batches % self.record_every_batches == 0:
             return self.record_every_batches
         return batches % self.record_every_batches if batches == num_batches else 0
 
     def evaluates_after(self, epoch: int) -> bool:
-        """Whether an evaluation is due after `epoch`."""
+        """Returns True if an evaluation is due after `epoch`."""
         return (epoch + 1) % self.evaluate_every == 0 or epoch + 1 == self.epochs
 
     def stops_early(self, evaluations_since_best: int) -> bool:
-        """Whether training ends, after so many evaluations without a better one."""
+        """Returns True if training ends, after so many evaluations without a better one."""
         return self.patience is not None and evaluations_since_best >= self.patience
 
     def saves_after(self, batches: int) -> bool:
-        """Whether a checkpoint is due after so many minibatches of an epoch."""
+        """Returns True if a checkpoint is due after so many minibatches of an epoch."""
         return self.checkpoint_every_batches is not None and batches % self.checkpoint_every_batches == 0

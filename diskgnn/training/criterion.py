@@ -19,7 +19,7 @@ LOSS = "loss"
 
 @dataclass(frozen=True)
 class Criterion:
-    """A score of the validation split."""
+    """Names a score of the validation split."""
 
     name: str
     higher_is_better: bool = True
@@ -27,7 +27,7 @@ class Criterion:
 
     @staticmethod
     def of(metrics: Mapping[str, bool], best_by: str | None = None, *, is_required: bool = False) -> Criterion:
-        """That of this name among a task's `metrics` and the loss; their first by default.
+        """Finds the one of this name among a task's `metrics` and the loss; their first by default.
 
         Raises:
             ConfigError: there is none of that name.
@@ -39,14 +39,15 @@ class Criterion:
         return Criterion(name, choices[name], is_required)
 
     def is_better(self, score: float, than: float | None) -> bool:
-        """Whether `score` beats another one; every score beats none, and a number beats what is no number."""
+        """Returns True if `score` beats another one; every score beats none, and a number beats what is no number."""
         if than is None or math.isnan(than):
             return than is None or not math.isnan(score)
         return score > than if self.higher_is_better else score < than
 
 
 def metrics_of(target_kind: str, num_outputs: int) -> dict[str, bool]:
-    """The scores of a task over seeds of a `SourceSchema.target_kind`, and whether a higher one is better.
+    """Returns the scores of a task over seeds of a `SourceSchema.target_kind`, and for each, whether a higher one is
+    better.
 
     The first is the one by which the best epoch is chosen unless another is asked for.
     """

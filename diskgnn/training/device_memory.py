@@ -47,8 +47,8 @@ def size_device_tier(
 
 
 def dry_pass(net: nn.Module, task: Task, batch: AnyMiniBatch, *, amp: bool, backward: bool) -> None:
-    """A forward and, if asked for, a backward pass, as training does them; leaves the model and torch's random numbers
-    as they were, without gradients.
+    """Runs a forward and, if asked for, a backward pass, as training does them; leaves the model and torch's random
+    numbers as they were, without gradients.
 
     Raises:
         ConfigError: the device has not enough memory.
@@ -83,7 +83,7 @@ def dry_pass(net: nn.Module, task: Task, batch: AnyMiniBatch, *, amp: bool, back
 def free_for_rows(
     net: nn.Module, task: Task, train: MinibatchSequence, evaluations: Sequence[MinibatchSequence], *, amp: bool
 ) -> int:
-    """Bytes of GPU memory that training `net` leaves for the device tier.
+    """Returns the bytes of GPU memory that training `net` leaves for the device tier.
 
     The blocks that a dry pass needed stay with torch's allocator, which will give them out again, so that what the
     driver calls free is what was never needed. From that, what is still to come is subtracted: minibatches ahead, the

@@ -44,7 +44,7 @@ def evaluate(
     progress: bool = True,
     reporter: Reporter | None = None,
 ) -> EvalResult:
-    """Loss and scores of `model` over one epoch of `source`.
+    """Computes loss and scores of `model` over one epoch of `source`.
 
     Args:
         model: as `diskgnn.train` takes it; left in the mode (train or eval) that it was in. Or what `diskgnn.train`
@@ -141,7 +141,9 @@ def evaluation(
     reporter: Reporter,
     ranks: Ranks | None = None,
 ) -> EvalResult:
-    """How well a model that fits does at `task` over one epoch of `source`: of all ranks' sources together, in each."""
+    """Measures how well a model that fits does at `task` over one epoch of `source`: of all ranks' sources together, in
+    each.
+    """
     ranks, tally = ranks or Ranks(), task.tally(device)
     spent = _count(tally, model, task, source, device, amp=amp, reporter=reporter)
     return _result(ranks, tally, Spent.together(ranks.gathered(spent)))

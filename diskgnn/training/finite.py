@@ -19,8 +19,9 @@ _HUGE_LOSS, _HOPELESS_LOSS = 1e6, 1e18
 
 
 def all_finite(tensors: Iterable[Tensor]) -> bool:
-    """True if no floating-point tensor holds NaN or infinity. Takes no memory in proportion to them; waits once for
-    each device."""
+    """Returns True if no floating-point tensor holds NaN or infinity. Takes no memory in proportion to them; waits once
+    for each device.
+    """
     extremes: dict[torch.device, list[Tensor]] = {}
     for tensor in tensors:
         values = tensor.detach()._values() if tensor.is_sparse else tensor.detach()
@@ -30,7 +31,7 @@ def all_finite(tensors: Iterable[Tensor]) -> bool:
 
 
 def loss_warning(loss: float, source: BatchSource) -> str | None:
-    """What to tell of a mean loss that is finite but so large that training goes nowhere; None of any other."""
+    """Returns what to tell of a mean loss that is finite but so large that training goes nowhere; None of any other."""
     features = feature_warning(source)
     if loss <= (_HUGE_LOSS if features else _HOPELESS_LOSS):
         return None

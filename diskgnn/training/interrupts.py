@@ -11,7 +11,7 @@ from typing import Any
 
 @contextmanager
 def interrupts_deferred() -> Iterator[Sequence[int]]:
-    """Ctrl-C, and SIGTERM where the caller handles it, take effect when the block ends, unless an error ends it.
+    """Defers Ctrl-C, and SIGTERM where the caller handles it, to the end of the block, unless an error ends it.
 
     A step is then done wholly or not at all, so that a checkpoint of it can be written. The block is given the signals
     that it has received so far.

@@ -38,7 +38,7 @@ else:
 
 
 class PackedDataModule(_DataModule):
-    """The train, valid and test minibatches of a packed directory, for Lightning's `Trainer`.
+    """Gives the train, valid and test minibatches of a packed directory to Lightning's `Trainer`.
 
     Lightning's checkpoints hold the state of the train loader, so `trainer.fit(..., ckpt_path=...)` goes on exactly
     where the checkpoint was written, in the middle of an epoch, too. Threads end when the trainer is done, also after
@@ -84,7 +84,7 @@ class PackedDataModule(_DataModule):
 
     @property
     def num_features(self) -> int:
-        """D, columns of x.
+        """Returns D, the number of columns of x.
 
         Raises:
             ConfigError: there are the features of several types, or none: `schema` has them.
@@ -93,8 +93,8 @@ class PackedDataModule(_DataModule):
 
     @property
     def task(self) -> Task:
-        """What the minibatches are for. `task.tally(device)` adds up its scores, minibatch by minibatch; log them for
-        Lightning's ModelCheckpoint and EarlyStopping to go by.
+        """Returns what the minibatches are for. `task.tally(device)` adds up its scores, minibatch by minibatch; log
+        them for Lightning's ModelCheckpoint and EarlyStopping to go by.
 
         Raises:
             ConfigError: the seeds have no labels.
@@ -102,15 +102,15 @@ class PackedDataModule(_DataModule):
         return task_of(self.schema)
 
     def train_dataloader(self) -> Loader | list[Loader]:
-        """For the trainer."""
+        """Returns the loader of the train split, for the trainer."""
         return self._loader("train")
 
     def val_dataloader(self) -> Loader | list[Loader]:
-        """For the trainer."""
+        """Returns the loader of the validation split, for the trainer."""
         return self._loader("valid")
 
     def test_dataloader(self) -> Loader | list[Loader]:
-        """For the trainer."""
+        """Returns the loader of the test split, for the trainer."""
         return self._loader("test")
 
     def _loader(self, split: str) -> Loader | list[Loader]:
@@ -132,7 +132,7 @@ class PackedDataModule(_DataModule):
             self._loaders.pop().close()
 
     def on_exception(self, exception: BaseException) -> None:
-        """The same, when the trainer failed or was interrupted."""
+        """Does the same when the trainer failed or was interrupted."""
         self.teardown("")
 
 

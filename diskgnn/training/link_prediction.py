@@ -21,7 +21,7 @@ _RANKS = (1, 3, 10)  # of Hits@K
 
 @dataclass(frozen=True)
 class PairScores:
-    """How likely a model finds the pairs of a minibatch; the higher, the likelier."""
+    """Holds how likely a model finds the pairs of a minibatch; the higher, the likelier."""
 
     edges: Tensor  # [P]
     negatives: Tensor  # [P, N] of each edge
@@ -29,7 +29,7 @@ class PairScores:
 
 
 class LinkPrediction:
-    """Edges against negatives: binary cross-entropy or softmax; MRR and Hits@K.
+    """Trains to tell edges from negatives: binary cross-entropy or softmax; MRR and Hits@K.
 
     A minibatch whose pairs are edges alone is its own negatives: each edge's source with the other edges'
     destinations, but for those that it has an edge to. Ranks are those of OGB's `Evaluator` for MRR (Hu et al., Open
@@ -56,11 +56,11 @@ class LinkPrediction:
         self.edge_type, self.loss_name = edge_type, loss
 
     def output(self) -> str:
-        """What a model has to return, in words."""
+        """Says in words what a model has to return."""
         return "one vector per seed, by node type where the graph has several"
 
     def outputs(self, net: nn.Module, batch: AnyMiniBatch) -> PairScores:
-        """What the model's decoder makes of the vectors of the pairs' nodes.
+        """Returns what the model's decoder makes of the vectors of the pairs' nodes.
 
         Raises:
             ConfigError: the decoder cannot compare every source with every destination.
@@ -71,16 +71,16 @@ class LinkPrediction:
         return pair_scores(decoder, sources, destinations, batch.pairs)
 
     def accepts(self, outputs: PairScores, num_seeds: int) -> bool:
-        """Whether there is a score for the edge."""
+        """Returns True if there is a score for the edge."""
         return outputs.edges.dim() == 1 and bool(len(outputs.edges))
 
     def loss(self, outputs: PairScores, batch: AnyMiniBatch) -> Tensor:
-        """[] the mean over pairs ('bce') or edges ('softmax')."""
+        """Returns [] the mean over pairs ('bce') or edges ('softmax')."""
         losses, count = self.summed_loss(outputs)
         return losses / count
 
     def summed_loss(self, found: PairScores) -> tuple[Tensor, Tensor | int]:
-        """The sum of the losses, and of how many pairs ('bce') or edges ('softmax')."""
+        """Returns the sum of the losses, and of how many pairs ('bce') or edges ('softmax')."""
         negatives, counted = found.negatives, found.counted
         if self.loss_name == "softmax" or (self.loss_name == "auto" and counted is not None):
             if counted is not None:
@@ -98,7 +98,7 @@ class LinkPrediction:
 
 
 class LinkTally:
-    """Ranks of edges among their negatives, added up.
+    """Adds up the ranks of edges among their negatives.
 
     Args:
         task: whose loss is added up, too.
@@ -126,17 +126,17 @@ class LinkTally:
         self.num_seeds += other.num_seeds
 
     def loss(self) -> float:
-        """Mean over all pairs ('bce') or edges ('softmax')."""
+        """Returns the mean over all pairs ('bce') or edges ('softmax')."""
         return (self._sums[0] / self._sums[1]).item()
 
     def scores(self) -> dict[str, float]:
-        """In [0, 1]."""
+        """Returns the scores, in [0, 1]."""
         mrr, *hits = (self._sums[2:] / self.num_seeds).tolist()
         return {"mrr": mrr, **{f"hits@{rank}": hit for rank, hit in zip(_RANKS, hits, strict=True)}}
 
 
 def edge_ranks(found: PairScores) -> Tensor:
-    """[P] float64: 1 for an edge that is likelier than all of its negatives.
+    """Returns [P] float64: 1 for an edge that is likelier than all of its negatives.
 
     Negatives of the edge's own score count half. So does every negative of an edge whose score is not a number.
     """

@@ -31,7 +31,7 @@ from diskgnn.training.tasks import Task
 
 @dataclass(frozen=True)
 class Listeners:
-    """Who is told of what training does."""
+    """Holds those who are told of what training does."""
 
     writer: MetricsWriter
     timeline: Stages

@@ -39,7 +39,7 @@ _RECORD_START = b'{"event": "'
 
 
 def start_record(config: Mapping[str, Any], resumed_from: tuple[int, int] | None) -> Record:
-    """The first of a run, or of one that goes on from (epoch, batch)."""
+    """Makes the first record of a run, or of one that goes on from (epoch, batch)."""
     now = datetime.now(timezone.utc).isoformat()
     config = {key: value for key, value in config.items() if key != "schema"}  # which is nested
     if resumed_from is None:
@@ -48,7 +48,7 @@ def start_record(config: Mapping[str, Any], resumed_from: tuple[int, int] | None
 
 
 def step_record(epoch: int, batch: int, loss: float, spent: Spent) -> Record:
-    """Of the minibatches since the step record before: their mean loss, and what was spent on them."""
+    """Makes the record of the minibatches since the step record before: their mean loss, and what was spent on them."""
     return {
         "event": "step",
         "epoch": epoch,
@@ -62,12 +62,12 @@ def step_record(epoch: int, batch: int, loss: float, spent: Spent) -> Record:
 
 
 def epoch_record(result: EpochResult) -> Record:
-    """Of a finished epoch."""
+    """Makes the record of a finished epoch."""
     return {"event": "epoch", **result.as_record()}
 
 
 def end_record(result: TrainResult) -> Record:
-    """The last of a run: scores of the best epoch."""
+    """Makes the last record of a run: scores of the best epoch."""
     return {"event": "end", "best_epoch": result.best_epoch, **result.scores()}
 
 

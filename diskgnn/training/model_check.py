@@ -46,7 +46,8 @@ def check_model(model: nn.Module, task: Task, source: BatchSource, device: torch
 
 
 def made_up_minibatch(schema: SourceSchema, num_layers: int, dtype: torch.dtype) -> AnyMiniBatch:
-    """A minibatch of zeros: one seed of each type that seeds are of, in each layer outwards one more node of each type.
+    """Makes a minibatch of zeros: one seed of each type that seeds are of, in each layer outwards one more node of each
+    type.
 
     Every destination has one edge of each type, from the last source.
     """

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @takes_options(ModelOptions, ModelSpec)
 def named_model(source: BatchSource, name: str | None = None, **shape: Unpack[ModelOptions]) -> nn.Module:
-    """A built-in model that fits the minibatches of a source, with new weights from torch's random numbers.
+    """Makes a built-in model that fits the minibatches of a source, with new weights from torch's random numbers.
 
     Args:
         source: a `Loader`, `FreshEpochs`, or another source of minibatches.
@@ -45,7 +45,7 @@ def named_model(source: BatchSource, name: str | None = None, **shape: Unpack[Mo
 
 
 def model_for(spec: ModelSpec, schema: SourceSchema, task: Task) -> nn.Module:
-    """The model by name, with new weights from torch's random numbers.
+    """Makes the model by name, with new weights from torch's random numbers.
 
     Args:
         spec: with a name and a number of layers (`ModelSpec.fitted`).

@@ -19,7 +19,7 @@ NO_CLASS = -1  # the label of seeds without one
 
 
 class ClassTally:
-    """Cross-entropy, and the share of seeds whose class is the most likely one."""
+    """Adds up cross-entropy, and the share of seeds whose class is the most likely one."""
 
     def __init__(self, device: torch.device) -> None:
         self.num_seeds = 0
@@ -42,7 +42,7 @@ class ClassTally:
         self.num_seeds += other.num_seeds
 
     def loss(self) -> float:
-        """Mean over all seeds.
+        """Returns the mean over all seeds.
 
         Raises:
             ConfigError: some have no label.
@@ -52,12 +52,12 @@ class ClassTally:
         return self._loss.item() / self.num_seeds
 
     def scores(self) -> dict[str, float]:
-        """In [0, 1]."""
+        """Returns the scores, in [0, 1]."""
         return {"accuracy": self._correct.item() / self.num_seeds}
 
 
 class BinaryTally(ClassTally):
-    """`ClassTally` of two classes, with average precision and the area under the ROC curve of class 1.
+    """Adds to `ClassTally` of two classes average precision and the area under the ROC curve of class 1.
 
     Keeps the log odds of class 1 to class 0 for each seed, in float64: no two are alike by rounding. At most
     MOST_LOGIT_BYTES. A split with more, or without seeds of one class or of the other, has neither score.
@@ -80,7 +80,7 @@ class BinaryTally(ClassTally):
         self._kept.merge(other._kept)
 
     def scores(self) -> dict[str, float]:
-        """In [0, 1]."""
+        """Returns the scores, in [0, 1]."""
         return {**super().scores(), **self._kept.curves()}
 
 
@@ -112,11 +112,11 @@ class LabelTally:
         self.num_seeds += other.num_seeds
 
     def loss(self) -> float:
-        """Mean over all seeds and labels."""
+        """Returns the mean over all seeds and labels."""
         return self._loss.item() / (self.num_seeds * self._columns)
 
     def scores(self) -> dict[str, float]:
-        """In [0, 1]; means over no label are 0."""
+        """Returns the scores, in [0, 1]; means over no label are 0."""
         correct, guessed, true = self._counts.tolist()
         means = self._kept.curves()
         if not means and not self._kept.too_many:
@@ -197,7 +197,7 @@ def _curves(logits: npt.NDArray[np.floating], labels: npt.NDArray[np.bool_]) -> 
 
 
 class RegressionTally:
-    """Errors and squares of each column, of the numbers that are known; in float64.
+    """Adds up errors and squares of each column, of the numbers that are known; in float64.
 
     Args:
         columns: numbers per seed.
@@ -237,7 +237,7 @@ class RegressionTally:
         self._sums[3:] += sums[3:]
 
     def loss(self) -> float:
-        """Mean over all numbers that are known.
+        """Returns the mean over all numbers that are known.
 
         Raises:
             ConfigError: none is.
@@ -248,7 +248,7 @@ class RegressionTally:
         return (errors.sum() / self._sums[0].sum().clamp(min=1)).item()
 
     def scores(self) -> dict[str, float]:
-        """MAE and RMSE over all numbers that are known, R2 as the mean over columns."""
+        """Returns MAE and RMSE over all numbers that are known, R2 as the mean over columns."""
         known, _, spread, absolute, squared = self._sums
         total = known.sum().clamp(min=1)
         # As scikit-learn has it: a column without spread counts 1 if all of it is met, else 0.
@@ -269,7 +269,7 @@ def _no_labels(unlabelled: int, num_seeds: int) -> ConfigError:
 
 
 def regression_errors(outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """[B, C] whether a number is known, and outputs less numbers, 0 where it is not."""
+    """Returns [B, C] True where a number is known, and outputs less numbers, 0 where it is not."""
     y = y.reshape(outputs.shape)
     known = ~y.isnan()
     return known, torch.where(known, outputs - y, torch.zeros_like(outputs))

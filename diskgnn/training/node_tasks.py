@@ -14,7 +14,7 @@ from diskgnn.training.node_scores import BinaryTally, ClassTally, LabelTally, Re
 
 
 class LabelTask:
-    """Tasks whose seeds have labels: nodes, of which the model returns a row each, or pairs.
+    """Serves tasks whose seeds have labels: nodes, of which the model returns a row each, or pairs.
 
     Of pairs the model returns vectors of the nodes, and its attribute `decoder`, a module as in `decoders.py`, makes a
     row of the two of each pair.
@@ -34,7 +34,7 @@ class LabelTask:
         self.metrics = metrics_of(self.target_kind, num_outputs)
 
     def output(self) -> str:
-        """What a model has to return, in words."""
+        """Says in words what a model has to return."""
         row = f"one row of {self.num_outputs} {self._columns()}"
         if self.of_pairs:
             return f"one vector per seed, of which its attribute `decoder` makes {row} per pair"
@@ -44,17 +44,17 @@ class LabelTask:
         raise NotImplementedError
 
     def outputs(self, net: nn.Module, batch: AnyMiniBatch) -> Tensor:
-        """[B, columns]: the row of each seed."""
+        """Returns [B, columns]: the row of each seed."""
         return pair_rows(net, batch) if self.of_pairs else seed_rows(net, batch)
 
     def accepts(self, outputs: Tensor, num_seeds: int) -> bool:
-        """Whether there is a row for each seed, with a number for each output."""
+        """Returns True if there is a row for each seed, with a number for each output."""
         return tuple(outputs.shape) == (num_seeds, self.num_outputs)
 
 
 class NodeClassification(LabelTask):
-    """One class per seed: cross-entropy, and the share of seeds whose class is the most likely one. Of two classes,
-    average precision and ROC AUC of class 1, too.
+    """Tells one class per seed: cross-entropy, and the share of seeds whose class is the most likely one. Of two
+    classes, average precision and ROC AUC of class 1, too.
     """
 
     of_nodes, loss_name, target_kind = "node classification", "cross-entropy", "class"
@@ -63,11 +63,11 @@ class NodeClassification(LabelTask):
         return "classes"
 
     def accepts(self, outputs: Tensor, num_seeds: int) -> bool:
-        """Whether there is a logit for each class of each seed; there may be more."""
+        """Returns True if there is a logit for each class of each seed; there may be more."""
         return outputs.dim() == 2 and outputs.shape[0] == num_seeds and outputs.shape[1] >= self.num_outputs
 
     def loss(self, outputs: Tensor, batch: AnyMiniBatch) -> Tensor:
-        """[] mean cross-entropy of logits [B, classes].
+        """Returns [] the mean cross-entropy of logits [B, classes].
 
         Raises:
             InputError: some seeds have no class (on a GPU torch says so in its own words).
@@ -91,7 +91,7 @@ class NodeClassification(LabelTask):
 
 
 class MultiLabel(LabelTask):
-    """Any number of labels per seed: binary cross-entropy; micro F1, mean average precision, mean ROC AUC.
+    """Tells any number of labels per seed: binary cross-entropy; micro F1, mean average precision, mean ROC AUC.
 
     The means are over labels; those that all seeds have, or none, are left out.
     """
@@ -102,7 +102,7 @@ class MultiLabel(LabelTask):
         return "labels"
 
     def loss(self, outputs: Tensor, batch: AnyMiniBatch) -> Tensor:
-        """[] mean binary cross-entropy of logits [B, labels]."""
+        """Returns [] the mean binary cross-entropy of logits [B, labels]."""
         return F.binary_cross_entropy_with_logits(outputs, labels_of(batch).to(outputs.dtype))
 
     def tally(self, device: torch.device) -> LabelTally:
@@ -111,7 +111,7 @@ class MultiLabel(LabelTask):
 
 
 class Regression(LabelTask):
-    """Numbers per seed, those that are NaN not known: MAE, RMSE, R2.
+    """Predicts numbers per seed, of which those that are NaN are not known: MAE, RMSE, R2.
 
     Args:
         num_outputs, of_pairs: see `LabelTask`.
@@ -133,7 +133,7 @@ class Regression(LabelTask):
         return "numbers"
 
     def loss(self, outputs: Tensor, batch: AnyMiniBatch) -> Tensor:
-        """[] mean over the numbers that are known."""
+        """Returns [] the mean over the numbers that are known."""
         known, errors = regression_errors(outputs, labels_of(batch))
         losses = errors.square() if self.loss_name == "mse" else errors.abs()
         return losses.sum() / known.sum().clamp(min=1)

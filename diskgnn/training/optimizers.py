@@ -13,7 +13,7 @@ from diskgnn.training.finite import all_finite
 
 
 class Optimizer(Protocol):
-    """What training asks of an optimizer: as torch's have it."""
+    """Stands for what training asks of an optimizer: as torch's have it."""
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients."""
@@ -24,7 +24,7 @@ class Optimizer(Protocol):
         ...
 
     def state_dict(self) -> dict[str, Any]:
-        """All that the next steps depend on, beside the parameters."""
+        """Returns all that the next steps depend on, beside the parameters."""
         ...
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -33,7 +33,7 @@ class Optimizer(Protocol):
 
 
 class AdamWithSparse:
-    """Adam for most parameters, and `torch.optim.SparseAdam` for embeddings whose gradients are sparse.
+    """Trains most parameters by Adam, and embeddings whose gradients are sparse by `torch.optim.SparseAdam`.
 
     SparseAdam changes the rows that a minibatch has, and their moments, and nothing else. It has no weight decay.
 
@@ -57,7 +57,7 @@ class AdamWithSparse:
         self._sparse.step()  # type: ignore[no-untyped-call]
 
     def state_dict(self) -> dict[str, Any]:
-        """Of both."""
+        """Returns the states of both."""
         return {"dense": self._dense.state_dict(), "sparse": self._sparse.state_dict()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
@@ -73,7 +73,7 @@ class AdamWithSparse:
 
 
 class WithDiskEmbeddings:
-    """An optimizer that also trains vectors on disk, as `torch.optim.SparseAdam` would.
+    """Wraps an optimizer, and also trains vectors on disk, as `torch.optim.SparseAdam` would.
 
     Args:
         others: of all other parameters.
@@ -94,7 +94,7 @@ class WithDiskEmbeddings:
         self._tables.step(self._lr)
 
     def state_dict(self) -> dict[str, Any]:
-        """Of the other parameters."""
+        """Returns the state of the other parameters' optimizer."""
         return self._others.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -118,7 +118,9 @@ def step_if_finite(net: nn.Module, optimizer: Optimizer) -> bool:
 
 
 def make_optimizer(net: nn.Module, lr: float, weight_decay: float = 0.0) -> Optimizer:
-    """Adam of all parameters; those of `torch.nn.Embedding(sparse=True)` by `AdamWithSparse`, those on disk there."""
+    """Makes Adam for all parameters; `AdamWithSparse` trains those of `torch.nn.Embedding(sparse=True)`, and those on
+    disk are trained there.
+    """
     others = _in_memory(net, lr, weight_decay)
     tables = DiskEmbeddings(net)
     return WithDiskEmbeddings(others, tables, lr) if tables else others

@@ -19,7 +19,7 @@ from diskgnn.stores.locations import local
 
 @contextmanager
 def writing(path: PathLike, argument: str) -> Iterator[None]:
-    """What the operating system refuses within the block becomes an error that names `path` and its `argument`.
+    """Turns what the operating system refuses within the block into an error that names `path` and its `argument`.
 
     Raises:
         DiskFullError: the disk or the quota is full.
@@ -41,8 +41,8 @@ def writing(path: PathLike, argument: str) -> Iterator[None]:
 
 
 def output_places(**outputs: PathLike | None) -> dict[str, Path | None]:
-    """Where the outputs of `train` go, by argument: outside of all artifacts, which is looked at before anything is
-    written. `checkpoint` and `tensorboard` are folders, the others files.
+    """Returns where the outputs of `train` go, by argument: outside of all artifacts, which is looked at before
+    anything is written. `checkpoint` and `tensorboard` are folders, the others files.
 
     Raises:
         ConfigError: one is a URL, lies in an artifact's directory or is one; names the argument.
@@ -69,7 +69,7 @@ def check_writable(directory: PathLike, argument: str) -> None:
 
 @contextmanager
 def traced(source: BatchSource, path: PathLike) -> Iterator[Timeline]:
-    """A timeline of the block, written to `path` when it ends, however it ends.
+    """Makes a timeline of the block, written to `path` when it ends, however it ends.
 
     Raises:
         ConfigError, DiskFullError: see `writing`. `path` is tried before the block begins.

@@ -31,7 +31,7 @@ _NETWORK_ERRORS = ("gloo", "NCCL", "TCPStore", "Connection closed", "Connection 
 
 
 class Ranks:
-    """One of `world_size` processes that train together.
+    """Speaks for one of `world_size` processes that train together.
 
     Args:
         rank, world_size: which of how many; those of torch's default process group, if there is more than one.
@@ -43,16 +43,16 @@ class Ranks:
 
     @property
     def is_first(self) -> bool:
-        """Whether this is the process that writes and tells."""
+        """Returns True in the process that writes and tells."""
         return self.shard.rank == 0
 
     @property
     def world_size(self) -> int:
-        """How many there are."""
+        """Returns how many processes there are."""
         return self.shard.world_size
 
     def gathered(self, value: T) -> list[T]:
-        """[world_size] what each rank gave, by rank."""
+        """Returns [world_size] what each rank gave, by rank."""
         if self.world_size == 1:
             return [value]
         found: list[Any] = [None] * self.world_size
@@ -60,7 +60,7 @@ class Ranks:
         return found
 
     def gathered_by_first(self, value: T) -> list[T]:
-        """`gathered` in the first rank, nothing in the others."""
+        """Returns `gathered` in the first rank, nothing in the others."""
         if self.world_size == 1:
             return [value]
         found: list[Any] = [None] * self.world_size
@@ -68,11 +68,11 @@ class Ranks:
         return found if self.is_first else []
 
     def sums(self, values: Sequence[float]) -> list[float]:
-        """[n] of each number, the sum over all ranks, in float64."""
+        """Returns [n] of each number, the sum over all ranks, in float64."""
         return self.summing(values)()
 
     def summing(self, values: Sequence[float]) -> Callable[[], list[float]]:
-        """`sums` under way; what is returned waits for it."""
+        """Begins `sums`; what is returned waits for it."""
         if self.world_size == 1:
             return lambda: list(values)
         total = torch.tensor(values, dtype=torch.float64, device=_collective_device())
@@ -91,7 +91,7 @@ class Ranks:
             self._notes.set(f"diskgnn/{what}", "")
 
     def replace_others_after(self, what: str) -> bool:
-        """Whether torchrun started these processes because one of others, which had noted `what`, has died.
+        """Returns True if torchrun started these processes because one of others, which had noted `what`, has died.
 
         On several machines, where no notes are kept, whatever these others had done.
         """
@@ -100,7 +100,7 @@ class Ranks:
         return self.by_first(lambda: self._notes is None or self._notes.check([f"diskgnn/{what}"]))
 
     def by_first(self, call: Callable[[], T]) -> T:
-        """What `call` returns in the first rank, in all of them; and so is what it raises.
+        """Returns what `call` returns in the first rank, in all of them; what it raises there is raised in all.
 
         Raises:
             WorkerLostError: in the others, for what is no error of ours.
@@ -121,7 +121,7 @@ class Ranks:
         return result
 
     def in_all(self, call: Callable[[], T]) -> T:
-        """What `call` returns here, once it has returned in every rank; what is raised in one is raised in all.
+        """Returns what `call` returns here, once it has returned in every rank; what is raised in one is raised in all.
 
         Raises:
             WorkerLostError: in the others, for what is no error of ours.
@@ -163,7 +163,7 @@ def _others_lost() -> Iterator[None]:
 
 @contextmanager
 def joined_ranks(device: torch.device) -> Iterator[Ranks]:
-    """The ranks of torch's default process group, or of the one that torchrun's environment describes.
+    """Joins the ranks of torch's default process group, or of the one that torchrun's environment describes.
 
     The latter is left when the block ends: gloo, and NCCL between GPUs.
 
@@ -199,7 +199,9 @@ def joined_ranks(device: torch.device) -> Iterator[Ranks]:
 
 
 def device_of_rank(device: str | torch.device) -> str | torch.device:
-    """'cuda' as the GPU of this process among those of its machine, where torchrun started it; else `device`."""
+    """Returns for 'cuda' the GPU of this process among those of its machine, where torchrun started it; else
+    `device`.
+    """
     local = os.environ.get("LOCAL_RANK")
     return f"cuda:{local}" if str(device) == "cuda" and local is not None else device
 

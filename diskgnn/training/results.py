@@ -15,25 +15,25 @@ from diskgnn.training.criterion import LOSS
 
 @dataclass(frozen=True)
 class Spent:
-    """The time, and what a source has done until then; a difference of two is what was spent in between."""
+    """Holds the time, and what a source has done until then; a difference of two is what was spent in between."""
 
     seconds: float = 0.0
     load: LoadStats = field(default_factory=LoadStats)
 
     @staticmethod
     def until_now(source: BatchSource) -> Spent:
-        """What a clock and the source's counters show."""
+        """Reads a clock and the source's counters."""
         return Spent(time.perf_counter(), source.stats())
 
     @staticmethod
     def parse(saved: Mapping[str, Any]) -> Spent:
-        """From what `dataclasses.asdict` made of one. Raises TypeError, KeyError for anything else."""
+        """Makes one from what `dataclasses.asdict` made of it. Raises TypeError, KeyError for anything else."""
         found: Spent = _of_numbers(Spent(saved["seconds"], _of_numbers(LoadStats(**saved["load"]))))
         return found
 
     @staticmethod
     def together(spent: Sequence[Spent]) -> Spent:
-        """By processes side by side: the longest seconds of any, and what all have read together."""
+        """Adds up processes side by side: the longest seconds of any, and what all have read together."""
         load = {
             field.name: (max if field.name.endswith("_seconds") else sum)(
                 getattr(each.load, field.name) for each in spent
@@ -51,7 +51,7 @@ class Spent:
 
 @dataclass(frozen=True)
 class EvalResult:
-    """How well a model does on the seeds of one split."""
+    """Holds how well a model does on the seeds of one split."""
 
     loss: float  # mean over the seeds
     scores: Mapping[str, float]  # by the task's names for them
@@ -62,7 +62,7 @@ class EvalResult:
 
     @property
     def accuracy(self) -> float:
-        """Share of seeds whose class is the most likely one, in [0, 1]; of node classification."""
+        """Returns the share of seeds whose class is the most likely one, in [0, 1]; of node classification."""
         return self.scores["accuracy"]
 
     def as_record(self) -> dict[str, Any]:
@@ -75,7 +75,7 @@ class EvalResult:
 
 @dataclass(frozen=True)
 class EpochResult:
-    """One epoch of training."""
+    """Describes one epoch of training."""
 
     epoch: int
     loss: float  # mean over the minibatches
@@ -86,7 +86,7 @@ class EpochResult:
 
     @property
     def wait_seconds(self) -> float:
-        """Of `train_seconds`, spent waiting for minibatches."""
+        """Returns how many of `train_seconds` were spent waiting for minibatches."""
         return self.load.wait_seconds
 
     @property
@@ -96,42 +96,42 @@ class EpochResult:
 
     @property
     def requested_rows(self) -> int:
-        """Feature rows that minibatches asked for."""
+        """Returns how many feature rows minibatches asked for."""
         return self.load.requested_rows
 
     @property
     def hit_rate_device(self) -> float:
-        """Share of the requested rows that came from GPU memory, in [0, 1]."""
+        """Returns the share of the requested rows that came from GPU memory, in [0, 1]."""
         return self.load.device_rows / max(self.requested_rows, 1)
 
     @property
     def hit_rate_pinned(self) -> float:
-        """Share of the requested rows that came from pinned host memory."""
+        """Returns the share of the requested rows that came from pinned host memory."""
         return self.load.pinned_rows / max(self.requested_rows, 1)
 
     @property
     def hit_rate_cpu(self) -> float:
-        """Share of the requested rows that came from the cpu tier; what no tier served came from disk."""
+        """Returns the share of the requested rows that came from the cpu tier; what no tier served came from disk."""
         return self.load.cpu_rows / max(self.requested_rows, 1)
 
     @property
     def valid_accuracy(self) -> float | None:
-        """Of node classification; None where the validation split was not evaluated."""
+        """Returns the accuracy of node classification; None where the validation split was not evaluated."""
         return self.score("valid", "accuracy")
 
     @property
     def test_accuracy(self) -> float | None:
-        """Of node classification; None where the test split was not evaluated."""
+        """Returns the accuracy of node classification; None where the test split was not evaluated."""
         return self.score("test", "accuracy")
 
     def score(self, split: str, name: str) -> float | None:
-        """One score of a split, or its 'loss'; None where it was not evaluated, or has no such score."""
+        """Returns one score of a split, or its 'loss'; None where it was not evaluated, or has no such score."""
         if (found := self.evaluations.get(split)) is None:
             return None
         return found.loss if name == LOSS else found.scores.get(name)
 
     def scores(self) -> dict[str, float]:
-        """The scores of all evaluated splits: {'valid_accuracy': ...}."""
+        """Returns the scores of all evaluated splits: {'valid_accuracy': ...}."""
         return {f"{split}_{name}": score for split, found in self.evaluations.items()
                 for name, score in found.scores.items()}  # fmt: skip
 
@@ -144,7 +144,9 @@ class EpochResult:
 
     @staticmethod
     def parse(saved: Mapping[str, Any]) -> EpochResult:
-        """From what `dataclasses.asdict` made of one. Raises TypeError, KeyError, AttributeError for anything else."""
+        """Makes one from what `dataclasses.asdict` made of it. Raises TypeError, KeyError, AttributeError for anything
+        else.
+        """
         evaluations = {split: _of_numbers(EvalResult(**found)) for split, found in saved["evaluations"].items()}
         for found in evaluations.values():
             if not all(isinstance(score, int | float) for score in found.scores.values()):
@@ -166,7 +168,7 @@ def _of_numbers(made: Any) -> Any:
 
 @dataclass(frozen=True)
 class TrainResult:
-    """What training did. The model has the weights of the best epoch."""
+    """Tells what training did. The model has the weights of the best epoch."""
 
     epochs: tuple[EpochResult, ...]
     best_epoch: int  # of the best score on the validation split; the last one without validation
@@ -174,15 +176,15 @@ class TrainResult:
     resumed_from: tuple[int, int] | None  # epoch and minibatch
 
     def scores(self) -> dict[str, float]:
-        """Of the best epoch, of all evaluated splits: {'valid_mrr': ..., 'test_mrr': ...}."""
+        """Returns the scores of the best epoch, of all evaluated splits: {'valid_mrr': ..., 'test_mrr': ...}."""
         return self.epochs[self.best_epoch].scores()
 
     @property
     def valid_accuracy(self) -> float | None:
-        """Of the best epoch."""
+        """Returns the accuracy of the best epoch on the validation split."""
         return self.epochs[self.best_epoch].valid_accuracy
 
     @property
     def test_accuracy(self) -> float | None:
-        """Of the best epoch."""
+        """Returns the accuracy of the best epoch on the test split."""
         return self.epochs[self.best_epoch].test_accuracy

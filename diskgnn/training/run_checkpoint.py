@@ -17,7 +17,7 @@ from diskgnn.training.state import TrainingState
 
 
 def going_on_after_a_death(config: TrainingConfig, ranks: Ranks) -> TrainingConfig:
-    """`config`, which resumes if torchrun started these ranks because one of those before has died.
+    """Returns `config`, which resumes if torchrun started these ranks because one of those before has died.
 
     Raises:
         OutputExistsError: there is a checkpoint, and nothing says that the run goes on from it.

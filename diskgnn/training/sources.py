@@ -26,7 +26,7 @@ Evaluations = Mapping[str, Callable[[], AbstractContextManager[BatchSource]]]
 
 
 def open_loader(packed: PathLike | Packed, split: str, device: torch.device, options: LoaderOptions | None) -> Loader:
-    """A `Loader` over one split of a packed directory, for the caller to close.
+    """Opens a `Loader` over one split of a packed directory, for the caller to close.
 
     Raises:
         ArtifactError, ConfigError: see `Loader`.
@@ -42,7 +42,7 @@ def open_sources(
     opened: ExitStack,
     shard: Shard | None = None,
 ) -> tuple[BatchSource, Evaluations]:
-    """The source to train on, and how to open those to evaluate on.
+    """Opens the source to train on, and says how to open those to evaluate on.
 
     Args:
         train_source: as `diskgnn.train` takes it; of a packed directory, all splits are used.
@@ -109,7 +109,7 @@ def check_epochs(source: BatchSource, epochs: int) -> None:
 
 
 def classes_in(opened: Callable[[], AbstractContextManager[BatchSource]], ranks: Ranks) -> set[int]:
-    """The classes of the seeds of all ranks' sources; of many, some: a rank reads until it has found two."""
+    """Returns the classes of the seeds of all ranks' sources; of many, some: a rank reads until it has found two."""
 
     def seen() -> set[int]:
         found: set[int] = set()

@@ -38,7 +38,7 @@ class _Best:
 
 
 class TrainingState:
-    """A run of training between two steps.
+    """Holds a run of training between two steps.
 
     Args:
         net: the model, on its device.
@@ -80,12 +80,12 @@ class TrainingState:
 
     @property
     def num_steps(self) -> int:
-        """Minibatches trained on since the beginning; of several ranks, steps."""
+        """Returns the number of minibatches trained on since the beginning; of several ranks, steps."""
         return self.epoch * self.num_batches + self.batch
 
     @property
     def lags(self) -> bool:
-        """Whether other ranks have a step of this epoch left where this one has no minibatch for it."""
+        """Returns True if other ranks have a step of this epoch left where this one has no minibatch for it."""
         return self.ranks.world_size > 1 and self.batch < self.num_batches
 
     @property
@@ -106,13 +106,15 @@ class TrainingState:
         self._began = Spent.until_now(self.source)
 
     def trained_on(self, number: int, loss: Tensor | None) -> None:
-        """Step `number` of this epoch is done: on a minibatch that had this loss []; or on other ranks' alone."""
+        """Notes that step `number` of this epoch is done: on a minibatch that had this loss []; or on other ranks'
+        alone.
+        """
         if loss is not None:
             self._losses[number] = loss
         self.batch, self._source_state = number + 1, self.source.state_dict()
 
     def mean_loss(self, last: int) -> float:
-        """Mean over the minibatches of the `last` steps.
+        """Returns the mean over the minibatches of the `last` steps.
 
         Raises:
             DivergedError: a loss of this epoch is not finite.
@@ -127,7 +129,7 @@ class TrainingState:
         return total / count if count else math.nan
 
     def epoch_result(self) -> EpochResult:
-        """Of the epoch that was just trained.
+        """Returns the result of the epoch that was just trained.
 
         Raises:
             DivergedError: a loss or a weight is not finite; with `keep_going`, all losses are not.
@@ -160,12 +162,12 @@ class TrainingState:
 
     @property
     def evaluations_since_best(self) -> int:
-        """How many evaluations of the validation split came after the best one."""
+        """Returns how many evaluations of the validation split came after the best one."""
         later = self.history if self._best is None else self.history[self._best.epoch + 1 :]
         return sum("valid" in result.evaluations for result in later)
 
     def finished(self, resumed_from: tuple[int, int] | None) -> TrainResult:
-        """The whole run; the model gets the weights of the best epoch."""
+        """Returns the result of the whole run; the model gets the weights of the best epoch."""
         best_epoch = len(self.history) - 1
         if self._best is not None:
             best_epoch = self._best.epoch

@@ -22,10 +22,10 @@ from diskgnn.training.tasks import Task
 
 
 class Step(Protocol):
-    """What trains a model on one minibatch of each rank."""
+    """Trains a model on one minibatch of each rank."""
 
     def begin_epoch(self, epoch: int) -> None:
-        """The next steps are of this epoch."""
+        """Notes that the next steps are of this epoch."""
         ...
 
     def __call__(self, batch: AnyMiniBatch | None, number: int, stopping: bool) -> tuple[Tensor | None, bool]:
@@ -58,7 +58,7 @@ def make_step(
     averaging_period: int | None,
     keep_going: bool,
 ) -> Step:
-    """What trains `net`; see `diskgnn.train` for `averaging_period` and `keep_going`.
+    """Makes what trains `net`; see `diskgnn.train` for `averaging_period` and `keep_going`.
 
     Raises:
         ConfigError: the model has vectors that several ranks cannot train, or there is nothing to average.

@@ -36,25 +36,25 @@ class Tally(Protocol):
         ...
 
     def loss(self) -> float:
-        """Mean over all seeds."""
+        """Returns the mean over all seeds."""
         ...
 
     def scores(self) -> dict[str, float]:
-        """Every score by its name; those of the task's `metrics` are among them, where they can be computed."""
+        """Returns every score by its name; those of the task's `metrics` are among them, where they can be computed."""
         ...
 
 
 class Task(Protocol):
-    """What the seeds are for."""
+    """Says what the seeds are for."""
 
     @property
     def name(self) -> str:
-        """What a checkpoint says that its model was trained for."""
+        """Returns what a checkpoint says that its model was trained for."""
         ...
 
     @property
     def loss_name(self) -> str:
-        """What training lowers."""
+        """Returns the name of what training lowers."""
         ...
 
     @property
@@ -66,32 +66,32 @@ class Task(Protocol):
 
     @property
     def out_channels(self) -> int | None:
-        """Columns that the model returns for each seed; None: as many as it has hidden ones."""
+        """Returns how many columns the model returns for each seed; None: as many as it has hidden ones."""
         ...
 
     def output(self) -> str:
-        """What a model has to return, in words."""
+        """Says in words what a model has to return."""
         ...
 
     def outputs(self, net: nn.Module, batch: AnyMiniBatch) -> Any:
-        """What `loss` and tallies are computed from: what the model says of a minibatch."""
+        """Returns what the model says of a minibatch, from which `loss` and tallies are computed."""
         ...
 
     def accepts(self, outputs: Any, num_seeds: int) -> bool:
-        """Whether these may be the outputs for a minibatch of so many seeds."""
+        """Returns True if these may be the outputs for a minibatch of so many seeds."""
         ...
 
     def loss(self, outputs: Any, batch: AnyMiniBatch) -> Tensor:
-        """[] the mean over the minibatch, to be differentiated."""
+        """Returns [] the mean over the minibatch, to be differentiated."""
         ...
 
     def tally(self, device: torch.device) -> Tally:
-        """A new tally, of nothing yet."""
+        """Makes a new tally, of nothing yet."""
         ...
 
 
 def task_of(schema: SourceSchema, name: str | None = None, loss: str | None = None) -> Task:
-    """The task that minibatches of `schema` are for.
+    """Returns the task that minibatches of `schema` are for.
 
     Args:
         schema: of a source.
@@ -122,7 +122,7 @@ def task_of(schema: SourceSchema, name: str | None = None, loss: str | None = No
 
 
 def saved_task(config: Mapping[str, Any]) -> Task:
-    """The task of a run of training whose config is this.
+    """Returns the task of a run of training whose config is this.
 
     Raises:
         ConfigError: it is a task of the user's own.

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from diskgnn.storage.array_file import ArrayFile
 from diskgnn.storage.artifacts import GRAPH
 from diskgnn.storage.manifest import Manifest
 from diskgnn.storage.writer import ArtifactWriter
@@ -16,7 +17,7 @@ def write(path: Path, seed: int = 0, *, kind: str = GRAPH, overwrite: bool = Fal
     rng = np.random.default_rng(seed)
     with ArtifactWriter(path, kind, config={"seed": seed}, overwrite=overwrite) as writer:
         writer.save_array("a.npy", rng.integers(0, 100, (20, 3)))
-        with writer.array_file("b.npy", np.float16, 10, (2,)) as file:
+        with ArrayFile(writer, "b.npy", np.float16, 10, (2,)) as file:
             file.write(rng.random((4, 2)).astype(np.float16))
             file.write(rng.random((6, 2)).astype(np.float16))
         writer.path("c.bin").write_bytes(rng.bytes(5000))

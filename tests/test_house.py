@@ -20,7 +20,6 @@ TO_GO = {
     "diskgnn.batches.describing": {"diskgnn.batches.minibatch"},
     "diskgnn.batches.interop": {"diskgnn.batches.minibatch"},
     "diskgnn.sampling.user_sampling": {"diskgnn.sampling.planned_minibatch"},
-    "diskgnn.storage.array_file": {"diskgnn.storage.writer"},
     "diskgnn.storage.artifacts": {"diskgnn.baselines.partitioning", "diskgnn.baselines.segmented_packing"},
 }
 MODULES = {

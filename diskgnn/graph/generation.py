@@ -31,6 +31,7 @@ from diskgnn.paths import PathLike
 from diskgnn.progress import Reporter, StageReport
 from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE
 from diskgnn.storage import artifacts
+from diskgnn.storage.array_file import ArrayFile
 from diskgnn.storage.artifacts import edge_file, node_file
 from diskgnn.storage.destination import Destination
 from diskgnn.storage.disk_space import DiskBudget, allocated_bytes, require_free_bytes
@@ -274,7 +275,7 @@ def _write_int64s(
         return values
 
     def write() -> None:
-        with writer.array_file(name, np.int64, len(numbers)) as file:
+        with ArrayFile(writer, name, np.int64, len(numbers)) as file:
             for values in chunks.of(make, numbers, 8):
                 file.write(values)
 

@@ -17,6 +17,7 @@ from diskgnn.importers.containers.rows import RowSource
 from diskgnn.importers.value_scan import ValueScan
 from diskgnn.progress import Reporter
 from diskgnn.storage import artifacts
+from diskgnn.storage.array_file import ArrayFile
 from diskgnn.storage.artifacts import node_file
 from diskgnn.storage.checked_files import ChunkChecksums, npy_data_offset, npy_parts
 from diskgnn.storage.row_format import RowFormat
@@ -102,7 +103,7 @@ def write_labels(writer: ArtifactWriter, node_type: str, rows: RowSource, num_cl
     limit = np.iinfo(np.int64).max if num_classes is None else num_classes
     largest, largest_node, labelled, position = -1, 0, 0, 0
     smallest = limit  # of those that are classes
-    with writer.array_file(node_file(artifacts.LABELS, node_type), np.int64, rows.num_rows) as file:
+    with ArrayFile(writer, node_file(artifacts.LABELS, node_type), np.int64, rows.num_rows) as file:
         for chunk in rows.chunks():
             wrong = (chunk < -1) | (chunk >= limit)
             if wrong.any():
@@ -141,7 +142,7 @@ def write_labels(writer: ArtifactWriter, node_type: str, rows: RowSource, num_cl
 
 def write_rows(writer: ArtifactWriter, file: str, rows: RowSource) -> None:
     """Copy values that are checked as they are read: labels of other kinds, times."""
-    with writer.array_file(file, rows.dtype, rows.num_rows, rows.row_shape) as array:
+    with ArrayFile(writer, file, rows.dtype, rows.num_rows, rows.row_shape) as array:
         for chunk in rows.chunks():
             array.write(chunk)
 

@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,10 +15,8 @@ from diskgnn.storage import faults
 from diskgnn.storage.checked_files import ChecksummedFile, ChunkChecksums, checksum_file, npy_header_bytes
 from diskgnn.storage.disk_space import allocated_bytes, free_bytes
 from diskgnn.storage.manifest_document import FileEntry
+from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.stores.uploads import SentFile
-
-if TYPE_CHECKING:
-    from diskgnn.storage.writer import ArtifactWriter
 
 # What other files have to have room for beside one that stays here: checksums of its chunks, and what is small.
 _SMALL_PART, _SMALL_BYTES = 256, 1 << 20

@@ -356,7 +356,7 @@ class Output:
             DamagedStepError: a killed run wrote some of it, which is not what it was.
         """
         begun = _section(self._before, f"file/{name}")
-        file = self._writer.array_file(name, dtype, rows, row_shape, checksums=checksums, may_stream=may_stream)
+        file = ArrayFile(self._writer, name, dtype, rows, row_shape, checksums, may_stream=may_stream)
         if begun and not file.go_on(begun):
             raise DamagedStepError(self._step, f"{self._writer.path(name)} is not what was written")
         self._files.append(self._opened.enter_context(file))

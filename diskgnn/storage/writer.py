@@ -18,7 +18,6 @@ import numpy.typing as npt
 from diskgnn.errors import OutputExistsError, StoreError
 from diskgnn.paths import PathLike
 from diskgnn.storage import faults
-from diskgnn.storage.array_file import ArrayFile
 from diskgnn.storage.artifacts import JOURNAL, MANIFEST, VERSIONS
 from diskgnn.storage.checked_files import ChecksummedFile, npy_header, npy_header_bytes, sync
 from diskgnn.storage.destination import Destination
@@ -117,19 +116,6 @@ class ArtifactWriter(WorkFolder):
         self.files.clear()
         self.external.clear()
         super().restart()
-
-    def array_file(
-        self,
-        name: str,
-        dtype: npt.DTypeLike,
-        rows: int | None,
-        row_shape: tuple[int, ...] = (),
-        *,
-        checksums: str | None = None,
-        may_stream: bool = False,
-    ) -> ArrayFile:
-        """A .npy file `name` of shape [rows, *row_shape] to write front to back; see `ArrayFile`."""
-        return ArrayFile(self, name, dtype, rows, row_shape, checksums, may_stream=may_stream)
 
     def save_array(self, name: str, array: npt.NDArray[Any]) -> None:
         """Write `array` as .npy file `name` and register it."""

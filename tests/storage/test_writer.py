@@ -19,6 +19,7 @@ from small_artifacts import names, write
 from diskgnn._native import crc32c
 from diskgnn.errors import ArtifactError, ConfigError, DiskFullError, OutputExistsError
 from diskgnn.storage import faults
+from diskgnn.storage.array_file import ArrayFile
 from diskgnn.storage.artifacts import GRAPH, PACKED, SAMPLES
 from diskgnn.storage.checked_lines import checked_line
 from diskgnn.storage.disk_space import free_bytes, require_free_bytes
@@ -52,7 +53,7 @@ def test_round_trip(tmp_path: Path) -> None:
 )
 def test_array_file_equals_numpy(tmp_path: Path, array: np.ndarray, cuts: list[int], known: bool) -> None:
     with ArtifactWriter(tmp_path / "graph", GRAPH, config={}, overwrite=True) as writer:
-        with writer.array_file("x.npy", array.dtype, len(array) if known else None, array.shape[1:]) as file:
+        with ArrayFile(writer, "x.npy", array.dtype, len(array) if known else None, array.shape[1:]) as file:
             for part in np.split(array, sorted(cuts)):
                 file.write(part)
         path = writer.publish().file("x.npy")
@@ -63,9 +64,9 @@ def test_array_file_equals_numpy(tmp_path: Path, array: np.ndarray, cuts: list[i
 
 def test_array_file_wants_the_rows_it_was_promised(tmp_path: Path) -> None:
     with ArtifactWriter(tmp_path / "graph", GRAPH, config={}) as writer:
-        with pytest.raises(AssertionError), writer.array_file("x.npy", np.int8, 3) as file:
+        with pytest.raises(AssertionError), ArrayFile(writer, "x.npy", np.int8, 3) as file:
             file.write(np.zeros(2, np.int8))
-        with pytest.raises(AssertionError), writer.array_file("x.npy", np.int8, 3) as file:
+        with pytest.raises(AssertionError), ArrayFile(writer, "x.npy", np.int8, 3) as file:
             file.write(np.zeros(4, np.int8))
 
 
@@ -189,8 +190,9 @@ def test_no_damage_of_a_journal_is_believed(tmp_path: Path) -> None:
         return ArtifactWriter(tmp_path / "samples", SAMPLES, config={"seed": 1}, resumable=True)
 
     def finish(writer: ArtifactWriter, name: str) -> None:
-        writer.path("temporary").write_bytes(name.encode())
-        writer.finish(name, "temporary", crc32c(name.encode()))
+        writer.path(name).write_bytes(name.encode())
+        writer.add(name, crc32c=crc32c(name.encode()))
+        writer.keep([name])
 
     with pytest.raises(KeyboardInterrupt), begin() as writer:  # noqa: PT012
         finish(writer, "before.bin")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LoadStats:
-    """What a source did since it was made. The difference of two is what it did in between.
+    """Counts what a source did since it was made. The difference of two is what it did in between.
 
     A source that reads ahead counts what it has read, which may be ahead of what the user has received.
     """
@@ -55,19 +55,20 @@ class LoadStats:
 
 
 class BatchSource(Protocol):
-    """Anything that the trainer can train or evaluate on: `Loader`, `FreshEpochs`, every baseline, or your own.
+    """Stands for anything that the trainer can train or evaluate on: `Loader`, `FreshEpochs`, every baseline, or your
+    own.
 
     Nobody tests for this type, so a wrapper may pass attributes on (`__getattr__`) instead of deriving from it.
     """
 
     @property
     def num_batches(self) -> int:
-        """Minibatches in one epoch."""
+        """Returns the number of minibatches in one epoch."""
         ...
 
     @property
     def schema(self) -> SourceSchema:
-        """Types of nodes and edges, and what the seeds are for; may be missing where `schema_of` can tell."""
+        """Returns types of nodes and edges, and what the seeds are for; may be missing where `schema_of` can tell."""
         ...
 
     @property
@@ -77,24 +78,26 @@ class BatchSource(Protocol):
 
     @property
     def num_features(self) -> int:
-        """D, columns of x."""
+        """Returns D, the number of columns of x."""
         ...
 
     @property
     def num_layers(self) -> int:
-        """Blocks in each minibatch."""
+        """Returns the number of blocks in each minibatch."""
         ...
 
     def epoch(self, epoch: int) -> Iterator[AnyMiniBatch]:
-        """The minibatches of epoch `epoch`. If `load_state_dict` named this epoch, those that it counts are skipped."""
+        """Yields the minibatches of epoch `epoch`. If `load_state_dict` named this epoch, those that it counts are
+        skipped.
+        """
         ...
 
     def stats(self) -> LoadStats:
-        """Counters since the source was made."""
+        """Returns counters since the source was made."""
         ...
 
     def state_dict(self) -> dict[str, Any]:
-        """Where iteration stands, as torchdata's StatefulDataLoader has it: see `Cursor.state_dict`."""
+        """Returns where iteration stands, as torchdata's StatefulDataLoader has it: see `Cursor.state_dict`."""
         ...
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -107,7 +110,7 @@ class BatchSource(Protocol):
 
 
 def schema_of(source: BatchSource) -> SourceSchema:
-    """The source's `schema`. One that has none yields nodes of one type, with a class each."""
+    """Returns the source's `schema`. One that has none yields nodes of one type, with a class each."""
     schema: SourceSchema | None = getattr(source, "schema", None)
     return one_type_schema(0, source.num_features, source.num_classes) if schema is None else schema
 
@@ -127,7 +130,7 @@ def minibatches(source: BatchSource, epoch: int) -> Iterator[Iterator[AnyMiniBat
 
 
 class Cursor:
-    """Where iteration of a source stands: an epoch, and how many of its minibatches the user has received.
+    """Knows where iteration of a source stands: an epoch, and how many of its minibatches the user has received.
 
     One epoch is iterated at a time, and that is a turn. A turn ends when another epoch is started, a state is loaded,
     or the source is closed. `require` raises if an iterator is used after its turn has ended.
@@ -175,7 +178,8 @@ class Cursor:
 
     @property
     def next_epoch(self) -> int:
-        """The epoch of `for batch in source`: the chosen one, else the one to resume, else the one after the last.
+        """Returns the epoch of `for batch in source`: the chosen one, else the one to resume, else the one after the
+        last.
 
         A state at the end of an epoch resumes with the epoch after it.
         """
@@ -198,7 +202,9 @@ class Cursor:
             )
 
     def state_dict(self) -> dict[str, Any]:
-        """{"epoch", "batch": how many of its minibatches were received, "source": what minibatches these are}."""
+        """Returns {"epoch", "batch": how many of its minibatches were received, "source": what minibatches these
+        are}.
+        """
         epoch = self.epoch if self._started or self._resumes else self.next_epoch
         return {"epoch": epoch, "batch": self.batch, "source": dict(self.identity)}
 
@@ -239,7 +245,8 @@ def _check_epoch(epoch: int) -> None:
 
 
 class CursorSource(ABC):
-    """What all sources with a `Cursor` share: `for batch in source` works, and iteration can be saved and resumed.
+    """Holds what all sources with a `Cursor` share: `for batch in source` works, and iteration can be saved and
+    resumed.
 
     Subclasses give `epoch` and `close`, and the properties of a `BatchSource`.
 
@@ -265,7 +272,7 @@ class CursorSource(ABC):
 
     @property
     def num_batches(self) -> int:
-        """Minibatches in one epoch."""
+        """Returns the number of minibatches in one epoch."""
         return self._cursor.num_batches
 
     def __len__(self) -> int:
@@ -280,7 +287,7 @@ class CursorSource(ABC):
 
     @property
     def next_epoch(self) -> int:
-        """The epoch that `for batch in source` would yield now, or go on with after `load_state_dict`."""
+        """Returns the epoch that `for batch in source` would yield now, or go on with after `load_state_dict`."""
         return self._cursor.next_epoch
 
     def set_epoch(self, epoch: int) -> None:
@@ -292,7 +299,7 @@ class CursorSource(ABC):
         self._cursor.choose_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where iteration stands: see `Cursor.state_dict`."""
+        """Returns where iteration stands: see `Cursor.state_dict`."""
         return self._cursor.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

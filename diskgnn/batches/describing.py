@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def describe(batch: AnyMiniBatch) -> str:
-    """Sizes of a minibatch and of all that it holds; attributes that are None are left out.
+    """Returns the sizes of a minibatch and of all that it holds; attributes that are None are left out.
 
     Example:
         >>> print(batch)

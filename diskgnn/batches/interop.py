@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def to_dgl(batch: TypedMiniBatch) -> list[dgl.DGLBlock]:
-    """DGL blocks with all types of nodes and edges, outermost first, for `HeteroGraphConv` and the like.
+    """Returns DGL blocks with all types of nodes and edges, outermost first, for `HeteroGraphConv` and the like.
 
     Ids are local and int32, memory is shared. The blocks carry structure only: features are batch.x, and the edges of
     a type in the order of its Block's edge_x. Those of a `MiniBatch` have one type, for layers called as
@@ -57,7 +57,7 @@ def _csc(block: Block) -> tuple[str, tuple[Tensor, Tensor, Tensor]]:
 def to_pyg_layers(
     batch: TypedMiniBatch,
 ) -> list[tuple[dict[EdgeType, Tensor], dict[str, tuple[int, int]]]]:
-    """One (edge_index by edge type, (num_src, num_dst) by node type) per layer, outermost first.
+    """Returns one (edge_index by edge type, (num_src, num_dst) by node type) per layer, outermost first.
 
     edge_index is [2, num_edges] int64, sources above destinations, edges in the order of the Block's edge_x. Edge types
     without edges are there, too. A `MiniBatch` has one (edge_index, (num_src, num_dst)) per layer: a layer called as
@@ -80,7 +80,7 @@ def to_pyg_layers(
 
 
 def to_data(batch: TypedMiniBatch) -> torch_geometric.data.Data:
-    """One subgraph of one type in a `Data`, for models and loops of PyG: `model(data.x, data.edge_index)[:B]`.
+    """Returns one subgraph of one type in a `Data`, for models and loops of PyG: `model(data.x, data.edge_index)[:B]`.
 
     NeighborLoader draws a node's neighbours once, when it first reaches the node, and uses them in every layer;
     blocks draw them anew in each layer. So this keeps, for each node, the neighbours drawn by the innermost block
@@ -113,7 +113,7 @@ def to_data(batch: TypedMiniBatch) -> torch_geometric.data.Data:
 
 
 def to_hetero_data(batch: TypedMiniBatch) -> torch_geometric.data.HeteroData:
-    """One subgraph in a `HeteroData`, for models and loops of PyG: see `to_data`, also for what it lacks.
+    """Returns one subgraph in a `HeteroData`, for models and loops of PyG: see `to_data`, also for what it lacks.
 
     Every node type has x [U, D] (or num_nodes, without features), n_id [U] if the minibatch has its ids,
     num_sampled_nodes, and batch [U] where each seed has nodes of its own. Every edge type has edge_index,

@@ -21,7 +21,7 @@ _T = TypeVar("_T")
 
 
 class EdgesBySource(NamedTuple):
-    """A block's edges grouped by source: source j's are at `indptr[j]:indptr[j+1]` of the other two."""
+    """Groups a block's edges by source: source j's are at `indptr[j]:indptr[j+1]` of the other two."""
 
     indptr: Tensor  # [num_src + 1] int32
     destinations: Tensor  # [num_edges] int32, in [0, num_dst)
@@ -30,7 +30,7 @@ class EdgesBySource(NamedTuple):
 
 @dataclass(frozen=True)
 class Block:
-    """One bipartite message-flow layer, its edges grouped by destination (CSC), with local node numbers.
+    """Holds one bipartite message-flow layer, its edges grouped by destination (CSC), with local node numbers.
 
     Destination i's sampled in-neighbours are the sources `indices[indptr[i]:indptr[i+1]]`. Where sources and
     destinations are of one type, destination node i is source node i: the first `num_dst` sources are the destinations
@@ -45,47 +45,47 @@ class Block:
 
     @property
     def num_dst(self) -> int:
-        """Number of destination nodes."""
+        """Returns the number of destination nodes."""
         return self.indptr.numel() - 1
 
     @property
     def num_edges(self) -> int:
-        """Number of sampled edges."""
+        """Returns the number of sampled edges."""
         return self.indices.numel()
 
     @cached_property
     def in_degrees(self) -> Tensor:
-        """[num_dst] int32: neighbours drawn for each destination."""
+        """Returns [num_dst] int32: neighbours drawn for each destination."""
         return self.indptr.diff()
 
     @cached_property
     def out_degrees(self) -> Tensor:
-        """[num_src] int32: destinations that drew each source."""
+        """Returns [num_src] int32: destinations that drew each source."""
         ones = torch.ones_like(self.indices)
         return ones.new_zeros(self.num_src).index_add_(0, self.indices, ones)
 
     @cached_property
     def destinations(self) -> Tensor:
-        """[num_edges] int32: each edge's destination; with `indices`, the edges as pairs (COO)."""
+        """Returns [num_edges] int32: each edge's destination; with `indices`, the edges as pairs (COO)."""
         numbers = torch.arange(self.num_dst, dtype=self.indices.dtype, device=self.indices.device)
         return numbers.repeat_interleave(self.in_degrees, output_size=self.num_edges)
 
     @cached_property
     def by_source(self) -> EdgesBySource:
-        """The same edges grouped by source: what a backward pass sums over."""
+        """Returns the same edges grouped by source: what a backward pass sums over."""
         edges = torch.argsort(self.indices, stable=True)  # stable: a radix sort on a CPU, and deterministic
         indptr = self.indptr.new_zeros(self.num_src + 1)
         torch.cumsum(self.out_degrees, 0, dtype=indptr.dtype, out=indptr[1:])
         return EdgesBySource(indptr, self.destinations[edges], edges)
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Block:
-        """The same block with its tensors on `device`."""
+        """Returns the same block with its tensors on `device`."""
         return _moved(self, device, non_blocking)
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """The pairs of nodes that a link predictor judges, seed edges and negatives; or pairs that have labels.
+    """Holds the pairs of nodes that a link predictor judges, seed edges and negatives; or pairs that have labels.
 
     `src` and `dst` are positions among the seeds of their types: rows of what the innermost blocks yield.
     """
@@ -95,7 +95,7 @@ class Pairs:
     label: Tensor  # [P] float32: 1 for an edge, 0 for a negative; edges come first. Or the labels given, see `y`
 
     def y(self, target_kind: str) -> Tensor:
-        """The labels as a minibatch has them whose `SourceSchema.target_kind` this is."""
+        """Returns the labels as a minibatch has them whose `SourceSchema.target_kind` this is."""
         if target_kind == "class":
             return self.label.long()
         return self.label.unsqueeze(1) if target_kind == "regression" else self.label
@@ -103,7 +103,7 @@ class Pairs:
 
 @dataclass(frozen=True)
 class MiniBatch:
-    """One minibatch of a graph of one type of nodes and edges, ready to train on: a view of a `TypedMiniBatch`.
+    """Holds one minibatch of a graph of one type of nodes and edges, ready to train on: a view of a `TypedMiniBatch`.
 
     U is the number of input nodes, B of seeds, D of features.
     """
@@ -125,20 +125,22 @@ class MiniBatch:
 
     @property
     def num_input_nodes(self) -> int:
-        """U."""
+        """Returns U, the number of input nodes."""
         return self.blocks[0].num_src
 
     @property
     def num_edges(self) -> int:
-        """Of all layers."""
+        """Returns the number of edges of all layers."""
         return sum(block.num_edges for block in self.blocks)
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> MiniBatch:
-        """The same minibatch with all tensors on `device`."""
+        """Returns the same minibatch with all tensors on `device`."""
         return _moved(self, device, non_blocking)
 
     def by_type(self, node_type: str = ONE_NODE_TYPE, edge_type: EdgeType = ONE_EDGE_TYPE) -> TypedMiniBatch:
-        """The same minibatch as one of a graph with types, whose only ones have these names. Tensors are shared."""
+        """Returns the same minibatch as one of a graph with types, whose only ones have these names. Tensors are
+        shared.
+        """
         counts = [*(block.num_src for block in self.blocks), self.blocks[-1].num_dst]
         return TypedMiniBatch(
             x={node_type: self.x},
@@ -155,19 +157,21 @@ class MiniBatch:
         )
 
     def to_dgl(self) -> list[dgl.DGLBlock]:
-        """The blocks as DGL's own: see `diskgnn.batches.interop.to_dgl`."""
+        """Returns the blocks as DGL's own: see `diskgnn.batches.interop.to_dgl`."""
         from diskgnn.batches import interop
 
         return interop.to_dgl(self.by_type("_N", ("_N", "_E", "_N")))  # what DGL calls the only types
 
     def to_pyg(self) -> torch_geometric.data.Data:
-        """One subgraph as a `Data`, for models and loops of PyG: see `diskgnn.batches.interop.to_data`."""
+        """Returns one subgraph as a `Data`, for models and loops of PyG: see `diskgnn.batches.interop.to_data`."""
         from diskgnn.batches import interop
 
         return interop.to_data(self.by_type())
 
     def to_pyg_layers(self) -> list[tuple[Tensor, tuple[int, int]]]:
-        """The blocks as (edge_index, size) for PyG's bipartite layers: see `diskgnn.batches.interop.to_pyg_layers`."""
+        """Returns the blocks as (edge_index, size) for PyG's bipartite layers: see
+        `diskgnn.batches.interop.to_pyg_layers`.
+        """
         from diskgnn.batches import interop
 
         layers = interop.to_pyg_layers(self.by_type())
@@ -176,7 +180,7 @@ class MiniBatch:
 
 @dataclass(frozen=True)
 class TypedMiniBatch:
-    """One minibatch of a graph with several types of nodes or edges. Node numbers are local to their type.
+    """Holds one minibatch of a graph with several types of nodes or edges. Node numbers are local to their type.
 
     U is the number of input nodes of a type, B of seeds, D of a type's features. In each layer, the destinations of a
     type are the first of its sources.
@@ -202,16 +206,18 @@ class TypedMiniBatch:
 
     @property
     def num_input_nodes(self) -> int:
-        """Of all types."""
+        """Returns the number of input nodes of all types."""
         return sum(self.node_counts[0].values())
 
     @property
     def num_edges(self) -> int:
-        """Of all types and layers."""
+        """Returns the number of edges of all types and layers."""
         return sum(block.num_edges for layer in self.blocks for block in layer.values())
 
     def of_one_type(self) -> MiniBatch:
-        """The same minibatch of a graph of one node type and one edge type. Without features, x has no columns."""
+        """Returns the same minibatch of a graph of one node type and one edge type. Without features, x has no
+        columns.
+        """
         ((name, num_nodes),) = self.node_counts[0].items()
         return MiniBatch(
             x=self.x[name] if name in self.x else torch.empty((num_nodes, 0), device=self.seeds.device),
@@ -226,23 +232,23 @@ class TypedMiniBatch:
         )
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> TypedMiniBatch:
-        """The same minibatch with all tensors on `device`."""
+        """Returns the same minibatch with all tensors on `device`."""
         return _moved(self, device, non_blocking)
 
     def to_dgl(self) -> list[dgl.DGLBlock]:
-        """The blocks as DGL's own, with all types: see `diskgnn.batches.interop.to_dgl`."""
+        """Returns the blocks as DGL's own, with all types: see `diskgnn.batches.interop.to_dgl`."""
         from diskgnn.batches import interop
 
         return interop.to_dgl(self)
 
     def to_pyg(self) -> torch_geometric.data.HeteroData:
-        """One subgraph as a `HeteroData`, for models of PyG: see `diskgnn.batches.interop.to_hetero_data`."""
+        """Returns one subgraph as a `HeteroData`, for models of PyG: see `diskgnn.batches.interop.to_hetero_data`."""
         from diskgnn.batches import interop
 
         return interop.to_hetero_data(self)
 
     def to_pyg_layers(self) -> list[tuple[dict[EdgeType, Tensor], dict[str, tuple[int, int]]]]:
-        """The blocks by type, for PyG's bipartite layers: see `diskgnn.batches.interop.to_pyg_layers`."""
+        """Returns the blocks by type, for PyG's bipartite layers: see `diskgnn.batches.interop.to_pyg_layers`."""
         from diskgnn.batches import interop
 
         return interop.to_pyg_layers(self)
@@ -252,13 +258,13 @@ AnyMiniBatch = MiniBatch | TypedMiniBatch
 
 
 def labels_of(batch: AnyMiniBatch) -> Tensor:
-    """y of a minibatch whose seeds have labels, as those have that a task is for."""
+    """Returns y of a minibatch whose seeds have labels, as those have that a task is for."""
     assert batch.y is not None
     return batch.y
 
 
 def tensors_of(value: Any) -> Iterator[Tensor]:
-    """All tensors of a minibatch or of a part of one."""
+    """Yields all tensors of a minibatch or of a part of one."""
     if isinstance(value, Tensor):
         yield value
     elif is_dataclass(value):

@@ -15,7 +15,8 @@ _MULTIPLY_ADDS_PER_GATHER = 8
 
 
 class SAGELayer(nn.Module):
-    """GraphSAGE: W_self x_i + b + W_neighbours a(x_j of i's neighbours), where a is their mean, sum or maximum.
+    """Computes GraphSAGE: W_self x_i + b + W_neighbours a(x_j of i's neighbours), where a is their mean, sum or
+    maximum.
 
     Hamilton et al., Inductive Representation Learning on Large Graphs, NeurIPS 2017. Equals DGL's SAGEConv("mean")
     and PyG's SAGEConv(aggr=aggregation). Over no neighbours, all are zero.
@@ -43,7 +44,7 @@ class SAGELayer(nn.Module):
         self.neighbours = nn.Linear(in_channels, out_channels, bias=False)
 
     def forward(self, block: Block, x: Tensor) -> Tensor:
-        """[num_src, in_channels] -> [num_dst, out_channels]."""
+        """Maps [num_src, in_channels] to [num_dst, out_channels]."""
         if _transforms_first(self.transform_first, block, self.in_channels, self.out_channels):
             _, found = self._own_and_neighbours(self.neighbours(x), block)
             out: Tensor = self.own(x[: block.num_dst])
@@ -61,12 +62,13 @@ class SAGELayer(nn.Module):
         return own, mean if self.aggregation == "mean" else mean * block.in_degrees.unsqueeze(1)
 
     def extra_repr(self) -> str:
-        """What its weights do not tell."""
+        """Says what its weights do not tell."""
         return f"aggregation={self.aggregation}"
 
 
 class GCNLayer(nn.Module):
-    """Graph convolution: sum of x_j W / sqrt(out-degree of j * in-degree of i) over i and its neighbours j, plus b.
+    """Computes a graph convolution: sum of x_j W / sqrt(out-degree of j * in-degree of i) over i and its neighbours j,
+    plus b.
 
     Kipf and Welling, Semi-Supervised Classification with Graph Convolutional Networks, ICLR 2017: every node counts
     itself once (their A + I), once more for each self-loop that was sampled. Degrees are those within the block plus
@@ -85,7 +87,7 @@ class GCNLayer(nn.Module):
         nn.init.xavier_uniform_(self.weight)
 
     def forward(self, block: Block, x: Tensor) -> Tensor:
-        """[num_src, in_channels] -> [num_dst, out_channels]."""
+        """Maps [num_src, in_channels] to [num_dst, out_channels]."""
         if _transforms_first(self.transform_first, block, self.in_channels, self.out_channels):
             out = self._sums(block, F.linear(x, self.weight))
             out += self.bias
@@ -105,7 +107,7 @@ class GCNLayer(nn.Module):
 
 
 class GATLayer(nn.Module):
-    """Graph attention with one weight matrix for sources and destinations, as DGL's and PyG's GATConv have it.
+    """Computes graph attention with one weight matrix for sources and destinations, as DGL's and PyG's GATConv have it.
 
     Velickovic et al., Graph Attention Networks, ICLR 2018. No self-loops are added. With `residual`, a linear map
     of the destination's own row is: so a node counts itself, and has an output of its own without neighbours.
@@ -142,7 +144,9 @@ class GATLayer(nn.Module):
             nn.init.xavier_uniform_(parameter)
 
     def forward(self, block: Block, x: Tensor) -> Tensor:
-        """[num_src, in_channels] -> [num_dst, heads * out_channels], or [num_dst, out_channels] without `concat`."""
+        """Maps [num_src, in_channels] to [num_dst, heads * out_channels], or [num_dst, out_channels] without
+        `concat`.
+        """
         x_own = x[: block.num_dst]
         width = self.heads * self.out_channels
         if _transforms_first(self.transform_first, block, self.in_channels, width, self.heads):
@@ -165,7 +169,7 @@ class GATLayer(nn.Module):
 
 
 def transforming_first_is_less_work(block: Block, in_channels: int, out_channels: int, heads: int = 1) -> bool:
-    """Whether to multiply x by the weight before the sum over neighbours, rather than after it.
+    """Returns True if x is better multiplied by the weight before the sum over neighbours, rather than after it.
 
     Before: a product per source, and narrow rows to sum if out_channels is less than in_channels. After: a product per
     destination, of which a sampled block has far fewer, and rows of x to sum, for GAT once per head.

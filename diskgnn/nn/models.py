@@ -47,7 +47,7 @@ def check_depth(num_layers: int, num_blocks: int) -> None:
 
 
 class BlockModel(nn.Module):
-    """Layers applied to blocks, outermost first, with normalisation, an activation and dropout between them.
+    """Applies layers to blocks, outermost first, with normalisation, an activation and dropout between them.
 
     Args:
         layers: one module per block, (block, x [num_src, in]) -> [num_dst, out], with an `in_channels` attribute.
@@ -70,7 +70,7 @@ class BlockModel(nn.Module):
         self.decoder: nn.Module | None = None  # of link prediction
 
     def forward(self, blocks: Sequence[Block], x: Tensor) -> Tensor:
-        """Logits of the seeds.
+        """Returns the logits of the seeds.
 
         Args:
             blocks: one per layer, outermost first.
@@ -116,13 +116,13 @@ class _ReluDropout(torch.autograd.Function):
 
 
 def relu_dropout(x: Tensor, probability: float) -> Tensor:
-    """ReLU, then each element zeroed with `probability` and the others scaled up to make up for it."""
+    """Applies ReLU, then zeroes each element with `probability` and scales the others up to make up for it."""
     kept: Tensor = _ReluDropout.apply(x, probability)  # type: ignore[no-untyped-call]
     return kept
 
 
 def elu_dropout(x: Tensor, probability: float) -> Tensor:
-    """ELU, then dropout."""
+    """Applies ELU, then dropout."""
     return F.dropout(F.elu(x), probability)
 
 
@@ -138,7 +138,7 @@ def make_model(
     norm: str = "none",
     skip: bool = False,
 ) -> BlockModel:
-    """A model that takes (blocks, x) and gives the seeds' logits.
+    """Makes a model that takes (blocks, x) and gives the seeds' logits.
 
     Args:
         name: 'sage', 'gat' or 'gcn'. GAT has residual connections, and averages the heads of its last layer.
@@ -165,7 +165,7 @@ def make_model(
 
 
 def one_type_model(spec: ModelSpec, in_channels: int, out_channels: int) -> BlockModel:
-    """A model that takes (blocks, x) and gives rows of the seeds.
+    """Makes a model that takes (blocks, x) and gives rows of the seeds.
 
     Args:
         spec: with a name for graphs of one type and a number of layers.

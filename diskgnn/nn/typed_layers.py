@@ -30,7 +30,7 @@ TypedBlocks = Mapping[EdgeType, Block]
 
 
 class RGCNLayer(nn.Module):
-    """W_type x_i + b + the sum over edge types r of W_r mean(x_j of i's neighbours by r).
+    """Computes W_type x_i + b + the sum over edge types r of W_r mean(x_j of i's neighbours by r).
 
     Schlichtkrull et al., Modeling Relational Data with Graph Convolutional Networks, ESWC 2018; with a W_type for each
     node type where they have one. Equals PyG's HeteroConv of SAGEConv(root_weight=False), and RGCNConv(aggr="mean").
@@ -56,7 +56,7 @@ class RGCNLayer(nn.Module):
         self.edge = _edge_maps(types, out_channels)
 
     def forward(self, blocks: TypedBlocks, x: Mapping[str, Tensor], counts: Mapping[str, int]) -> dict[str, Tensor]:
-        """By node type: [num_src, in_channels] -> [num_dst, out_channels].
+        """Maps, by node type, [num_src, in_channels] to [num_dst, out_channels].
 
         Args:
             blocks: of this layer.
@@ -80,7 +80,7 @@ class RGCNLayer(nn.Module):
 
 
 class RGATLayer(nn.Module):
-    """W_type x_i + b + the sum over edge types of graph attention among i's neighbours by that type.
+    """Computes W_type x_i + b + the sum over edge types of graph attention among i's neighbours by that type.
 
     Busbridge et al., Relational Graph Attention Networks, 2019 (WIRGAT: attention within each type); the linear map of
     the destination's own row as in OGB-LSC's baseline for MAG240M. Equals PyG's HeteroConv of bipartite
@@ -112,8 +112,8 @@ class RGATLayer(nn.Module):
         self.edge = _edge_maps(types, heads)
 
     def forward(self, blocks: TypedBlocks, x: Mapping[str, Tensor], counts: Mapping[str, int]) -> dict[str, Tensor]:
-        """By node type: [num_src, in_channels] -> [num_dst, heads * out_channels], or [num_dst, out_channels] without
-        `concat`. See `RGCNLayer.forward`.
+        """Maps, by node type, [num_src, in_channels] to [num_dst, heads * out_channels], or [num_dst, out_channels]
+        without `concat`. See `RGCNLayer.forward`.
         """
         out = {}
         for own, name in zip(self.own, self.types.destinations, strict=True):
@@ -143,7 +143,7 @@ class RGATLayer(nn.Module):
 
 
 class HGTLayer(nn.Module):
-    """Heterogeneous graph transformer: attention among all of a node's neighbours, whatever their types.
+    """Computes a heterogeneous graph transformer: attention among all of a node's neighbours, whatever their types.
 
     Hu et al., Heterogeneous Graph Transformer, WWW 2020. Equals PyG's HGTConv. Features of edges are not used.
 
@@ -171,7 +171,7 @@ class HGTLayer(nn.Module):
                 nn.init.xavier_uniform_(parameter)
 
     def forward(self, blocks: TypedBlocks, x: Mapping[str, Tensor], counts: Mapping[str, int]) -> dict[str, Tensor]:
-        """By node type: [num_src, channels] -> [num_dst, channels]. See `RGCNLayer.forward`."""
+        """Maps, by node type, [num_src, channels] to [num_dst, channels]. See `RGCNLayer.forward`."""
         sources = {edge_type[0] for edge_type in self.types.edges if blocks[edge_type].num_edges}
         keys = {name: self._by_head(layer(x[name]))
                 for name, layer in zip(self.node_types, self.key, strict=True) if name in sources}  # fmt: skip

@@ -20,7 +20,7 @@ from diskgnn.schema import SourceSchema
 
 
 class TypedModel(nn.Module):
-    """Layers applied to typed blocks, outermost first, between maps into and out of their common width.
+    """Applies layers to typed blocks, outermost first, between maps into and out of their common width.
 
     Args:
         inputs: by node type: features [U, D], or ids [U], to rows [U, hidden].
@@ -56,7 +56,7 @@ class TypedModel(nn.Module):
         self.decoder: nn.Module | None = None  # of link prediction
 
     def forward(self, blocks: Sequence[TypedBlocks], x: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Rows of the seeds, by node type.
+        """Returns rows of the seeds, by node type.
 
         Args:
             blocks: one for each layer, outermost first, each with all edge types.
@@ -107,7 +107,7 @@ def _num_rows(name: str, blocks: TypedBlocks, after: TypedBlocks, num_src: int) 
 
 
 def make_typed_model(spec: ModelSpec, schema: SourceSchema, out_channels: int) -> TypedModel:
-    """A model that takes (blocks, x) by type and gives rows of the seeds by type.
+    """Makes a model that takes (blocks, x) by type and gives rows of the seeds by type.
 
     Args:
         spec: with a name for typed graphs and a number of layers. R-GAT and HGT need a hidden width that is a multiple

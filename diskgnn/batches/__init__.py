@@ -1,1 +1,1 @@
-"""What every loader yields, and what the trainer asks of it."""
+"""Minibatches, which every loader yields, and `BatchSource`, which the trainer asks for them."""

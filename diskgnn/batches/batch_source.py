@@ -1,4 +1,4 @@
-"""What the trainer asks of whatever yields minibatches: `BatchSource`, and what every source is made with."""
+"""`BatchSource`, which the trainer asks of whatever yields minibatches, and what every source is made with."""
 
 from __future__ import annotations
 

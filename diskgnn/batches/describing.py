@@ -1,4 +1,4 @@
-"""What `print(batch)` says: sizes in a few lines, in place of thousands of numbers."""
+"""Makes `print(batch)` say sizes in a few lines, in place of thousands of numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every loader yields: blocks and minibatches."""
+"""Blocks and minibatches, which every loader yields."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class DiskEmbedding(nn.Module):
         return found[places].to(ids.device)
 
     def _fetched(self, ids: Ids) -> FetchedRows:
-        """What was read ahead if it is these; what should have been asked for before them is dropped."""
+        """Returns what was read ahead if it is these; what should have been asked for before them is dropped."""
         assert self.table is not None
         place = next((place for place, each in enumerate(self._ahead) if np.array_equal(each.ids, ids)), None)
         if place is None:

@@ -1,4 +1,4 @@
-"""What rows were at the latest checkpoint, of those that were written since: what makes a stopped run go back to it."""
+"""Keeps what rows were at the latest checkpoint, of those that were written since: a stopped run goes back to it."""
 
 from __future__ import annotations
 

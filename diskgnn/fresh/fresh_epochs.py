@@ -268,7 +268,7 @@ class FreshEpochs(CursorSource):
         self._loader, self._batches, self._position = None, iter(()), -1
 
     def _trace_of_loader(self) -> list[TraceEvent]:
-        """What the loader's threads did; minibatches are counted in their epochs, not in the window."""
+        """Tells what the loader's threads did; minibatches are counted in their epochs, not in the window."""
         assert self._loader is not None
         first = self._jobs[0].window.start
         return [

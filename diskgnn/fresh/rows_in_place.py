@@ -1,4 +1,4 @@
-"""Whether the rows of a window are packed, or stay in the graph and are read page by page as minibatches need them.
+"""Decides if the rows of a window are packed, or stay in the graph and are read page by page as minibatches need them.
 
 Packing reads stretches of the features once for all minibatches of the window, writes the rows and reads them back.
 Rows that stay are read by many small requests, some of them for several minibatches, and by no copy: the disk may take
@@ -39,7 +39,7 @@ def stay_in_the_graph(
 
 
 def _disk_bytes(row_set: RowSet, minibatch: SampledMinibatch, num_batches: int) -> tuple[float, float]:
-    """What a minibatch costs the disk, in bytes of long requests, if rows stay and if they are packed."""
+    """Counts what a minibatch costs the disk, in bytes of long requests, if rows stay and if they are packed."""
     features = row_set.features
     rows = np.sort(row_set.needed(minibatch).astype(np.int64))
     begins = features.data_offset_bytes + rows * features.row_bytes

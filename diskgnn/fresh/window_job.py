@@ -93,7 +93,7 @@ class WindowPreparer:
         self._pool.shutdown(wait=False)  # the threads end when they are done
 
     def _for_packing(self, resources: Resources) -> Resources:
-        """What packing any window may spend of these."""
+        """Returns what packing any window may spend of these."""
         config, minibatch_bytes = self.plan.config(), most_minibatch_bytes(self.plan)
         return for_packing(
             self.plan.graph, config, config.spec.target, minibatch_bytes, resources, labels_are_held=True
@@ -120,7 +120,7 @@ class WindowPreparer:
         self._pool.shutdown()
 
     def _rows_stay(self, window: range) -> bool:
-        """Whether rows are read where they are; of swept topology, minibatches are not known before.
+        """Decides if rows are read where they are; of swept topology, minibatches are not known before.
 
         Minibatches are alike: a window is as any other of its length.
         """

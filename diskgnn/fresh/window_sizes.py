@@ -1,4 +1,4 @@
-"""How long windows of fresh minibatches are."""
+"""Chooses how long windows of fresh minibatches are."""
 
 from __future__ import annotations
 

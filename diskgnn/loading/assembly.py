@@ -170,7 +170,7 @@ class Assembler:
 
     @property
     def _selects(self) -> bool:
-        """Whether x is more than the staged rows as they are."""
+        """Returns True if x is more than the staged rows as they are."""
         return self.num_readable > 0 or self._conversion.changes
 
     def x(self, addresses: Tensor, moved_addresses: Tensor, staged_bytes: npt.NDArray[np.uint8]) -> Tensor:

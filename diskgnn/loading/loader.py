@@ -167,7 +167,7 @@ class Loader(CursorSource):
         self._stats, self._events = LoadStats(), list[TraceEvent]()  # of the reader that was closed
 
     def __repr__(self) -> str:
-        """What it reads, in a few lines."""
+        """Says what it reads, in a few lines."""
         packed = self.sequence.packed
         lines = [
             f"Loader({str(packed.location)!r}, {self.split!r}, device={str(self.device)!r})",

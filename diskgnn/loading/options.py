@@ -1,4 +1,4 @@
-"""How a `Loader` reads, as a value: what `diskgnn.train` and `diskgnn.evaluate` hand on to theirs."""
+"""Says how a `Loader` reads, as a value that `diskgnn.train` and `diskgnn.evaluate` hand on to theirs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each thread did when: the stage timeline of a run, as events, and as a file that Perfetto and Chrome open.
+"""Tells what each thread did when: the timeline of a run, as events, and as a file that Perfetto and Chrome open.
 
 The file is the trace-event format's JSON object: a complete event (`ph` 'X') per stage, `ts` and `dur` in microseconds,
 a `tid` per track, named by metadata events.

@@ -1,4 +1,4 @@
-"""How likely an edge is, or what its label is, from the vectors of its two nodes: heads of models over pairs."""
+"""Heads of models over pairs: they say how likely an edge is, or what its label is, from the vectors of its nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model is called with and what it returns, whatever kind of minibatch it is."""
+"""Calls models, and reads what they return, whatever kind of minibatch it is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model that is given by name looks like, checked once. Without torch, so that `compare` can say it, too."""
+"""Describes a model that is given by name, checked once. Needs no torch, so that `compare` can say it, too."""
 
 from __future__ import annotations
 

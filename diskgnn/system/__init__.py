@@ -1,1 +1,1 @@
-"""What the machine offers, and how much of it may be spent."""
+"""Finds what the machine offers, and how much of it may be spent."""

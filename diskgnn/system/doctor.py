@@ -1,4 +1,4 @@
-"""What this machine offers to diskgnn, as facts: cores, memory, GPU, io_uring, and the disk under a folder."""
+"""Finds what this machine offers to diskgnn: cores, memory, GPU, io_uring, and the disk under a folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much memory and how many cores this process may use."""
+"""Finds how much memory and how many cores this process may use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How fast this machine copies feature rows."""
+"""Measures how fast this machine copies feature rows."""
 
 from __future__ import annotations
 

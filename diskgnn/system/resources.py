@@ -1,4 +1,4 @@
-"""What a stage may spend: memory, threads, disk space, and somebody to tell how far it is."""
+"""Resources that a stage may spend: memory, threads, disk space, and somebody to tell how far it is."""
 
 from __future__ import annotations
 

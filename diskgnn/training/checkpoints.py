@@ -323,7 +323,7 @@ _OUTPUTS = {"class": "{} classes", "multilabel": "{} labels", "regression": "{} 
 
 
 def _held(schema: SourceSchema) -> str:
-    """What minibatches hold of nodes, and what they are for."""
+    """Says what minibatches hold of nodes, and what they are for."""
     widths = [
         f"{'no' if width is None else width} features" + f" of {name} nodes" * schema.is_typed
         for name, _, width in schema.node_types

@@ -1,4 +1,4 @@
-"""What a run of training is asked for, checked once."""
+"""Checks once what a run of training is asked for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model leaves of the GPU's memory: found by trying it on the largest minibatches, before tiers are filled."""
+"""Finds what a model leaves of the GPU's memory, by trying it on the largest minibatches before tiers are filled."""
 
 from __future__ import annotations
 

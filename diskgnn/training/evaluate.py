@@ -150,7 +150,7 @@ def evaluation(
 
 
 def _result(ranks: Ranks, tally: Tally, spent: Spent) -> EvalResult:
-    """What the tallies of all ranks come to, exactly as if one had counted everything."""
+    """Merges the tallies of all ranks, exactly as if one had counted everything."""
     tallies = [tally]
     if ranks.world_size > 1:
         content = io.BytesIO()

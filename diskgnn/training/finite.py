@@ -1,4 +1,4 @@
-"""Whether numbers of training are finite, and what the features hold where they are not."""
+"""Tells whether numbers of training are finite, and what the features hold where they are not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether features and classes mean what they meant when a model was trained, which their widths do not tell."""
+"""Checks that features and classes mean what they meant when a model was trained, which their widths do not tell."""
 
 from __future__ import annotations
 

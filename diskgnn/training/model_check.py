@@ -1,4 +1,4 @@
-"""Whether a model fits the minibatches and the task, tried before the first step."""
+"""Tries before the first step whether a model fits the minibatches and the task."""
 
 from __future__ import annotations
 

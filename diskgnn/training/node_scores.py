@@ -1,4 +1,4 @@
-"""How well a model does at a task whose seeds are nodes, added up over minibatches."""
+"""Adds up over minibatches how well a model does at a task whose seeds are nodes."""
 
 from __future__ import annotations
 

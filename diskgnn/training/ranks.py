@@ -140,7 +140,7 @@ class Ranks:
 
 
 def _told(error: Exception, rank: int) -> DiskGNNError:
-    """What other ranks raise for an error of this one."""
+    """Returns the error that other ranks raise for an error of this one."""
     if isinstance(error, DiskGNNError):
         with suppress(Exception):  # what cannot be sent is told in words
             return cast("DiskGNNError", pickle.loads(pickle.dumps(error)))
@@ -149,7 +149,7 @@ def _told(error: Exception, rank: int) -> DiskGNNError:
 
 @contextmanager
 def _others_lost() -> Iterator[None]:
-    """What torch.distributed raises when another rank is gone becomes an error of ours: that rank says why."""
+    """Turns what torch.distributed raises when another rank is gone into an error of ours: that rank says why."""
     try:
         yield
     except RuntimeError as error:
@@ -239,12 +239,12 @@ def check_alike(ranks: Ranks, source: BatchSource) -> None:
 
 
 def _preparation(packed: Packed) -> dict[str, Any]:
-    """What is the same for all ranks."""
+    """Returns what is the same for all ranks."""
     config = packed.config.to_json()
     samples = {name: value for name, value in config["samples"].items() if name not in ("shard", "splits")}
     return {"graph": config["graph"], **samples, "splits": sorted(config["splits"])}
 
 
 def _collective_device() -> torch.device:
-    """Where a small tensor has to be that ranks add up: NCCL alone takes those of a GPU only."""
+    """Returns where a small tensor has to be that ranks add up: NCCL alone takes those of a GPU only."""
     return torch.device("cpu" if "cpu:" in str(distributed.get_backend_config()) else "cuda")

@@ -1,4 +1,4 @@
-"""What evaluation, an epoch and a run of training tell."""
+"""Results: of an evaluation, of an epoch and of a run of training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where training and evaluation take minibatches from: sources that are given, or `Loader`s of a packed directory."""
+"""Opens what training and evaluation read: sources that are given, or `Loader`s of a packed directory."""
 
 from __future__ import annotations
 

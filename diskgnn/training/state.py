@@ -1,4 +1,4 @@
-"""Where training stands: all that a checkpoint holds, and that a resumed run goes on from."""
+"""The state of training: all that a checkpoint holds, and that a resumed run goes on from."""
 
 from __future__ import annotations
 
@@ -251,7 +251,7 @@ class TrainingState:
             self._tables.forget_worse(None if self._best is None else self._best.epoch)
 
     def _of_this_rank(self) -> dict[str, Any]:
-        """What a checkpoint holds that each rank has its own of."""
+        """Returns the part of a checkpoint that each rank has its own of."""
         device = self._device
         return {
             "position": {"epoch": self.epoch, "batch": self.batch, "source": self._source_state},

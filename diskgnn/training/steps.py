@@ -79,7 +79,7 @@ def make_step(
 
 @dataclass
 class _Computing:
-    """What a process computes in a step, whatever others do."""
+    """Computes the part of a process in a step, whatever others do."""
 
     net: nn.Module
     optimizer: Optimizer
@@ -212,7 +212,7 @@ class _MinibatchLoss(nn.Module):
 
     @property
     def has_tables(self) -> bool:
-        """Whether some parameters have sparse gradients."""
+        """Returns True if some parameters have sparse gradients."""
         return bool(self._tables)
 
     def forward(self, batch: AnyMiniBatch | None) -> Tensor:

@@ -1,4 +1,4 @@
-"""What the seeds are for: the loss that training lowers, and the scores that evaluation reports.
+"""Tasks say what the seeds are for: the loss that training lowers, and the scores that evaluation reports.
 
 The trainer, the evaluation, the choice of the best epoch, the check of a model's output and the trial of a GPU's memory
 all ask the task. Which one it is follows from what the minibatches are for (`SourceSchema.target_kind`).

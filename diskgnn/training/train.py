@@ -159,7 +159,7 @@ def train(
 
 @dataclass(frozen=True)
 class _Sources:
-    """What is trained and evaluated on."""
+    """Holds the sources that are trained and evaluated on."""
 
     train: BatchSource | PathLike
     given: dict[str, BatchSource | None]
@@ -168,7 +168,7 @@ class _Sources:
 
 @dataclass(frozen=True)
 class _Records:
-    """Where it is told what training does."""
+    """Holds the places where it is told what training does."""
 
     metrics: PathLike | None = None
     tensorboard: PathLike | None = None

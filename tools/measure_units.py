@@ -20,9 +20,9 @@ import numpy as np
 from diskgnn import convert, generate, pack, sample
 from diskgnn.storage import faults
 from diskgnn.storage.journal import Journal
-from diskgnn.storage.pace import LEAST_UNIT_BYTES
 
 WITH, WITHOUT = 1, 1 << 60  # bytes of a unit, at least
+COMMIT_BYTES = 512 << 20  # what a stage handles between two commits in truth, at least
 
 
 class Counts:
@@ -103,7 +103,7 @@ def main() -> None:
             shutil.rmtree(out)
         without, with_units = min(seconds[WITHOUT]), min(seconds[WITH])
         fsyncs, record_bytes, records = found[WITH]
-        of_unit = (with_units - without) / max(records, 1) / (without * LEAST_UNIT_BYTES / written)
+        of_unit = (with_units - without) / max(records, 1) / (without * COMMIT_BYTES / written)
         cells = [
             name, f"{written / 1e6:.0f} MB", f"{without:.2f} s", f"{with_units:.2f} s", str(records),
             f"{1e3 * (with_units - without) / max(records, 1):.1f} ms", f"{of_unit:+.2%}",

@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from diskgnn.graph.csc import least_memory_bytes
 from diskgnn.importers.graph_input import GraphInput
 from diskgnn.importers.graph_writing import OpenGraph, WrittenGraph, open_graph, write_graph
-from diskgnn.importers.ids.replacing_ids import LEAST_ID_BYTES, SCRATCH, replace_user_ids
+from diskgnn.importers.ids.replacing_ids import LEAST_ID_BYTES, STAGE, replace_user_ids
 from diskgnn.importers.ids.user_ids import UserIds, default_owner, find_user_ids
 from diskgnn.importers.tables.table import is_table
 from diskgnn.schema import EdgeType
 from diskgnn.storage.disk_space import allocated_bytes, kept_bytes, require_free_bytes
+from diskgnn.storage.work import Work
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
 
@@ -79,17 +80,25 @@ class GivenGraph:
             InputError: the data is no graph; says where.
             DiskFullError: too little disk space.
         """
-        opened = self.opened
-        if opened is None:
-            dense = replace_user_ids(self.described, self.user_ids, self.owner_of, writer, resources)
+        if self.opened is not None:
+            return self.opened, _write(writer, self.opened, resources, what)
+
+        def replace_and_write(work: Work) -> tuple[OpenGraph, WrittenGraph]:
+            dense = replace_user_ids(work, self.described, self.user_ids, self.owner_of, writer, resources)
             opened = open_graph(dense.given, typed=self.typed, topologies=dense.topologies)
-            writer.disk.look()
-        # What a killed run made of it is there.
-        there_bytes = kept_bytes(writer.staging) - allocated_bytes(writer.path(SCRATCH))
-        if writer.outbox is None:  # or else files go one after another, and features need no room
-            needed_bytes = opened.needed_bytes - max(0, there_bytes)
-            require_free_bytes(writer.staging, needed_bytes, what, disk=writer.disk)
-        return opened, write_graph(writer, opened, resources)
+            return opened, _write(writer, opened, resources, what)
+
+        return Work(writer, STAGE).run(replace_and_write)
+
+
+def _write(writer: ArtifactWriter, opened: OpenGraph, resources: Resources, what: str) -> WrittenGraph:
+    # What a killed run made of it is there.
+    scratch_bytes = sum(map(allocated_bytes, writer.staging.glob(f"{STAGE}.*")))
+    there_bytes = kept_bytes(writer.staging) - scratch_bytes
+    if writer.outbox is None:  # or else files go one after another, and features need no room
+        needed_bytes = opened.needed_bytes - max(0, there_bytes)
+        require_free_bytes(writer.staging, needed_bytes, what, disk=writer.disk)
+    return write_graph(writer, opened, resources)
 
 
 def _with_ids(described: GraphInput, columns: Mapping[str, str]) -> GraphInput:

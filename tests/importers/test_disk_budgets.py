@@ -20,7 +20,7 @@ from diskgnn.errors import DiskFullError
 from diskgnn.storage import faults
 
 NODES, EDGES = 3000, 90_000
-POINTS = ("artifact.write", "artifact.sync", "ids.join", "ids.spill", "shuffle.write", "unit.written", "work.piece")
+POINTS = ("artifact.write", "artifact.sync", "shuffle.write", "unit.written", "work.piece")
 
 
 def du(folder: Path) -> int:
@@ -123,7 +123,7 @@ import os
 from diskgnn import convert
 from diskgnn.storage import faults
 held, overhead = faults.pretending("memory.held", 0), faults.pretending("memory.overhead", 0)
-with held, overhead, faults.armed("ids.join", lambda: os._exit(9)):
+with held, overhead, faults.armed("work.piece", lambda: os._exit(9), after=10):
     convert({str(out / "killed")!r}, **{given!r})
 """
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 9

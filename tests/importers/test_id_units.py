@@ -8,6 +8,7 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,14 @@ import pytest
 from diskgnn.errors import ArtifactError
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.convert import EdgeInput, GraphInput, NodeInput, TableColumns, convert
-from diskgnn.importers.ids import lookups, sampling_ids
+from diskgnn.importers.ids import id_ranges, sampling_ids
 from diskgnn.storage import faults
 from diskgnn.storage.disk_space import allocated_bytes
 
 pytestmark = pytest.mark.in_memory
 
-USERS, BUYS, POINTS = 700, 9000, ("ids.spill", "ids.join", "unit.written", "work.piece")
+USERS, BUYS, POINTS = 700, 9000, ("shuffle.write", "work.piece", "unit.written")
+STAGING = ".graph.partial"
 
 
 class Killed(BaseException):
@@ -58,7 +60,7 @@ def in_units() -> Iterator[None]:
     with ExitStack() as stack:
         patched = stack.enter_context(pytest.MonkeyPatch.context())
         patched.setattr(sampling_ids, "_FIRST_CHUNK_IDS", 2000)
-        patched.setattr(lookups, "NODES_AT_ONCE", 1000)
+        patched.setattr(id_ranges, "MOST_PART_IDS", 1000)
         stack.enter_context(faults.pretending("unit.bytes", 1))
         yield
 
@@ -69,107 +71,139 @@ def converted(out: Path, schema: GraphInput, memory: str = "1MiB") -> str:
     return Graph.open(out).manifest.digest
 
 
+@dataclass
+class Whole:
+    """A graph that nobody killed."""
+
+    digest: str
+    passes: dict[str, int]  # of each point, in units
+    join: int  # pieces before the first range is joined
+    sorting: int  # pieces before edges are
+
+
 @pytest.fixture(scope="module")
-def whole(schema: GraphInput, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, int]]:
-    """Digest of the graph, made without units; how often a run in units passes each point."""
+def whole(schema: GraphInput, tmp_path_factory: pytest.TempPathFactory) -> Whole:
     folder = tmp_path_factory.mktemp("whole")
     convert(folder / "graph", schema=schema)
-    passes: dict[str, int] = {}
+    digest, passes, pieces = Graph.open(folder / "graph").manifest.digest, dict[str, int](), list[set[str]]()
+    (folder / "units").mkdir()
     with ExitStack() as stack:
         for point in POINTS:
             counted: Any = lambda point=point: passes.__setitem__(point, passes.get(point, 0) + 1)  # noqa: E731
+            if point == "work.piece":
+                counted = lambda: pieces.append({path.name for path in (folder / "units" / STAGING).iterdir()})  # noqa: E731
             stack.enter_context(faults.armed(point, counted))
-        digest = converted(folder / "units", schema)
-    assert digest == Graph.open(folder / "graph").manifest.digest
-    assert passes["ids.join"] > 4  # several ranges of both types
-    return digest, passes
+        assert converted(folder / "units" / "graph", schema) == digest
+    passes["work.piece"] = len(pieces)
+    begun = {kind: [any(name.startswith(kind) for name in names) for names in pieces]
+             for kind in ("ids.join-", "edges-")}  # fmt: skip
+    # What is noted shows that a step has begun one piece late.
+    found = Whole(digest, passes, begun["ids.join-"].index(True) - 1, begun["edges-"].index(True) - 1)
+    assert found.sorting - found.join > 4  # several ranges of both types
+    return found
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_every_kill_costs_a_unit(
-    schema: GraphInput, whole: tuple[str, dict[str, int]], tmp_path: Path, point: str
+def test_a_kill_costs_no_more_than_what_is_not_committed(
+    schema: GraphInput, whole: Whole, tmp_path: Path, point: str
 ) -> None:
-    digest, passes = whole
-    for after in np.unique(np.linspace(0, passes[point] - 1, 5).astype(int)).tolist():
+    for after in np.unique(np.linspace(0, whole.passes[point] - 1, 7).astype(int)).tolist():
         with pytest.raises(Killed), in_units(), faults.armed(point, Killed(), after=after):
             convert(tmp_path / "graph", schema=schema, memory="1MiB")
         again: list[int] = []
         with faults.armed(point, lambda again=again: again.append(1)):
-            assert converted(tmp_path / "graph", schema) == digest, after
-        if point.startswith("ids"):  # of a spill for each chunk and end, and a range
-            assert len(again) <= passes[point] - after + 2, (after, len(again), passes)
+            assert converted(tmp_path / "graph", schema) == whole.digest, after
+        if point == "work.piece" and after <= whole.sorting:  # every piece before this one was committed
+            assert len(again) == whole.passes[point] - after
         assert [path.name for path in tmp_path.iterdir()] == ["graph"]
         shutil.rmtree(tmp_path / "graph")
 
 
 @pytest.mark.parametrize(("first", "then"), [("1MiB", "300KiB"), ("300KiB", "4MiB")])
 def test_another_budget_changes_no_byte(
-    schema: GraphInput, whole: tuple[str, dict[str, int]], tmp_path: Path, first: str, then: str
+    schema: GraphInput, whole: Whole, tmp_path: Path, first: str, then: str
 ) -> None:
-    for point, after in (("ids.spill", 6), ("ids.join", 3)):
-        with pytest.raises(Killed), in_units(), faults.armed(point, Killed(), after=after):
+    for after in (whole.join // 2, whole.join + 3):
+        with pytest.raises(Killed), in_units(), faults.armed("work.piece", Killed(), after=after):
             convert(tmp_path / "graph", schema=schema, memory=first)
-        assert converted(tmp_path / "graph", schema, then) == whole[0]
+        assert converted(tmp_path / "graph", schema, then) == whole.digest
         shutil.rmtree(tmp_path / "graph")
 
 
-@pytest.mark.parametrize("how", ["flipped", "cut", "gone"])
-def test_damaged_scratch_is_made_again(
-    schema: GraphInput, whole: tuple[str, dict[str, int]], tmp_path: Path, how: str
-) -> None:
-    """Each file that was there, one at a time, after a kill in the join and one in the sorting."""
-    for point, after in (("ids.join", 3), ("work.piece", 0)):
-        with pytest.raises(Killed), in_units(), faults.armed(point, Killed(), after=after):
-            convert(tmp_path / "graph", schema=schema, memory="1MiB")
-        kept = tmp_path / "kept"
-        (tmp_path / ".graph.partial").rename(kept)
-        scratch = sorted(path for path in (kept / "ids.scratch").rglob("*") if path.is_file() and path.stat().st_size)
-        for path in scratch[:: max(1, len(scratch) // 3)]:
-            shutil.copytree(kept, tmp_path / ".graph.partial")
-            damaged = tmp_path / ".graph.partial" / path.relative_to(kept)
-            bits = bytearray(damaged.read_bytes())
-            bits[len(bits) // 2] ^= 1
-            damaged.unlink()
-            if how != "gone":
-                damaged.write_bytes(bits[: len(bits) // 2] if how == "cut" else bits)
-            assert converted(tmp_path / "graph", schema) == whole[0], path
-            shutil.rmtree(tmp_path / "graph")
-        shutil.rmtree(kept)
+def harm(path: Path, how: str, place: float) -> None:
+    bits = bytearray(path.read_bytes())
+    where = int(place * max(0, len(bits) - 1))
+    path.unlink()
+    if how == "flipped" and bits:
+        bits[where] ^= 1
+    if how != "gone":
+        path.write_bytes(bits[:where] if how == "cut" else bits + bytes(5000 * (how == "longer")))
 
 
-@pytest.mark.parametrize("scratch", ["0/answers/*", "1/0"], ids=["answers", "dense"])
-def test_what_is_damaged_after_the_join_gets_into_no_graph(tmp_path: Path, scratch: str) -> None:
-    """The last id of a file, as soon as all are there; sources have names, destinations are rows."""
-    rng = np.random.default_rng(1)
-    names = pa.array([f"user-{n:x}" for n in rng.permutation(1 << 20)[:USERS]])
-    pq.write_table(pa.table({"id": names}), tmp_path / "users.parquet")
-    ends = {"src": names.take(pa.array(rng.integers(0, USERS, BUYS))), "dst": rng.integers(0, 300, BUYS)}
-    pq.write_table(pa.table(ends), tmp_path / "buys.parquet")
-    nodes = {"user": NodeInput(table=tmp_path / "users.parquet"), "item": NodeInput(num_nodes=300)}
-    schema = GraphInput(nodes, {("user", "buys", "item"): EdgeInput(tmp_path / "buys.parquet")})
-    convert(tmp_path / "whole", schema=schema)
-    flipped: list[Path] = []
-
-    def flip() -> None:
-        found = sorted((tmp_path / ".graph.partial").glob(f"ids.scratch/*/1/{scratch}"))
-        if not flipped and sum(path.stat().st_size for path in found) == 8 * BUYS:
-            flipped.append(found[-1])
-            bits = bytearray(found[-1].read_bytes())
-            bits[-8] ^= 1
-            found[-1].write_bytes(bits)
-
-    with (
-        pytest.raises(ArtifactError, match="run the same command again"),
-        in_units(),
-        faults.armed("unit.written", flip),
-    ):
+@pytest.mark.parametrize("number", range(4))
+def test_any_damage_is_made_good(schema: GraphInput, whole: Whole, tmp_path: Path, number: int) -> None:
+    """Of each file, after a kill while ids are read or spread, while they are joined, and twice while edges are."""
+    rng = np.random.default_rng(number)
+    after = (whole.join - 1, whole.join + 4, whole.sorting, whole.sorting + 4)[number]
+    with pytest.raises(Killed), in_units(), faults.armed("work.piece", Killed(), after=after):
         convert(tmp_path / "graph", schema=schema, memory="1MiB")
-    assert flipped
-    assert not (tmp_path / "graph").exists()
-    assert converted(tmp_path / "graph", schema) == Graph.open(tmp_path / "whole").manifest.digest
+    kept = tmp_path / "kept"
+    (tmp_path / STAGING).rename(kept)
+    files = sorted(path.name for path in kept.iterdir())
+    assert len(files) > 20, files
+    for name in files:
+        shutil.copytree(kept, tmp_path / STAGING)
+        how, place = rng.choice(["flipped", "cut", "gone", "longer"]), rng.random()
+        harm(tmp_path / STAGING / name, how, place)
+        assert converted(tmp_path / "graph", schema) == whole.digest, (name, how, place)
+        shutil.rmtree(tmp_path / "graph")
 
 
-@pytest.mark.parametrize(("point", "after"), [("ids.spill", 9), ("ids.join", 4), ("unit.written", 12)])
+@pytest.fixture(scope="module")
+def named(tmp_path_factory: pytest.TempPathFactory) -> tuple[GraphInput, str]:
+    """Sources have names, destinations are rows; and the digest of the graph."""
+    folder, rng = tmp_path_factory.mktemp("named"), np.random.default_rng(1)
+    names = pa.array([f"user-{n:x}" for n in rng.permutation(1 << 20)[:USERS]])
+    pq.write_table(pa.table({"id": names}), folder / "users.parquet")
+    ends = {"src": names.take(pa.array(rng.integers(0, USERS, BUYS))), "dst": rng.integers(0, 300, BUYS)}
+    pq.write_table(pa.table(ends), folder / "buys.parquet")
+    nodes = {"user": NodeInput(table=folder / "users.parquet"), "item": NodeInput(num_nodes=300)}
+    schema = GraphInput(nodes, {("user", "buys", "item"): EdgeInput(folder / "buys.parquet")})
+    convert(folder / "whole", schema=schema)
+    return schema, Graph.open(folder / "whole").manifest.digest
+
+
+LOGS = {"answers": 4 * BUYS, "ranges": 2 * BUYS, "nodes": 8 * BUYS}  # what each holds in the end, without links
+
+
+@pytest.mark.parametrize("kind", list(LOGS))
+@pytest.mark.parametrize("times", [1, 100])
+def test_what_is_damaged_after_the_join_gets_into_no_graph(
+    named: tuple[GraphInput, str], tmp_path: Path, kind: str, times: int
+) -> None:
+    """A disk that loses it once is made good at once; one that always does so is said to be one."""
+    schema, digest = named
+    left: list[bytes] = []
+
+    def spoil() -> None:
+        for path in (tmp_path / STAGING).glob(f"ids.*.{kind}"):
+            found = path.read_bytes()
+            if len(found) >= LOGS[kind] and len(left) < times and found not in left:
+                harm(path, "flipped", 1)
+                left.append(path.read_bytes())
+
+    with faults.armed("work.piece", spoil):
+        if times == 1:
+            assert converted(tmp_path / "graph", schema) == digest
+        else:
+            with pytest.raises(ArtifactError, match="run the same command again"):
+                converted(tmp_path / "graph", schema)
+            assert not (tmp_path / "graph").exists()
+    assert left
+    assert converted(tmp_path / "graph", schema) == digest
+
+
+@pytest.mark.parametrize(("point", "after"), [("shuffle.write", 9), ("work.piece", 7), ("unit.written", 12)])
 def test_kill_9(tmp_path: Path, point: str, after: int) -> None:
     program = """
         import os, signal

@@ -19,7 +19,7 @@ from diskgnn.errors import ConfigError, InputError
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.inspection import describe
 from diskgnn.importers.convert import EdgeInput, GraphInput, NodeInput, TableColumns, convert
-from diskgnn.importers.ids import lookups
+from diskgnn.importers.ids import id_ranges
 from diskgnn.storage import faults
 from diskgnn.storage.verification import verify_artifact
 
@@ -95,7 +95,7 @@ def test_mentioned_ids_are_numbered_in_ascending_order(tmp_path_factory: pytest.
     folder = tmp_path_factory.mktemp("mentioned")
     pq.write_table(pa.table({"src": src, "dst": dst}), folder / "edges.parquet", row_group_size=50)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(lookups, "NODES_AT_ONCE", 16)
+        patched.setattr(id_ranges, "MOST_PART_IDS", 16)
         schema = {
             "nodes": {"user": {}},
             "edges": {"user:knows:user": {"edges": folder / "edges.parquet", "keep_ids": True}},
@@ -215,7 +215,7 @@ def test_refusals_leave_nothing(tmp_path: Path) -> None:
         assert sorted(tmp_path.iterdir()) == before
 
 
-@pytest.mark.parametrize("point", ["ids.spill", "work.piece", "artifact.sync"])
+@pytest.mark.parametrize("point", ["shuffle.write", "work.piece", "artifact.sync"])
 def test_a_disk_that_is_full_loses_nothing(tmp_path: Path, point: str) -> None:
     pq.write_table(pa.table({"src": ["ann", "bob"], "dst": ["bob", "ann"]}), tmp_path / "edges.parquet")
     schema = {"nodes": {"user": {}}, "edges": {"user:knows:user": {"edges": tmp_path / "edges.parquet"}}}

@@ -11,13 +11,14 @@ import pyarrow.compute as pc
 
 from diskgnn._native import find_ranges
 from diskgnn.errors import ConfigError
-from diskgnn.importers.ids.scratch_files import State
+from diskgnn.storage.work import State
 from diskgnn.units import format_size
 
 # What joining a range holds for each id beside its bytes, which are there twice: its node, and Arrow's hash table.
 _ID_OVERHEAD_BYTES = 96
 _SAMPLE_IDS = 1 << 16
 _MAX_RANGES = 1 << 12
+MOST_PART_IDS = 1 << 18
 
 
 def to_bytes(ids: pa.Array) -> npt.NDArray[np.uint8]:
@@ -36,24 +37,25 @@ def of_bytes(content: npt.NDArray[np.uint8]) -> pa.Array:
 class IdSample:
     """A sample of a stream of ids, every so many of them, and how many bytes they have in all."""
 
+    KEYS = ("kept", "numbers")  # of its state
+
     def __init__(self, kind: pa.DataType) -> None:
         self.kind, self.count, self.total_bytes = kind, 0, 0
         self._kept: list[pa.Array] = []
         self._stride, self._num_kept = 1, 0
 
-    def so_far(self) -> State:
-        """What a run needs to know that goes on from here."""
+    def state(self) -> State:
+        """Returns what `of` needs to go on from here."""
         kept = pa.concat_arrays(self._kept or [pa.array([], self.kind)])
         return {"kept": to_bytes(kept), "numbers": np.array([self.count, self.total_bytes, self._stride])}
 
     @staticmethod
-    def after(state: State, kind: pa.DataType) -> IdSample:
-        """The sample that goes on where `so_far` said `state`; a new one if that is empty."""
+    def of(state: State, kind: pa.DataType) -> IdSample:
+        """Returns the sample whose `state` that was."""
         sample = IdSample(kind)
-        if state:
-            sample._kept = [of_bytes(state["kept"])]
-            sample._num_kept = len(sample._kept[0])
-            sample.count, sample.total_bytes, sample._stride = state["numbers"].tolist()
+        sample._kept = [of_bytes(state["kept"])]
+        sample._num_kept = len(sample._kept[0])
+        sample.count, sample.total_bytes, sample._stride = state["numbers"].tolist()
         return sample
 
     def add(self, ids: pa.Array) -> None:
@@ -90,10 +92,10 @@ class IdSample:
         places = np.unique(np.arange(1, count) * len(ordered) // count)
         return IdRanges(ordered.take(pa.array(places[places > 0])))
 
-    def chunk_ids(self, memory_bytes: int) -> int:
-        """How many ids to hold at once where several copies of them are made."""
+    def part_ids(self, memory_bytes: int) -> int:
+        """Returns how many ids to hold at once where several copies of them are made."""
         mean_bytes = self.total_bytes // max(self.count, 1) + 16
-        return int(np.clip(memory_bytes // (32 * mean_bytes), 1 << 12, 1 << 20))
+        return int(np.clip(memory_bytes // (32 * mean_bytes), 1 << 12, MOST_PART_IDS))
 
 
 @dataclass(frozen=True)

@@ -75,6 +75,26 @@ def checked_keys(
         position += len(arrays_found[0])
 
 
+def in_parts(chunks: Iterator[tuple[pa.Array, ...]], part_rows: int) -> Iterator[tuple[pa.Array, ...]]:
+    """Yields the same rows, `part_rows` at a time but for the last."""
+    held, num_held = list[tuple[pa.Array, ...]](), 0
+    for chunk in chunks:
+        start = 0
+        while start < len(chunk[0]):
+            taken = tuple(array.slice(start, part_rows - num_held) for array in chunk)
+            held.append(taken)
+            start, num_held = start + len(taken[0]), num_held + len(taken[0])
+            if num_held == part_rows:
+                yield _joined(held)
+                held, num_held = [], 0
+    if held:
+        yield _joined(held)
+
+
+def _joined(chunks: Sequence[tuple[pa.Array, ...]]) -> tuple[pa.Array, ...]:
+    return chunks[0] if len(chunks) == 1 else tuple(map(pa.concat_arrays, zip(*chunks, strict=True)))
+
+
 def skipping(chunks: Iterator[tuple[pa.Array, ...]], first: int) -> Iterator[tuple[pa.Array, ...]]:
     """`chunks`, but for the `first` rows."""
     for found in chunks:

@@ -1,20 +1,32 @@
-"""All ids of a type of nodes are looked up, range by range: the longest stage after they were brought to ranges."""
+"""Joins all that names nodes of a type with the ids that there are: those of a list, or all that edges mention."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
-from diskgnn.importers.ids.id_records import IdRecords
-from diskgnn.importers.ids.known_ids import IdFile, Known, ListedIds, MentionedIds
-from diskgnn.importers.ids.lookups import Lookup
-from diskgnn.importers.ids.sampling_ids import SampledIds
-from diskgnn.importers.ids.scratch_files import ScratchFiles, prefixed, within
+from diskgnn.errors import InputError
+from diskgnn.importers.ids.id_file import ROW_GROUP_IDS, IdFile
+from diskgnn.importers.ids.id_ranges import sorted_ids
+from diskgnn.importers.ids.id_types import id_keys
+from diskgnn.importers.ids.partition_join import KnownRange, Lookup, by_range, to_batch
+from diskgnn.importers.ids.sampling_ids import ID_BYTES, SampledIds
 from diskgnn.progress import Reporter
-from diskgnn.storage import artifacts, faults
+from diskgnn.storage import artifacts
+from diskgnn.storage.disk_space import allocated_bytes
+from diskgnn.storage.file_reading import ReadableFile
+from diskgnn.storage.shuffle import Shuffle
+from diskgnn.storage.work import Output, State, Work
+from diskgnn.storage.writer import ArtifactWriter
+
+_MERGED_IDS = 1 << 18  # at least as many mentioned ids are merged at once with those before
 
 
 @dataclass
@@ -29,115 +41,137 @@ class NodeIds:
 
     @property
     def hint(self) -> str:
-        """What may be wrong with an id that no node has."""
+        """Returns what may be wrong with an id that no node has."""
         if self.listed is None:
             return "; expected those that edges mention"
         return f"; the nodes are those of {self.listed}: add it there, or leave it out here"
 
+    @property
+    def schema(self) -> pa.Schema:
+        """Returns the columns in which the ids that there are lie in their ranges: nodes are in order if mentioned."""
+        return pa.schema([("id", self.sampled.kind)] + [("node", pa.int64())] * (self.listed is not None))
 
-class Joining:
-    """Answers the lookups of one type of nodes. Goes on where a killed run was.
 
-    Args:
-        records: of what was replaced.
-        ids: what is looked up.
-        folder: for scratch.
-        reporter: told about the ranges.
+def join_step(node_type: str) -> str:
+    """Returns the name of the step that answers the lookups of a type."""
+    return f"join-{node_type}"
+
+
+def join_ids(work: Work, ids: NodeIds, writer: ArtifactWriter, reporter: Reporter, *, key: int, is_kept: bool) -> int:
+    """Answers the lookups of one type of nodes. Returns the number of nodes.
+
+    Raises:
+        InputError: an id twice in the list; or one that is looked up, and that no node has.
     """
+    path, ranges = writer.path(artifacts.ids_file(ids.name)), ids.sampled.ranges
+    spread, join = f"known-{ids.name}", join_step(ids.name)
+    known = work.shuffle(join if ids.listed is None else spread, f"known-{ids.name}", ranges.count)
+    answers, asked = [lookup.answers for lookup in ids.lookups], [lookup.ids for lookup in ids.lookups]
+    if ids.listed is not None:
+        spreading = partial(_spread_listed, ids, path, known)
+        work.fold(spread, spreading, {"rows": 0}, key=key, spills=[known], is_kept=is_kept)
+    first: State = {"ranges": np.array(0), "nodes": np.array(0), "unknown": np.zeros(len(ids.lookups), np.int64)}
+    joined = work.fold(
+        join, partial(_join, ids, known, reporter), first, key=key, is_kept=is_kept,
+        spills=[*answers, known] if ids.listed is None else answers,
+        consumes=asked if ids.listed is None else [*asked, known],
+    )  # fmt: skip
+    if ids.listed is None:
+        numbering = partial(_write_ids, ids, path, known, writer)
+        work.fold(f"number-{ids.name}", numbering, {}, consumes=[known], is_kept=is_kept)
+    return int(joined["nodes"])
 
-    def __init__(self, records: IdRecords, ids: NodeIds, folder: Path, reporter: Reporter) -> None:
-        self._records, self._ids, self._folder, self._reporter = records, ids, folder, reporter
-        self._writer, self._stage = records.writer, f"join-{ids.name}"
-        self._state = records.last(self._stage)
 
-    def run(self) -> int:
-        """The number of nodes.
+def _spread_listed(
+    ids: NodeIds, path: Path, known: Shuffle, state: State, output: Output
+) -> Generator[int, None, None]:
+    """Brings the ids of a list to their ranges; a node is a row of the file."""
+    del output
+    first = int(state["rows"])
+    with pq.ParquetFile(pa.PythonFile(ReadableFile(path), mode="r")) as parquet:
+        groups = range(first // ROW_GROUP_IDS, parquet.metadata.num_row_groups)
+        position = groups.start * ROW_GROUP_IDS
+        for batch in parquet.iter_batches(min(ids.sampled.part_ids, ROW_GROUP_IDS), groups):
+            found = id_keys(batch.column(0))[max(0, first - position) :]
+            position += batch.num_rows
+            if len(found):
+                nodes = pa.array(np.arange(position - len(found), position))
+                there = pa.record_batch([found, nodes], ids.schema)
+                for number, message in by_range(ids.sampled.ranges.find(found), there):
+                    known.add(number, message)
+                state["rows"][...] = position
+                yield len(found) * ID_BYTES
 
-        Raises:
-            InputError: an id twice in the list.
-            DamagedScratchError: scratch is not what was written.
-        """
-        ids, count = self._ids, self._ids.sampled.ranges.count
-        first = int(self._state.get("answered", 0))
-        answers = [lookup.begin(within(str(number), self._state)) for number, lookup in enumerate(ids.lookups)]
-        known = self._listed() if ids.listed is not None else self._mentioned()
-        pace = self._records.pace(sum(lookup.count for lookup in ids.lookups))
-        answered: list[int] = []
-        with self._reporter.stage("join ids", count, "ranges") as advance:
-            advance(first)
-            for number in range(first, count):
-                faults.point("ids.join")
-                there = known.read(number)
-                num_ids = sum(lookup.answer(number, there) for lookup in ids.lookups)
-                answered.append(number)
-                advance(1)
-                if self._records.is_done(pace, num_ids) or number + 1 == count:
-                    self._note(number + 1, known, answers)
-                    for each in answered:
-                        known.drop(each)
-                    answered.clear()
-        if isinstance(known, MentionedIds):
-            self._write_ids(known)
-            return known.count
-        return ids.sampled.count
 
-    def _note(self, answered: int, known: Known, answers: Sequence[ScratchFiles]) -> None:
-        """Ranges up to here are answered, durably; what they were answered from may go."""
-        state: dict[str, np.ndarray] = {"answered": np.array(answered)}
-        claims: list[Path] = []
-        for number, files in enumerate(answers):
-            state |= prefixed(str(number), files.so_far())
-            claims += files.claims()
-        if isinstance(known, MentionedIds):
-            state |= prefixed("known", known.so_far())
-            claims += known.claims()
-        self._records.note(self._stage, state, claims)
-        for lookup in self._ids.lookups:
-            lookup.drop_answered()
-
-    def _listed(self) -> ListedIds:
-        """The ids of the list, brought to their ranges."""
-        ids, stage = self._ids, f"known-{self._ids.name}"
-        state = self._records.last(stage)
-        path = self._writer.path(artifacts.ids_file(ids.name))
-        known = ListedIds(
-            path, ids.sampled.ranges, ids.sampled.kind, self._folder, str(ids.listed), self._writer.disk,
-            within("files", state),
-        )  # fmt: skip
-        row, pace = int(state.get("rows", 0)), self._records.pace(ids.sampled.count)
-        if int(self._state.get("answered", 0)) == ids.sampled.ranges.count or row == ids.sampled.count:
-            return known
-        for count in known.spread(row, ids.sampled.chunk_ids):
-            row += count
-            if self._records.is_done(pace, count) or row == ids.sampled.count:
-                done = {"rows": np.array(row), **prefixed("files", known.so_far())}
-                self._records.note(stage, done, known.claims())
-        return known
-
-    def _mentioned(self) -> MentionedIds:
-        ids = self._ids
-        return MentionedIds(
-            ids.mentions, ids.sampled.ranges, ids.sampled.kind, self._folder, self._writer.disk,
-            within("known", self._state),
-        )  # fmt: skip
-
-    def _write_ids(self, known: MentionedIds) -> None:
-        """The file of the ids, unless they count the nodes."""
-        name = artifacts.ids_file(self._ids.name)
-        path = self._writer.path(name)
-        dense = False
-
-        def write() -> None:
-            nonlocal dense
-            file = IdFile(path, self._ids.sampled.file_kind, self._writer.disk)
-            known.write(file)
-            dense = file.counts_rows
-            if not dense:
-                self._writer.add(name, crc32c=file.crc32c)
-
-        if not self._writer.adopt(name):
-            write()
-            if dense:
-                self._writer.disk.remove(path, path.stat().st_blocks * 512)
+def _join(ids: NodeIds, known: Shuffle, reporter: Reporter, state: State, output: Output) -> Generator[int, None, None]:
+    """Answers the lookups, range by range."""
+    del output
+    first, count = int(state["ranges"]), ids.sampled.ranges.count
+    with reporter.stage("join ids", count, "ranges") as advance:
+        advance(first)
+        for number in range(first, count):
+            if ids.listed is None:
+                there = _mentioned(ids, known, number, int(state["nodes"]))
             else:
-                self._writer.keep([name])
+                there = _listed(ids, known, number)
+            state["unknown"] += np.array([lookup.join(number, there) for lookup in ids.lookups], np.int64)
+            state["nodes"] += len(there.ids)
+            state["ranges"] += 1
+            advance(1)
+            yield there.ids.nbytes + sum(int(lookup.ids.partition_bytes[number]) for lookup in ids.lookups)
+    for lookup, num_unknown in zip(ids.lookups, state["unknown"].tolist(), strict=True):
+        if num_unknown:
+            raise lookup.first_unknown()
+
+
+def _listed(ids: NodeIds, known: Shuffle, number: int) -> KnownRange:
+    """Returns the ids of a list that are in a range.
+
+    Raises:
+        InputError: an id is there twice.
+    """
+    batches = [to_batch(message, ids.schema) for message in known.pieces(number)]
+    found = pa.concat_arrays([batch.column(0) for batch in batches] or [pa.array([], ids.sampled.kind)])
+    nodes = np.concatenate([np.empty(0, np.int64), *(np.asarray(batch.column(1)) for batch in batches)])
+    if pc.count_distinct(found).as_py() < len(found):
+        first = np.asarray(pc.index_in(found, value_set=found))
+        twice = int((first != np.arange(len(found))).argmax())
+        raise InputError(
+            f"{ids.listed}: expected every id once, found {found[twice].as_py()!r} in row {nodes[first[twice]]} and "
+            f"in row {nodes[twice]} (counted from 0); drop one of them, or name another id column if this one "
+            f"means something else"
+        )
+    return KnownRange(found, nodes)
+
+
+def _mentioned(ids: NodeIds, known: Shuffle, number: int, first_node: int) -> KnownRange:
+    """Returns the ids of a range that edges mention, numbered in ascending order, and keeps them for their file."""
+    found, waiting = pa.array([], ids.sampled.kind), list[pa.Array]()
+    for mention in ids.mentions:
+        for piece in mention.pieces_of_ids(number):
+            waiting.append(piece)
+            if sum(map(len, waiting)) >= _MERGED_IDS:
+                found, waiting = pc.unique(pa.chunked_array([found, *waiting])), []
+    found = sorted_ids(pc.unique(pa.chunked_array([found, *waiting])))
+    for start in range(0, len(found), ROW_GROUP_IDS):
+        part = pa.record_batch([found.slice(start, ROW_GROUP_IDS)], ids.schema)
+        known.add(number, np.frombuffer(part.serialize(), np.uint8))
+    return KnownRange(found, np.arange(first_node, first_node + len(found)))
+
+
+def _write_ids(
+    ids: NodeIds, path: Path, known: Shuffle, writer: ArtifactWriter, state: State, output: Output
+) -> Generator[int, None, None]:
+    """Writes the file of mentioned ids, which has no state in between, unless they count the nodes."""
+    del state
+    file = IdFile(path, ids.sampled.file_kind, writer.disk)
+    for number in range(ids.sampled.ranges.count):
+        for message in known.pieces(number):
+            file.add(to_batch(message, ids.schema).column(0))
+    file.close()
+    if file.counts_rows:
+        writer.disk.remove(path, allocated_bytes(path))
+    else:
+        writer.add(path.name, crc32c=file.crc32c)
+        output.claim([path.name])
+    yield from ()

@@ -1,14 +1,13 @@
-"""A graph whose ids are the user's becomes one of dense ids: all that names nodes is read, and answered by type.
+"""Replaces the user's ids of nodes, so that a graph is one of dense ids.
 
-What is done is recorded in units. A run that goes on after a kill makes the same lookups in the same order, and each
-takes up what was recorded of it.
+First the ids are sampled, and cut into ranges. All that names nodes is brought to these, column by column; then the
+ranges of each type are joined with the ids that there are. What comes after that reads the nodes as it needs them.
 """
 
 from __future__ import annotations
 
-import shutil
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -24,21 +23,20 @@ from diskgnn.importers.containers.arrays import Source, named
 from diskgnn.importers.containers.rows import EdgeStream, RowReader, RowSource
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
 from diskgnn.importers.ids.id_columns import end_ids, is_mask, node_ids
-from diskgnn.importers.ids.id_records import IdRecords
-from diskgnn.importers.ids.id_streams import IdColumns
-from diskgnn.importers.ids.joining_ids import Joining, NodeIds
-from diskgnn.importers.ids.lookups import DenseEnds, Ends, Lookup
-from diskgnn.importers.ids.sampling_ids import sample_ids
-from diskgnn.importers.ids.scratch_files import DamagedScratchError, State, prefixed, within
+from diskgnn.importers.ids.id_streams import IdColumns, in_parts
+from diskgnn.importers.ids.joining_ids import NodeIds, join_ids, join_step
+from diskgnn.importers.ids.partition_join import DenseEnds, Ends, Lookup, Parts
+from diskgnn.importers.ids.sampling_ids import ID_BYTES, sample_ids
 from diskgnn.importers.ids.user_ids import UserIds
 from diskgnn.importers.tables import table_rows
 from diskgnn.importers.tables.table import Table, is_table
+from diskgnn.progress import Reporter
 from diskgnn.schema import SPLITS, ClassValue, EdgeType
-from diskgnn.storage.disk_space import kept_bytes, require_free_bytes
+from diskgnn.storage.work import Output, State, Work, is_long
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
 
-SCRATCH = "ids.scratch"  # a folder beside the files of the graph
+STAGE = "ids"  # what its own files beside those of the graph begin with
 _FIXED_BYTES = 24 << 20  # a sample of the ids, and groups of rows of their file
 LEAST_ID_BYTES = 2 * _FIXED_BYTES
 _ANSWER_BYTES = 8 + 2  # of each id that is replaced, beside its own
@@ -55,13 +53,14 @@ class DenseGraph:
 
 
 def replace_user_ids(
-    given: GraphInput, found: UserIds, owner_of: Owner, writer: ArtifactWriter, resources: Resources
+    work: Work, given: GraphInput, found: UserIds, owner_of: Owner, writer: ArtifactWriter, resources: Resources
 ) -> DenseGraph:
-    """Number the nodes, write their ids into the graph directory, and replace them wherever they are given.
+    """Numbers the nodes, writes their ids into the graph directory, and replaces them wherever they are given.
 
     Labels and splits of these nodes may be tables with an id column, of some of them and in any order.
 
     Args:
+        work: a stage that ends when nobody reads the graph any more: what is read is compared with checksums only then.
         given: the graph.
         found: which of its node types have ids of the user's.
         owner_of: what messages call a type of "node" or "edge".
@@ -69,108 +68,83 @@ def replace_user_ids(
         resources: what this may allocate; a reporter of three stages, in ids.
 
     Raises:
-        InputError: a null id, an id twice in a table of nodes, or one that no node has; says where. The last may also
-            be raised while the topologies are read.
+        InputError: a null id, an id twice in a table of nodes, or one that no node has; says where.
         ConfigError: too little memory.
         DiskFullError: the disk cannot hold the ids on their way.
     """
     resources = resources.within("to replace ids", _FIXED_BYTES, least_bytes=LEAST_ID_BYTES - _FIXED_BYTES)
-    try:
-        return _Replacing(given, found, owner_of, writer, resources).run()
-    except DamagedScratchError:  # of a killed run, or of this one: once more
-        writer.restart()
-        return _Replacing(given, found, owner_of, writer, resources).run()
+    return _Replacing(work, given, found, owner_of, writer, resources).run()
 
 
 class _Replacing:
     def __init__(
-        self, given: GraphInput, found: UserIds, owner_of: Owner, writer: ArtifactWriter, resources: Resources
+        self,
+        work: Work,
+        given: GraphInput,
+        found: UserIds,
+        owner_of: Owner,
+        writer: ArtifactWriter,
+        resources: Resources,
     ) -> None:
-        self._given, self._found, self._owner_of, self._writer = given, found, owner_of, writer
+        self._work, self._given, self._found, self._owner_of, self._writer = work, given, found, owner_of, writer
         num_ids = sum(each.num_rows for each in (*found.listed.values(), *found.ends.values(), *found.ends.values()))
-        self._records = IdRecords(writer, num_ids)
+        self._is_kept = is_long(num_ids * ID_BYTES)
         self._memory_bytes, self._reporter = resources.memory_bytes, resources.reporter
-        self._folder = writer.path(SCRATCH)
         self._types: dict[str, NodeIds] = {}
-        self._count = 0  # of lookups
+        self._key = self._count = 0  # of the ranges; of columns that are read together
 
     def run(self) -> DenseGraph:
-        sampled, generation = sample_ids(self._found, self._records, self._memory_bytes, self._reporter)
-        self._records, scratch = self._records.of_ranges(generation), self._folder
-        self._folder = scratch / str(generation)
-        for other in scratch.iterdir() if scratch.exists() else ():
-            if other != self._folder:
-                shutil.rmtree(other)
-        self._writer.disk.look()
+        sampled, self._key = sample_ids(
+            self._work, self._found, self._writer, self._memory_bytes, self._reporter, is_kept=self._is_kept
+        )
         for name, each in sampled.items():
             listed = self._found.listed.get(name)
             self._types[name] = NodeIds(name, each, None if listed is None else listed.name)
-        self._require_disk()
+        self._work.require_space(self._most_bytes(), "replacing the ids", [])
         ends = {name: self._spread_edges(name, found) for name, found in self._found.ends.items()}
         edges = {name: self._with_seeds(name, edges) for name, edges in self._given.edges.items()}
         finish = {name: self._spread_nodes(name) for name in self._types}
         sizes = {
-            name: Joining(self._records, ids, self._folder / f"known-{name}", self._reporter).run()
+            name: join_ids(self._work, ids, self._writer, self._reporter, key=self._key, is_kept=self._is_kept)
             for name, ids in self._types.items()
         }
         nodes = {**self._given.nodes, **{name: finish[name](sizes[name]) for name in self._types}}
         topologies = {name: _topology(self._found.ends[name], *both) for name, both in ends.items()}
         return DenseGraph(GraphInput(nodes, edges, encoding=self._given.encoding), topologies)
 
-    def _require_disk(self) -> None:
+    def _most_bytes(self) -> int:
+        """Returns what ids and answers take, about."""
         needed_bytes = 0
         for name, ids in self._types.items():
             mean_bytes = ids.sampled.mean_bytes
             needed_bytes += (mean_bytes + 8) * ids.sampled.count if name in self._found.listed else 0
             for edge_type, found in self._found.ends.items():
                 needed_bytes += (edge_type[0], edge_type[2]).count(name) * found.num_rows * (mean_bytes + _ANSWER_BYTES)
-        needed_bytes -= kept_bytes(self._folder) if self._folder.exists() else 0
-        require_free_bytes(self._writer.staging, max(0, needed_bytes), "replacing the ids", disk=self._writer.disk)
+        return needed_bytes
 
     def _spread(self, found: IdColumns, node_types: Sequence[str], names: Sequence[str], stage: str) -> list[Ends]:
-        """Bring the ids of some columns, each of nodes of a type, to their ranges."""
+        """Brings the ids of some columns, each of nodes of a type, to their ranges."""
         self._count += 1
-        folder, record = self._folder / str(self._count), str(self._count)
-        state = self._records.last(record)
+        step = f"spread-{self._count}"
+        sampled = [self._types[name].sampled for name in node_types if name in self._types]
+        parts = Parts(found.num_rows, min(each.part_ids for each in sampled))
         ends = [
-            self._ends(node_type, name, found, folder / str(side), side, within(str(side), state))
+            self._ends(step, side, node_type, name, found, parts)
             for side, (node_type, name) in enumerate(zip(node_types, names, strict=True))
         ]
-        sampled = [self._types[name].sampled for name in node_types if name in self._types]
-        row, pace = int(state.get("rows", 0)), self._records.pace(found.num_rows * len(ends))
-        for end in ends if state else ():
-            end.require_whole()
-        with self._reporter.stage(stage, found.num_rows, "edges" if found.row_name == "edge" else "ids") as advance:
-            advance(row)
-            chunk_ids = min(each.chunk_ids for each in sampled)
-            for chunk in found.chunks(chunk_ids, row) if row < found.num_rows else ():
-                for end, ids in zip(ends, chunk, strict=True):
-                    end.add(ids)
-                row += len(chunk[0])
-                advance(len(chunk[0]))
-                if self._records.is_done(pace, len(chunk[0]) * len(ends)):
-                    self._note(record, row, ends)
-        if row > int(state.get("rows", -1)):
-            self._note(record, row, ends)
+        self._work.fold(
+            step, partial(_spread, found, parts, ends, stage, self._reporter), {"rows": 0}, key=self._key,
+            spills=[spill for end in ends for spill in end.spills], is_kept=self._is_kept,
+        )  # fmt: skip
         return ends
 
-    def _note(self, record: str, row: int, ends: Sequence[Ends]) -> None:
-        """Rows up to here are brought to their ranges, durably."""
-        state: dict[str, npt.NDArray[Any]] = {"rows": np.array(row)}
-        claims = [self._folder]
-        for side, end in enumerate(ends):
-            state |= prefixed(str(side), end.so_far())
-            claims += end.claims()
-        self._records.note(record, state, claims)
-
-    def _ends(self, node_type: str, name: str, found: IdColumns, folder: Path, side: int, state: State) -> Ends:
-        disk = self._writer.disk
+    def _ends(self, step: str, side: int, node_type: str, name: str, found: IdColumns, parts: Parts) -> Ends:
         if node_type not in self._types or side == found.numbered:
-            return DenseEnds(name, folder, disk, state)
+            return DenseEnds(name, parts, self._work.shuffle(step, f"{step}.{side}.nodes", parts.count))
         ids = self._types[node_type]
         lookup = Lookup(
-            name, found.row_name, ids.sampled.ranges, folder, ids.sampled.kind, hint=ids.hint,
-            skips_unknown=found.skips_unknown, disk=disk, state=state,
+            self._work, step, side, join_step(node_type), name=name, row_name=found.row_name, sampled=ids.sampled,
+            parts=parts, hint=ids.hint, skips_unknown=found.skips_unknown,
         )  # fmt: skip
         ids.lookups.append(lookup)
         return lookup
@@ -238,6 +212,23 @@ class _Replacing:
             found = ClassLabels(table_rows.numbers(table, column, name), None, None)
         dtype = np.dtype(np.int64 if nodes.task == "class" else np.float64)
         return _scattered(found.rows, ends, num_nodes, dtype, self._memory_bytes // 4), found.values
+
+
+def _spread(
+    found: IdColumns, parts: Parts, ends: Sequence[Ends], stage: str, reporter: Reporter, state: State, output: Output
+) -> Generator[int, None, None]:
+    """Adds what is `found`, part by part, to the ends that its columns are."""
+    del output
+    first = int(state["rows"])
+    with reporter.stage(stage, found.num_rows, "edges" if found.row_name == "edge" else "ids") as advance:
+        advance(first)
+        chunks = found.chunks(parts.part_rows, first) if first < found.num_rows else iter(())
+        for part, columns in enumerate(in_parts(chunks, parts.part_rows), first // parts.part_rows):
+            for end, ids in zip(ends, columns, strict=True):
+                end.add(part, ids)
+            state["rows"] += len(columns[0])
+            advance(len(columns[0]))
+            yield len(columns[0]) * len(ends) * ID_BYTES
 
 
 def _scattered(rows: RowSource, ends: Ends, num_nodes: int, dtype: np.dtype[Any], memory_bytes: int) -> RowSource:

@@ -72,3 +72,11 @@ def test_examples_of_docstrings_are_code(site: Path):
     after = re.findall(r"<summary>Example</summary>\s*<(\w+)", text)
     assert len(after) > 5
     assert set(after) == {"div"}
+
+
+def test_fields_that_functions_take_as_keywords_are_shown(site: Path):
+    text = re.sub("<[^>]+>", "", (site / "reference" / "python.html").read_text())
+    for name, taken in (("train", "aggregation"), ("prepare", "draw_period"), ("sample", "draw_period")):
+        entry = text[text.index(f"\n{name}(") :]
+        signature = entry[: entry.index(") -&gt;")]
+        assert re.search(rf"^ +{taken}: ", signature, re.MULTILINE)

@@ -14,13 +14,11 @@ ROOMS = ("specs", "batches", "stores", "storage", "system", "graph", "importers"
          "cli")  # fmt: skip
 # Public names beside those of `diskgnn` itself; nothing inside imports them.
 FACES = {"diskgnn.comparing", "diskgnn.lightning", "diskgnn.models", "diskgnn.sources", "diskgnn.tasks"}
-# What goes against the flow, or in a circle, and is to go: types that a module names of one which imports it, and
-# messages about formats of baselines.
+# What goes in a circle, and is to go: types that a module names of one which imports it.
 TO_GO = {
     "diskgnn.batches.describing": {"diskgnn.batches.minibatch"},
     "diskgnn.batches.interop": {"diskgnn.batches.minibatch"},
     "diskgnn.sampling.user_sampling": {"diskgnn.sampling.planned_minibatch"},
-    "diskgnn.storage.artifacts": {"diskgnn.baselines.partitioning", "diskgnn.baselines.segmented_packing"},
 }
 MODULES = {
     ".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__"): file

@@ -78,7 +78,7 @@ def write_partitions(
     row_bytes = graph.feature_file.row_bytes
     stride = partition_rows(graph.num_nodes, num_partitions, row_bytes)
     config = PartitionsConfig(num_partitions, train_first, seed, graph.num_nodes, graph.num_edges, row_bytes, stride)
-    with ArtifactWriter(out, artifacts.PARTITIONS, config=config.to_json(), source=graph.manifest) as writer:
+    with ArtifactWriter(out, artifacts.DERIVED, config=config.to_json(), source=graph.manifest) as writer:
         needed_bytes = num_partitions * stride * row_bytes + graph.num_edges * EDGE_BYTES
         require_free_bytes(writer.staging, needed_bytes, f"writing {out}")
         read_bytes = _write_files(writer, graph, config, resources)

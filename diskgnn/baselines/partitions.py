@@ -89,7 +89,7 @@ class Partitions:
         Raises:
             ArtifactError: see `manifest.open_pinned`; or those of another graph, or damaged.
         """
-        manifest = open_pinned(path, artifacts.PARTITIONS)
+        manifest = open_pinned(path, artifacts.DERIVED)
         again = f"partition {graph.manifest.path} again (write_partitions)"
         if manifest.source != {"format": artifacts.GRAPH, "digest": graph.manifest.digest}:
             raise ArtifactError(f"{manifest.path} has the partitions of another graph; {again}")

@@ -97,7 +97,7 @@ def prepare_segmented_packed(
     plan = SamplingPlan(graph, spec)
     num_static = cache_rows(static_cache, graph.feature_file.row_bytes, graph.num_nodes, "static_cache")
     limit_bytes = parse_size(disk_limit)
-    with ArtifactWriter(out, artifacts.SEGMENTED, config={}, source=graph.manifest, overwrite=overwrite) as writer:
+    with ArtifactWriter(out, artifacts.DERIVED, config={}, source=graph.manifest, overwrite=overwrite) as writer:
         sampled = sample_plan(plan, writer.path("samples"), resources)
         began = time.perf_counter()
         samples = Samples.open(writer.path("samples"))

@@ -115,7 +115,7 @@ class Segmented:
         Raises:
             ArtifactError: see `manifest.open_pinned`; or those of another graph, or damaged.
         """
-        manifest = open_pinned(path, artifacts.SEGMENTED)
+        manifest = open_pinned(path, artifacts.DERIVED)
         if manifest.source != {"format": artifacts.GRAPH, "digest": graph.manifest.digest}:
             raise ArtifactError(
                 f"{manifest.path} was made from another graph than {graph.manifest.path}; prepare it again "

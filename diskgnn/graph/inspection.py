@@ -28,8 +28,7 @@ _KINDS = {
     artifacts.GRAPH: "a graph",
     artifacts.SAMPLES: "sampled minibatches",
     artifacts.PACKED: "packed minibatches",
-    artifacts.PARTITIONS: "a graph in partitions, for a baseline",
-    artifacts.SEGMENTED: "packed minibatches with disk caches, for a baseline",
+    artifacts.DERIVED: "made from a graph, for a loader to compare",
 }
 _TOLD_APART = ("node_types", "edge_types", "source_contents")  # of a graph's config
 _COUNTED_DEGREES = 1 << 20  # a larger median is not told apart

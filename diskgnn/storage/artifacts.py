@@ -10,14 +10,13 @@ from __future__ import annotations
 from diskgnn.schema import EdgeType
 
 GRAPH, SAMPLES, PACKED = "diskgnn.graph", "diskgnn.samples", "diskgnn.packed"
-PARTITIONS, SEGMENTED = "diskgnn.partitions", "diskgnn.segmented"  # of baselines: partition_buffer, segmented_packed
-VERSIONS = {GRAPH: 5, SAMPLES: 3, PACKED: 3, PARTITIONS: 1, SEGMENTED: 1}
+DERIVED = "diskgnn.derived"  # from a graph, by a later room, which alone knows its config and its files
+VERSIONS = {GRAPH: 5, SAMPLES: 3, PACKED: 3, DERIVED: 1}
 MADE_BY = {
     GRAPH: "diskgnn convert",
     SAMPLES: "diskgnn sample",
     PACKED: "diskgnn prepare",
-    PARTITIONS: "diskgnn.baselines.partitioning.write_partitions",
-    SEGMENTED: "diskgnn.baselines.segmented_packing.prepare_segmented_packed",
+    DERIVED: "diskgnn compare",
 }
 REPAIRED = (SAMPLES, PACKED)  # what `diskgnn verify --repair` makes again: all of it follows from a graph
 MANIFEST = "manifest.json"

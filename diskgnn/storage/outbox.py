@@ -1,4 +1,4 @@
-"""The way of an artifact to an object store: a few files at a time, the manifest last.
+"""Sending of an artifact to an object store: a few files at a time, the manifest last.
 
 Files are put into an outbox as they are complete, while others are made (`ArtifactWriter`), or those of a finished
 directory one after the other (`push`). A record on this machine, one for each target, says what was sent there: whoever
@@ -25,7 +25,7 @@ from diskgnn.storage.disk_space import UNLIMITED, DiskBudget, file_bytes
 from diskgnn.storage.file_reading import read_into, reading
 from diskgnn.storage.locks import FileLock
 from diskgnn.storage.manifest_document import ExternalFile, FileEntry
-from diskgnn.storage.sent_record import SentRecord
+from diskgnn.storage.sent_record import Arrived, SentRecord
 from diskgnn.storage.write_errors import beginning
 from diskgnn.stores.drivers import named_errors
 from diskgnn.stores.locations import Location, StoredPath, bytes_of
@@ -42,7 +42,7 @@ _PIECE_BYTES = 1 << 20
 
 
 def refuse_headerless(external: Mapping[str, ExternalFile]) -> None:
-    """Refuse to send an artifact that refers to files without a header, which would be no .npy files there.
+    """Refuses to send an artifact that refers to files without a header, which would be no .npy files there.
 
     Raises:
         ConfigError: names them.
@@ -55,7 +55,7 @@ def refuse_headerless(external: Mapping[str, ExternalFile]) -> None:
 
 
 class Outbox:
-    """What of one artifact is on its way to a store, or has arrived. For several threads; `begin` it, and `close` it.
+    """Sends the files of one artifact to a store. For several threads; `begin` it, and `close` it.
 
     Args:
         target: what the artifact is called on the store.
@@ -75,7 +75,7 @@ class Outbox:
         self._taken: set[str] = set()  # files of the artifact that are on their way, or there
 
     def begin(self) -> None:
-        """Be ready to send. What lies at the target from now on, the record says.
+        """Makes ready to send: takes the lock of the target, and reads what earlier runs have sent there.
 
         Raises:
             BusyError: another process sends there.
@@ -95,7 +95,8 @@ class Outbox:
         self._disk.relieved_by(self._relieve)
 
     def replace(self, names: Mapping[str, FileEntry]) -> None:
-        """From now on nobody opens the artifact that is there, of these files. Those that stay none go in the end."""
+        """Removes the manifest of the artifact that is there, so that nobody opens it any more. In the end its files
+        are removed for which no others came."""
         for name in names:
             self._record.begun(name)
         filesystem, path = self.target.locate()
@@ -103,32 +104,32 @@ class Outbox:
             filesystem.delete_file(f"{path}/{MANIFEST}")
 
     def believe(self, files: Mapping[str, FileEntry]) -> None:
-        """These files are there, as the manifest on the store says: what is older than that is what was sent.
+        """Counts as sent those files of a manifest on the store that are what it says.
 
-        Of what is not older, and not known from the record, all is read. What is something else is to be sent again.
+        What is older than the manifest is; other files are read, unless the record knows them. The rest is sent again.
         """
         published = self._there.get(MANIFEST)
         for name, entry in files.items():
             info = self._there.get(name)
             if published is None or info is None or info.mtime_ns is None or info.size != entry.bytes:
                 continue
-            if info.mtime_ns == self._record.written_ns.get(name):
+            if self._is_unchanged(name, info):
                 continue
             if info.mtime_ns < published.mtime_ns or checksum_file(self.target / name) == entry.crc32c:
-                self._record.files[name], self._record.written_ns[name] = entry, info.mtime_ns
+                self._record.files[name] = Arrived(entry, info.mtime_ns)
 
     def adopt(self, name: str, num_bytes: int, crc32c: int) -> FileEntry | None:
-        """File `name` of so many bytes with that checksum, if it was sent and the store has just that."""
-        entry, info = self._record.files.get(name), self._there.get(name)
-        if entry is None or (entry.bytes, entry.crc32c) != (num_bytes, crc32c):
+        """Returns file `name` of so many bytes with that checksum, if it was sent and the store has just that."""
+        sent, info = self._record.files.get(name), self._there.get(name)
+        if sent is None or (sent.entry.bytes, sent.entry.crc32c) != (num_bytes, crc32c):
             return None
-        if info is None or info.mtime_ns is None or not self._is_unchanged(name, entry, info):
+        if info is None or info.mtime_ns is None or not self._is_unchanged(name, info):
             return None
         self._taken.add(name)
-        return entry
+        return sent.entry
 
     def send(self, name: str, path: Location, entry: FileEntry, *, keep: bool = False) -> bool:
-        """Send file `name`, which lies at `path`, unless it was sent; whether it goes.
+        """Sends file `name`, which lies at `path`, unless it was sent. Returns True if it goes.
 
         Waits while FILES_AT_ONCE are on the way. Unless `keep`, the file is removed here when it has arrived. What goes
         wrong is raised by a later call.
@@ -145,22 +146,22 @@ class Outbox:
             wait(waiting, _POLL_SECONDS, FIRST_COMPLETED)  # a signal that another thread got is handled in between
 
     def has(self, name: str) -> bool:
-        """Whether file `name` is on its way, or there."""
+        """Returns True if file `name` is on its way, or there."""
         return name in self._taken
 
     def file(self, name: str, num_bytes: int) -> SentFile:
-        """A file of the store, of `num_bytes`, that is written here and never lies here."""
+        """Begins file `name` of the store, of `num_bytes`, that is written at once and never lies here."""
         self._record.begun(name)
         self._taken.add(name)
         self._streams.append(found := SentFile(self.target / name, num_bytes, self._record, self._memory))
         return found
 
     def arrived(self, name: str, entry: FileEntry) -> None:
-        """File `name` is whole on the store, as `entry` says."""
+        """Notes that file `name` is whole on the store, as `entry` says."""
         self._record.arrived(name, entry, (self.target / name).info().mtime_ns)
 
     def drain(self) -> None:
-        """Wait until nothing is on the way, and takes space here. What went wrong is raised."""
+        """Waits until nothing is on the way, and takes space here. What went wrong is raised."""
         while self._relieve():
             pass
 
@@ -171,7 +172,7 @@ class Outbox:
         return bool(waiting)
 
     def publish(self, files: Mapping[str, FileEntry], document: str, digest: str) -> None:
-        """Write the manifest, of that `digest`, once all `files` have arrived, and remove what else was sent.
+        """Writes the manifest, of that `digest`, once all `files` have arrived, and removes what else was sent.
 
         Raises:
             ArtifactError: a file is not what had arrived: somebody else writes there, too.
@@ -191,14 +192,14 @@ class Outbox:
         self.finish(files)
 
     def finish(self, files: Mapping[str, FileEntry]) -> None:
-        """The manifest is there: remove what is no part of it, and parts of uploads that were cut."""
+        """Removes what is no part of the manifest, which is there, and parts of uploads that were cut."""
         self._delete(self.target.entries().keys() & self._record.files.keys() - files.keys())
         end_uploads_in(self.target, {*files, *self._record.files}, self._record)
         if {each.name for each in self._record.path.parent.iterdir()} <= {self._record.path.name, self._lock.path.name}:
             self._record.forget()  # otherwise whoever has scratch beside it removes both, the record last
 
     def discard(self) -> None:
-        """Remove what was sent: it is made again, in another way, or not at all."""
+        """Removes what was sent: it is made again, in another way, or not at all."""
         self._settle()
         if self._record.files:
             self._delete(self.target.entries().keys() & self._record.files.keys())
@@ -208,7 +209,7 @@ class Outbox:
             known.clear()
 
     def close(self) -> None:
-        """Wait for what is on the way. Idempotent."""
+        """Waits for what is on the way, and releases the lock. Idempotent."""
         self._settle()
         self._disk.relieved_by(None)
         self._pool.shutdown()
@@ -222,7 +223,7 @@ class Outbox:
         wait(self._sending)
 
     def _unfinished(self) -> set[Future[None]]:
-        """What is on the way; raises what went wrong with a file, each time that it is called."""
+        """Returns what is on the way. Raises what went wrong with a file, each time that it is called."""
         with self._changing:
             done = {each for each in self._sending if each.done()}
             for each in done:
@@ -256,16 +257,19 @@ class Outbox:
                 raise
         return sent.crc32c
 
-    def _is_unchanged(self, name: str, entry: FileEntry, info: pafs.FileInfo | None) -> bool:
-        """Whether the store says of file `name` what it said when that had arrived."""
-        return info is not None and (info.size, info.mtime_ns) == (entry.bytes, self._record.written_ns.get(name))
+    def _is_unchanged(self, name: str, info: pafs.FileInfo | None) -> bool:
+        """Returns True if the store says of file `name` what it said when that had arrived."""
+        sent = self._record.files.get(name)
+        return (
+            sent is not None and info is not None and (info.size, info.mtime_ns) == (sent.entry.bytes, sent.written_ns)
+        )
 
     def _is_whole(self, name: str, entry: FileEntry, listed: pafs.FileInfo | None) -> bool:
-        """Whether file `name` is what had arrived. All of it is read where times do not say so."""
-        if self._is_unchanged(name, entry, listed):
+        """Returns True if file `name` is what had arrived. All of it is read where times do not say so."""
+        if self._is_unchanged(name, listed):
             return True
         info = (self.target / name).info()  # some stores list times more precisely
-        return self._is_unchanged(name, entry, info) or (
+        return self._is_unchanged(name, info) or (
             info.size == entry.bytes and checksum_file(self.target / name) == entry.crc32c
         )
 

@@ -4,7 +4,7 @@
 
 Each turn is a process of its own, with the graph out of the page cache, and the sources take turns. `diskgnn compare`
 does more; this takes less time, and tells seconds of CPU, which depend less on what else the machine does. A third of
-the memory is for preparing, as `compare` has it. docs/PERFORMANCE.md has the results.
+the memory is for preparing, as `compare` has it. docs/COMPARISON.md has results.
 """
 
 from __future__ import annotations

@@ -21,7 +21,8 @@ from diskgnn.version import VERSION
 
 if TYPE_CHECKING:
     from diskgnn.batches.batch_source import BatchSource, LoadStats
-    from diskgnn.batches.minibatch import Block, MiniBatch, Pairs, TypedMiniBatch
+    from diskgnn.batches.blocks import Block, Pairs
+    from diskgnn.batches.minibatch import MiniBatch, TypedMiniBatch
     from diskgnn.fresh.fresh_epochs import FreshEpochs
     from diskgnn.graph.generation import generate
     from diskgnn.graph.graph import Graph
@@ -51,7 +52,7 @@ __version__ = VERSION
 # Public names and their modules. Imported when first used: torch takes seconds, and most commands do without it.
 _MODULES = {
     "BatchSource": "batches.batch_source",
-    "Block": "batches.minibatch",
+    "Block": "batches.blocks",
     "EdgeInput": "importers.convert",
     "FreshEpochs": "fresh.fresh_epochs",
     "Graph": "graph.graph",
@@ -64,7 +65,7 @@ _MODULES = {
     "Neighbourhood": "sampling.neighbourhood",
     "NodeInput": "importers.convert",
     "NodeTarget": "specs.targets",
-    "Pairs": "batches.minibatch",
+    "Pairs": "batches.blocks",
     "SamplingSpec": "specs.sampling",
     "TableColumns": "importers.convert",
     "TypedMiniBatch": "batches.minibatch",

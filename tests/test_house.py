@@ -16,8 +16,6 @@ ROOMS = ("specs", "batches", "stores", "storage", "system", "graph", "importers"
 FACES = {"diskgnn.comparing", "diskgnn.lightning", "diskgnn.models", "diskgnn.sources", "diskgnn.tasks"}
 # What goes in a circle, and is to go: types that a module names of one which imports it.
 TO_GO = {
-    "diskgnn.batches.describing": {"diskgnn.batches.minibatch"},
-    "diskgnn.batches.interop": {"diskgnn.batches.minibatch"},
     "diskgnn.sampling.user_sampling": {"diskgnn.sampling.planned_minibatch"},
 }
 MODULES = {

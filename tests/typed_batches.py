@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from diskgnn.batches.batch_source import Cursor, CursorSource, LoadStats
-from diskgnn.batches.minibatch import Block, Pairs, TypedMiniBatch
+from diskgnn.batches.blocks import Block, Pairs
+from diskgnn.batches.minibatch import TypedMiniBatch
 from diskgnn.schema import EdgeType, SourceSchema
 
 NODES = {"paper": 40, "author": 25, "place": 6}

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 import diskgnn
-from diskgnn.batches.minibatch import Block
+from diskgnn.batches.blocks import Block
 from diskgnn.errors import ArtifactError
 from diskgnn.nn.aggregation import neighbour_mean
 from diskgnn.storage import artifacts

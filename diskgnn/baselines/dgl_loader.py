@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.data import IterableDataset, get_worker_info
 
 from diskgnn.baselines.library_source import LibraryOptions, LibrarySource, Loaded
-from diskgnn.batches.minibatch import Block
+from diskgnn.batches.blocks import Block
 from diskgnn.errors import UnavailableError
 from diskgnn.graph.graph import Graph
 from diskgnn.paths import PathLike

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from diskgnn.baselines.dgl_loader import import_dgl
 from diskgnn.baselines.library_source import LibraryOptions, LibrarySource, Loaded
-from diskgnn.batches.minibatch import Block
+from diskgnn.batches.blocks import Block
 from diskgnn.errors import ConfigError, UnavailableError
 from diskgnn.graph.graph import Graph
 from diskgnn.paths import PathLike

@@ -15,7 +15,8 @@ from torch import Tensor
 from diskgnn.baselines.epoch_source import EpochSource, SourceOptions
 from diskgnn.baselines.mmap import bytes_read_by_process, map_features
 from diskgnn.batches.batch_source import LoadStats
-from diskgnn.batches.minibatch import Block, MiniBatch
+from diskgnn.batches.blocks import Block
+from diskgnn.batches.minibatch import MiniBatch
 from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
 from diskgnn.paths import PathLike

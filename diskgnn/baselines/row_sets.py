@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from diskgnn.batches.batch_source import LoadStats
-from diskgnn.batches.minibatch import Block, Pairs, TypedMiniBatch
+from diskgnn.batches.blocks import Block, Pairs
+from diskgnn.batches.minibatch import TypedMiniBatch
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.row_sets import feature_files
 from diskgnn.schema import EdgeType

@@ -16,7 +16,8 @@ from diskgnn._native import NeighborSampler
 from diskgnn.baselines.epoch_source import EpochSource, SourceOptions
 from diskgnn.baselines.row_sets import FeatureRows, TypedRows, sampled_pairs, typed_minibatch
 from diskgnn.batches.batch_source import LoadStats
-from diskgnn.batches.minibatch import AnyMiniBatch, Block, MiniBatch
+from diskgnn.batches.blocks import Block
+from diskgnn.batches.minibatch import AnyMiniBatch, MiniBatch
 from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
 from diskgnn.ordered import in_order, submitted

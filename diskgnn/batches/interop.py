@@ -1,38 +1,30 @@
-"""Minibatches in the shapes that DGL and PyTorch Geometric models take; `MiniBatch` asks for that of its one type."""
+"""Layers of blocks in the shapes that DGL and PyTorch Geometric models take: what methods of minibatches return."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from diskgnn.batches.blocks import Block, Pairs
 from diskgnn.errors import ConfigError
+from diskgnn.schema import EdgeType
 
 if TYPE_CHECKING:
     import dgl
-    import torch_geometric
 
-    from diskgnn.batches.minibatch import Block, TypedMiniBatch
-    from diskgnn.schema import EdgeType
+Layers = Sequence[Mapping[EdgeType, Block]]  # outermost first
+NodeCounts = Sequence[Mapping[str, int]]  # [layers + 1] sources of each layer by node type; the last one: the seeds
 
 
-def to_dgl(batch: TypedMiniBatch) -> list[dgl.DGLBlock]:
-    """Returns DGL blocks with all types of nodes and edges, outermost first, for `HeteroGraphConv` and the like.
-
-    Ids are local and int32, memory is shared. The blocks carry structure only: features are batch.x, and the edges of
-    a type in the order of its Block's edge_x. Those of a `MiniBatch` have one type, for layers called as
-    `layer(block, (h, h[:block.num_dst_nodes()]))`.
+def dgl_blocks(layers: Layers, counts: NodeCounts) -> list[dgl.DGLBlock]:
+    """Returns a DGL block for each layer.
 
     Raises:
         ConfigError: dgl cannot be imported.
-
-    Example:
-        >>> h = batch.x
-        >>> for layer, block in zip(layers, batch.to_dgl()):
-        ...     h = layer(block, (h, {name: rows[: block.num_dst_nodes(name)] for name, rows in h.items()}))
     """
     try:
         import dgl
@@ -44,7 +36,7 @@ def to_dgl(batch: TypedMiniBatch) -> list[dgl.DGLBlock]:
             num_src_nodes=dict(before),
             num_dst_nodes=dict(after),
         )
-        for layer, (before, after) in zip(batch.blocks, pairwise(batch.node_counts), strict=True)
+        for layer, (before, after) in zip(layers, pairwise(counts), strict=True)
     ]
 
 
@@ -54,117 +46,69 @@ def _csc(block: Block) -> tuple[str, tuple[Tensor, Tensor, Tensor]]:
     return "csc", (block.indptr, block.indices, edge_ids)
 
 
-def to_pyg_layers(
-    batch: TypedMiniBatch,
-) -> list[tuple[dict[EdgeType, Tensor], dict[str, tuple[int, int]]]]:
-    """Returns one (edge_index by edge type, (num_src, num_dst) by node type) per layer, outermost first.
-
-    edge_index is [2, num_edges] int64, sources above destinations, edges in the order of the Block's edge_x. Edge types
-    without edges are there, too. A `MiniBatch` has one (edge_index, (num_src, num_dst)) per layer: a layer called as
-    `layer((h, h[:size[1]]), edge_index)` computes what diskgnn's layer with the same parameters computes on the block;
-    give GATConv add_self_loops=False.
-
-    Example:
-        >>> h = batch.x
-        >>> for layer, (edge_index, sizes) in zip(layers, batch.to_pyg_layers()):
-        ...     pairs = {(s, r, d): (h[s], h[d][: sizes[d][1]]) for s, r, d in edge_index}
-        ...     h = layer(pairs, edge_index)  # a HeteroConv
-    """
+def pyg_layers(layers: Layers, counts: NodeCounts) -> list[tuple[dict[EdgeType, Tensor], dict[str, tuple[int, int]]]]:
+    """Returns (edge_index [2, num_edges] int64 by edge type, (num_src, num_dst) by node type) for each layer."""
     return [
         (
             {edge_type: _edge_index(block) for edge_type, block in layer.items()},
             {name: (number, after[name]) for name, number in before.items()},
         )
-        for layer, (before, after) in zip(batch.blocks, pairwise(batch.node_counts), strict=True)
+        for layer, (before, after) in zip(layers, pairwise(counts), strict=True)
     ]
 
 
-def to_data(batch: TypedMiniBatch) -> torch_geometric.data.Data:
-    """Returns one subgraph of one type in a `Data`, for models and loops of PyG: `model(data.x, data.edge_index)[:B]`.
-
-    NeighborLoader draws a node's neighbours once, when it first reaches the node, and uses them in every layer;
-    blocks draw them anew in each layer. So this keeps, for each node, the neighbours drawn by the innermost block
-    that has it as a destination. Logits are distributed as on NeighborLoader's subgraphs. They equal those on the
-    blocks if there is one layer or all neighbours are taken; otherwise only `to_pyg_layers` gives the same logits.
-
-    Attributes of the result, named as in batches of PyG's loaders:
-
-    - x [U, D], and edge_index [2, edges] int64: sources above destinations, grouped by hop from the seeds outwards.
-    - batch_size B: the first B nodes are the seeds. input_id [B] int64, their node ids, as PyG has them of a mask. The
-      same in seeds.
-    - num_sampled_nodes and num_sampled_edges, lists per hop for PyG's `trim_to_layer`. Some nodes, reached only by
-      draws that were not kept, may have no edge.
-    - n_id [U] int64 if the minibatch has input_nodes: `prepare(keep_input_nodes=True)`.
-    - e_id [edges] int64 if its blocks have edge_ids: `prepare(edge_ids=True)`; edge_attr if edges have features.
-    - batch [U] where each seed has nodes of its own: its seed.
-    - of link prediction edge_label_index [2, P] and edge_label [P], in place of y and input_id.
-
-    Unlike PyG's, y [B] is of the seeds only: a packed directory has no labels of other nodes. So `data.y` goes with
-    `out[:B]`, and `data.y[:B]` is the same. Masks and other attributes of the data are not in a packed directory
-    either: look them up with n_id, or use `diskgnn.pyg`, whose batches have all that PyG's have.
+def pyg_data() -> Any:
+    """Imports `torch_geometric.data`.
 
     Raises:
         ConfigError: torch-geometric cannot be imported.
     """
-    data = _pyg_data().Data()
-    _set_subgraph(batch, lambda _: data)
-    data.batch_size, data.seeds = batch.seeds.numel(), batch.seeds
-    return data
-
-
-def to_hetero_data(batch: TypedMiniBatch) -> torch_geometric.data.HeteroData:
-    """Returns one subgraph in a `HeteroData`, for models and loops of PyG: see `to_data`, also for what it lacks.
-
-    Every node type has x [U, D] (or num_nodes, without features), n_id [U] if the minibatch has its ids,
-    num_sampled_nodes, and batch [U] where each seed has nodes of its own. Every edge type has edge_index,
-    num_sampled_edges, and e_id and edge_attr where the blocks have them. The type of the seeds has batch_size, y [B],
-    input_id [B] and seeds [B]; the type of the edges to predict has edge_label_index [2, P] and edge_label [P].
-
-    Raises:
-        ConfigError: torch-geometric cannot be imported.
-
-    Example:
-        >>> data = batch.to_pyg()
-        >>> out = model(data.x_dict, data.edge_index_dict)["paper"][: data["paper"].batch_size]
-    """
-    data = _pyg_data().HeteroData()
-    _set_subgraph(batch, data.__getitem__)
-    return data
-
-
-def _set_subgraph(batch: TypedMiniBatch, store_of: Callable[[str | EdgeType], Any]) -> None:
-    """Gives the store of each type what a minibatch has of it."""
-    for name in batch.node_counts[0]:
-        # Nodes are numbered by the hop that reached them: each hop ends where the next block outwards has its sources.
-        store, ends = store_of(name), [0, *(layer[name] for layer in batch.node_counts[::-1])]
-        if name in batch.x:
-            store.x = batch.x[name]
-        else:
-            store.num_nodes = ends[-1]
-        if batch.input_nodes is not None and name in batch.input_nodes:
-            store.n_id = batch.input_nodes[name]
-        if batch.trees is not None:
-            store.batch = batch.trees[name]
-        store.num_sampled_nodes = [after - before for before, after in pairwise(ends)]
-    for edge_type in batch.blocks[0]:
-        starts = [0, *(layer[edge_type[2]] for layer in batch.node_counts[::-1])]
-        blocks = [layer[edge_type] for layer in batch.blocks[::-1]]
-        store_of(edge_type).num_sampled_edges = _set_edges(store_of(edge_type), blocks, starts)
-    store = store_of(batch.target)
-    if batch.pairs is None:
-        store.batch_size, store.y = batch.seeds.numel(), batch.y
-        store.input_id = store.seeds = batch.seeds
-    else:
-        store.edge_label_index = torch.stack([batch.pairs.src, batch.pairs.dst])
-        store.edge_label = batch.y
-
-
-def _pyg_data() -> Any:
     try:
         from torch_geometric import data
     except ImportError as error:
         raise ConfigError(f"to_pyg() needs torch-geometric, found {error}; pip install torch-geometric") from error
     return data
+
+
+def set_subgraph(
+    store_of: Callable[[str | EdgeType], Any],
+    layers: Layers,
+    counts: NodeCounts,
+    x: Mapping[str, Tensor],
+    input_nodes: Mapping[str, Tensor] | None,
+    trees: Mapping[str, Tensor] | None,
+) -> None:
+    """Gives PyG's store of each type what a minibatch has of it: of each node, the edges that it drew first.
+
+    Args:
+        store_of: returns the store of a node type or an edge type.
+        layers, counts, x, input_nodes, trees: as `TypedMiniBatch` has them.
+    """
+    for name in counts[0]:
+        # Nodes are numbered by the hop that reached them: each hop ends where the next block outwards has its sources.
+        store, ends = store_of(name), [0, *(layer[name] for layer in counts[::-1])]
+        if name in x:
+            store.x = x[name]
+        else:
+            store.num_nodes = ends[-1]
+        if input_nodes is not None and name in input_nodes:
+            store.n_id = input_nodes[name]
+        if trees is not None:
+            store.batch = trees[name]
+        store.num_sampled_nodes = [after - before for before, after in pairwise(ends)]
+    for edge_type in layers[0]:
+        starts = [0, *(layer[edge_type[2]] for layer in counts[::-1])]
+        blocks = [layer[edge_type] for layer in layers[::-1]]
+        store_of(edge_type).num_sampled_edges = _set_edges(store_of(edge_type), blocks, starts)
+
+
+def set_target(store: Any, seeds: Tensor, y: Tensor | None, pairs: Pairs | None) -> None:
+    """Gives PyG's store of the seeds' type the seeds and their labels, or the pairs and theirs."""
+    if pairs is None:
+        store.batch_size, store.y = seeds.numel(), y
+        store.input_id = store.seeds = seeds
+    else:
+        store.edge_label_index, store.edge_label = torch.stack([pairs.src, pairs.dst]), y
 
 
 def _set_edges(store: Any, inwards: Sequence[Block], starts: Sequence[int]) -> list[int]:

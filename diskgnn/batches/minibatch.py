@@ -1,104 +1,21 @@
-"""Blocks and minibatches, which every loader yields."""
+"""Minibatches, which every loader yields: of a graph with types, and of a graph of one type as a view of these."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from diskgnn.batches.describing import describe
+from diskgnn.batches import interop
+from diskgnn.batches.blocks import Block, Pairs, moved
 from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, EdgeType
 
 if TYPE_CHECKING:
     import dgl
     import torch_geometric
-
-_T = TypeVar("_T")
-
-
-class EdgesBySource(NamedTuple):
-    """Groups a block's edges by source: source j's are at `indptr[j]:indptr[j+1]` of the other two."""
-
-    indptr: Tensor  # [num_src + 1] int32
-    destinations: Tensor  # [num_edges] int32, in [0, num_dst)
-    edges: Tensor  # [num_edges] int64, where each edge stands in the block's own order
-
-
-@dataclass(frozen=True)
-class Block:
-    """Holds one bipartite message-flow layer, its edges grouped by destination (CSC), with local node numbers.
-
-    Destination i's sampled in-neighbours are the sources `indices[indptr[i]:indptr[i+1]]`. Where sources and
-    destinations are of one type, destination node i is source node i: the first `num_dst` sources are the destinations
-    (DGL's convention).
-    """
-
-    indptr: Tensor  # [num_dst + 1] int32
-    indices: Tensor  # [num_edges] int32, in [0, num_src)
-    num_src: int
-    edge_ids: Tensor | None = None  # [num_edges] int64, if they were asked for: see SamplingSpec
-    edge_x: Tensor | None = None  # [num_edges, D] edge features, of edge types that have some
-
-    @property
-    def num_dst(self) -> int:
-        """Returns the number of destination nodes."""
-        return self.indptr.numel() - 1
-
-    @property
-    def num_edges(self) -> int:
-        """Returns the number of sampled edges."""
-        return self.indices.numel()
-
-    @cached_property
-    def in_degrees(self) -> Tensor:
-        """Returns [num_dst] int32: neighbours drawn for each destination."""
-        return self.indptr.diff()
-
-    @cached_property
-    def out_degrees(self) -> Tensor:
-        """Returns [num_src] int32: destinations that drew each source."""
-        ones = torch.ones_like(self.indices)
-        return ones.new_zeros(self.num_src).index_add_(0, self.indices, ones)
-
-    @cached_property
-    def destinations(self) -> Tensor:
-        """Returns [num_edges] int32: each edge's destination; with `indices`, the edges as pairs (COO)."""
-        numbers = torch.arange(self.num_dst, dtype=self.indices.dtype, device=self.indices.device)
-        return numbers.repeat_interleave(self.in_degrees, output_size=self.num_edges)
-
-    @cached_property
-    def by_source(self) -> EdgesBySource:
-        """Returns the same edges grouped by source: what a backward pass sums over."""
-        edges = torch.argsort(self.indices, stable=True)  # stable: a radix sort on a CPU, and deterministic
-        indptr = self.indptr.new_zeros(self.num_src + 1)
-        torch.cumsum(self.out_degrees, 0, dtype=indptr.dtype, out=indptr[1:])
-        return EdgesBySource(indptr, self.destinations[edges], edges)
-
-    def to(self, device: torch.device | str, non_blocking: bool = False) -> Block:
-        """Returns the same block with its tensors on `device`."""
-        return _moved(self, device, non_blocking)
-
-
-@dataclass(frozen=True)
-class Pairs:
-    """Holds the pairs of nodes that a link predictor judges, seed edges and negatives; or pairs that have labels.
-
-    `src` and `dst` are positions among the seeds of their types: rows of what the innermost blocks yield.
-    """
-
-    src: Tensor  # [P] int64
-    dst: Tensor  # [P] int64
-    label: Tensor  # [P] float32: 1 for an edge, 0 for a negative; edges come first. Or the labels given, see `y`
-
-    def y(self, target_kind: str) -> Tensor:
-        """Returns the labels as a minibatch has them whose `SourceSchema.target_kind` this is."""
-        if target_kind == "class":
-            return self.label.long()
-        return self.label.unsqueeze(1) if target_kind == "regression" else self.label
 
 
 @dataclass(frozen=True)
@@ -121,7 +38,7 @@ class MiniBatch:
 
     def __repr__(self) -> str:
         """Sizes, in a few lines."""
-        return describe(self)
+        return _described(self)
 
     @property
     def num_input_nodes(self) -> int:
@@ -135,7 +52,7 @@ class MiniBatch:
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> MiniBatch:
         """Returns the same minibatch with all tensors on `device`."""
-        return _moved(self, device, non_blocking)
+        return moved(self, device, non_blocking)
 
     def by_type(self, node_type: str = ONE_NODE_TYPE, edge_type: EdgeType = ONE_EDGE_TYPE) -> TypedMiniBatch:
         """Returns the same minibatch as one of a graph with types, whose only ones have these names. Tensors are
@@ -157,24 +74,66 @@ class MiniBatch:
         )
 
     def to_dgl(self) -> list[dgl.DGLBlock]:
-        """Returns the blocks as DGL's own: see `diskgnn.batches.interop.to_dgl`."""
-        from diskgnn.batches import interop
+        """Returns DGL blocks, outermost first, for layers called as `layer(block, (h, h[:block.num_dst_nodes()]))`.
 
-        return interop.to_dgl(self.by_type("_N", ("_N", "_E", "_N")))  # what DGL calls the only types
+        Ids are local and int32, memory is shared. The blocks carry structure only: features are batch.x.
+
+        Raises:
+            ConfigError: dgl cannot be imported.
+
+        Example:
+            >>> h = batch.x
+            >>> for layer, block in zip(layers, batch.to_dgl()):
+            ...     h = layer(block, h)
+        """
+        return self.by_type("_N", ("_N", "_E", "_N")).to_dgl()  # what DGL calls the only types
 
     def to_pyg(self) -> torch_geometric.data.Data:
-        """Returns one subgraph as a `Data`, for models and loops of PyG: see `diskgnn.batches.interop.to_data`."""
-        from diskgnn.batches import interop
+        """Returns one subgraph in a `Data`, for models and loops of PyG: `model(data.x, data.edge_index)[:B]`.
 
-        return interop.to_data(self.by_type())
+        NeighborLoader draws a node's neighbours once, when it first reaches the node, and uses them in every layer;
+        blocks draw them anew in each layer. So this keeps, for each node, the neighbours drawn by the innermost block
+        that has it as a destination. Logits are distributed as on NeighborLoader's subgraphs. They equal those on the
+        blocks if there is one layer or all neighbours are taken; otherwise only `to_pyg_layers` gives the same logits.
+
+        Attributes of the result, named as in batches of PyG's loaders:
+
+        - x [U, D], and edge_index [2, edges] int64: sources above destinations, grouped by hop from the seeds outwards.
+        - batch_size B: the first B nodes are the seeds. input_id [B] int64, their node ids, as PyG has them of a mask.
+          The same in seeds.
+        - num_sampled_nodes and num_sampled_edges, lists per hop for PyG's `trim_to_layer`. Some nodes, reached only by
+          draws that were not kept, may have no edge.
+        - n_id [U] int64 if the minibatch has input_nodes: `prepare(keep_input_nodes=True)`.
+        - e_id [edges] int64 if its blocks have edge_ids: `prepare(edge_ids=True)`; edge_attr if edges have features.
+        - batch [U] where each seed has nodes of its own: its seed.
+        - of link prediction edge_label_index [2, P] and edge_label [P], in place of y and input_id.
+
+        Unlike PyG's, y [B] is of the seeds only: a packed directory has no labels of other nodes. So `data.y` goes with
+        `out[:B]`, and `data.y[:B]` is the same. Masks and other attributes of the data are not in a packed directory
+        either: look them up with n_id, or use `diskgnn.pyg`, whose batches have all that PyG's have.
+
+        Raises:
+            ConfigError: torch-geometric cannot be imported.
+        """
+        data, typed = interop.pyg_data().Data(), self.by_type()
+        interop.set_subgraph(lambda _: data, typed.blocks, typed.node_counts, typed.x, typed.input_nodes, typed.trees)
+        interop.set_target(data, self.seeds, self.y, self.pairs)
+        data.batch_size, data.seeds = self.seeds.numel(), self.seeds
+        return data
 
     def to_pyg_layers(self) -> list[tuple[Tensor, tuple[int, int]]]:
-        """Returns the blocks as (edge_index, size) for PyG's bipartite layers: see
-        `diskgnn.batches.interop.to_pyg_layers`.
-        """
-        from diskgnn.batches import interop
+        """Returns one (edge_index, (num_src, num_dst)) per layer, outermost first, for PyG's bipartite layers.
 
-        layers = interop.to_pyg_layers(self.by_type())
+        edge_index is [2, num_edges] int64, sources above destinations. A layer called as `layer((h, h[:size[1]]),
+        edge_index)` computes what diskgnn's layer with the same parameters computes on the block; give GATConv
+        add_self_loops=False.
+
+        Example:
+            >>> h = batch.x
+            >>> for layer, (edge_index, size) in zip(layers, batch.to_pyg_layers()):
+            ...     h = layer((h, h[: size[1]]), edge_index)
+        """
+        layers = self.by_type().to_pyg_layers()
         return [(edge_index[ONE_EDGE_TYPE], sizes[ONE_NODE_TYPE]) for edge_index, sizes in layers]
 
 
@@ -202,7 +161,7 @@ class TypedMiniBatch:
 
     def __repr__(self) -> str:
         """Sizes, in a few lines."""
-        return describe(self)
+        return _described(self)
 
     @property
     def num_input_nodes(self) -> int:
@@ -233,25 +192,58 @@ class TypedMiniBatch:
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> TypedMiniBatch:
         """Returns the same minibatch with all tensors on `device`."""
-        return _moved(self, device, non_blocking)
+        return moved(self, device, non_blocking)
 
     def to_dgl(self) -> list[dgl.DGLBlock]:
-        """Returns the blocks as DGL's own, with all types: see `diskgnn.batches.interop.to_dgl`."""
-        from diskgnn.batches import interop
+        """Returns DGL blocks with all types of nodes and edges, outermost first, for `HeteroGraphConv` and the like.
 
-        return interop.to_dgl(self)
+        Ids are local and int32, memory is shared. The blocks carry structure only: features are batch.x, and the edges
+        of a type in the order of its Block's edge_x.
+
+        Raises:
+            ConfigError: dgl cannot be imported.
+
+        Example:
+            >>> h = batch.x
+            >>> for layer, block in zip(layers, batch.to_dgl()):
+            ...     h = layer(block, (h, {name: rows[: block.num_dst_nodes(name)] for name, rows in h.items()}))
+        """
+        return interop.dgl_blocks(self.blocks, self.node_counts)
 
     def to_pyg(self) -> torch_geometric.data.HeteroData:
-        """Returns one subgraph as a `HeteroData`, for models of PyG: see `diskgnn.batches.interop.to_hetero_data`."""
-        from diskgnn.batches import interop
+        """Returns one subgraph in a `HeteroData`, for models and loops of PyG.
 
-        return interop.to_hetero_data(self)
+        See `MiniBatch.to_pyg`, also for what it lacks. Every node type has x [U, D] (or num_nodes, without features),
+        n_id [U] if the minibatch has its ids, num_sampled_nodes, and batch [U] where each seed has nodes of its own.
+        Every edge type has edge_index, num_sampled_edges, and e_id and edge_attr where the blocks have them. The type
+        of the seeds has batch_size, y [B], input_id [B] and seeds [B]; the type of the edges to predict has
+        edge_label_index [2, P] and edge_label [P].
+
+        Raises:
+            ConfigError: torch-geometric cannot be imported.
+
+        Example:
+            >>> data = batch.to_pyg()
+            >>> out = model(data.x_dict, data.edge_index_dict)["paper"][: data["paper"].batch_size]
+        """
+        data = interop.pyg_data().HeteroData()
+        interop.set_subgraph(data.__getitem__, self.blocks, self.node_counts, self.x, self.input_nodes, self.trees)
+        interop.set_target(data[self.target], self.seeds, self.y, self.pairs)
+        return data
 
     def to_pyg_layers(self) -> list[tuple[dict[EdgeType, Tensor], dict[str, tuple[int, int]]]]:
-        """Returns the blocks by type, for PyG's bipartite layers: see `diskgnn.batches.interop.to_pyg_layers`."""
-        from diskgnn.batches import interop
+        """Returns one (edge_index by edge type, (num_src, num_dst) by node type) per layer, outermost first.
 
-        return interop.to_pyg_layers(self)
+        edge_index is [2, num_edges] int64, sources above destinations, edges in the order of the Block's edge_x. Edge
+        types without edges are there, too.
+
+        Example:
+            >>> h = batch.x
+            >>> for layer, (edge_index, sizes) in zip(layers, batch.to_pyg_layers()):
+            ...     pairs = {(s, r, d): (h[s], h[d][: sizes[d][1]]) for s, r, d in edge_index}
+            ...     h = layer(pairs, edge_index)  # a HeteroConv
+        """
+        return interop.pyg_layers(self.blocks, self.node_counts)
 
 
 AnyMiniBatch = MiniBatch | TypedMiniBatch
@@ -263,29 +255,49 @@ def labels_of(batch: AnyMiniBatch) -> Tensor:
     return batch.y
 
 
-def tensors_of(value: Any) -> Iterator[Tensor]:
-    """Yields all tensors of a minibatch or of a part of one."""
-    if isinstance(value, Tensor):
-        yield value
-    elif is_dataclass(value):
-        for field in fields(value):
-            yield from tensors_of(getattr(value, field.name))
-    elif isinstance(value, Mapping | tuple):
-        for each in value.values() if isinstance(value, Mapping) else value:
-            yield from tensors_of(each)
+def _described(batch: AnyMiniBatch) -> str:
+    """Returns the sizes of a minibatch and of all that it holds; attributes that are None are left out.
+
+    Example:
+        >>> print(batch)
+        MiniBatch(epoch 0, minibatch 3: 512 seeds, 9,876 input nodes, 15,432 edges)
+          x: float32 [9876, 128]
+          y: int64 [512]
+          blocks[0]: 9,876 sources, 3,210 destinations, 12,345 edges
+          blocks[1]: 3,210 sources, 512 destinations, 3,087 edges
+    """
+    head = (
+        f"{type(batch).__name__}(epoch {batch.epoch}, minibatch {batch.batch_index}: {len(batch.seeds):,} seeds, "
+        f"{batch.num_input_nodes:,} input nodes, {batch.num_edges:,} edges)"
+    )
+    return "\n  ".join([head, *_lines(batch)])
 
 
-def _moved(value: _T, device: torch.device | str, non_blocking: bool) -> _T:
-    """`value`, or what it consists of, with its tensors on `device`."""
+def _lines(batch: AnyMiniBatch) -> Iterator[str]:
+    layers: Sequence[Block | Mapping[EdgeType, Block]] = batch.blocks
+    for name in ("x", "y", "input_nodes", "trees"):
+        yield from _arrays(name, getattr(batch, name))
+    for number, layer in enumerate(layers):
+        if isinstance(layer, Mapping):
+            yield from (
+                f"blocks[{number}][{edge_type}]: {_sizes(each)}" for edge_type, each in layer.items() if each.num_edges
+            )
+        else:
+            yield f"blocks[{number}]: {_sizes(layer)}"
+    if batch.pairs is not None:
+        yield f"pairs: {len(batch.pairs.src):,}"
 
-    def move(part: Any) -> Any:
-        if isinstance(part, Tensor):
-            return part.to(device, non_blocking=non_blocking)
-        if is_dataclass(part) and not isinstance(part, type):
-            return replace(part, **{field.name: move(getattr(part, field.name)) for field in fields(part)})
-        if isinstance(part, Mapping):
-            return {key: move(each) for key, each in part.items()}
-        return tuple(map(move, part)) if isinstance(part, tuple) else part
 
-    moved: _T = move(value)
-    return moved
+def _arrays(name: str, value: Tensor | Mapping[str, Tensor] | None) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from _arrays(f"{name}[{key!r}]", each)
+    elif value is not None:
+        device = "" if value.device.type == "cpu" else f" on {value.device}"
+        yield f"{name}: {str(value.dtype).removeprefix('torch.')} {list(value.shape)}{device}"
+
+
+def _sizes(block: Block) -> str:
+    carried = [name for name in ("edge_ids", "edge_x") if getattr(block, name) is not None]
+    with_these = f", with {' and '.join(carried)}" if carried else ""
+    return f"{block.num_src:,} sources, {block.num_dst:,} destinations, {block.num_edges:,} edges{with_these}"

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from diskgnn.batches.minibatch import Block
+from diskgnn.batches.blocks import Block
 from diskgnn.nn.aggregation import attention, neighbour_max, neighbour_mean, neighbour_sum
 from diskgnn.nn.layer_types import LayerTypes
 from diskgnn.nn.layers import ATTENTION_SLOPE, GATLayer, GCNLayer, SAGELayer

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from diskgnn.batches.minibatch import Block
+from diskgnn.batches.blocks import Block
 from diskgnn.errors import ConfigError
 from diskgnn.inference.layer_steps import ArrayName, Panel
 from diskgnn.nn.layer_types import LayerTypes

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from diskgnn.batches.minibatch import Block
+from diskgnn.batches.blocks import Block
 from diskgnn.inference.layer_steps import ArrayName, LayerSteps, Panel, attention_by_head
 from diskgnn.nn.aggregation import edge_mean, edge_products, neighbour_mean, softmax_over_types, weighted_sums
 from diskgnn.nn.typed_layers import HGTLayer, RGATLayer, RGCNLayer

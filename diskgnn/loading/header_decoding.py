@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from diskgnn._native import DamagedExtentError
-from diskgnn.batches.minibatch import AnyMiniBatch, Block, Pairs, TypedMiniBatch
+from diskgnn.batches.blocks import Block, Pairs
+from diskgnn.batches.minibatch import AnyMiniBatch, TypedMiniBatch
 from diskgnn.schema import EdgeType
 from diskgnn.storage.extents import ExtentIndex
 from diskgnn.storage.minibatch_checks import checked_header

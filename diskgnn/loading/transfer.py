@@ -31,7 +31,8 @@ from torch import Tensor
 
 from diskgnn._native import Pipeline
 from diskgnn.batches.batch_source import LoadStats
-from diskgnn.batches.minibatch import AnyMiniBatch, tensors_of
+from diskgnn.batches.blocks import tensors_of
+from diskgnn.batches.minibatch import AnyMiniBatch
 from diskgnn.loading.assembly import Assembler
 from diskgnn.loading.header_decoding import HeaderReader
 from diskgnn.loading.tracing import TraceEvent

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from diskgnn.batches.minibatch import Block
+from diskgnn.batches.blocks import Block
 
 _EDGES_GATHERED = 1 << 14  # at a time, where their rows have to be
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from diskgnn.schema import EdgeType, SourceSchema
 
 if TYPE_CHECKING:
-    from diskgnn.batches.minibatch import Block
+    from diskgnn.batches.blocks import Block
 
 
 @dataclass(frozen=True)

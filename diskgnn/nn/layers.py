@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from diskgnn.batches.minibatch import Block
+from diskgnn.batches.blocks import Block
 from diskgnn.nn.aggregation import attention, neighbour_max, own_and_mean, weighted_sums
 
 # Moving one element of one edge's row costs about as much as this many multiply-adds of a matrix product.

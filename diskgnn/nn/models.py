@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from diskgnn.batches.minibatch import Block
+from diskgnn.batches.blocks import Block
 from diskgnn.errors import ConfigError
 from diskgnn.nn.between import Activation, between_layers
 from diskgnn.nn.layers import GATLayer, GCNLayer, SAGELayer

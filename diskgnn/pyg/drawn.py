@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 from torch_geometric.sampler import HeteroSamplerOutput, SamplerOutput
 
-from diskgnn.batches.minibatch import AnyMiniBatch, Block, MiniBatch
+from diskgnn.batches.blocks import Block
+from diskgnn.batches.minibatch import AnyMiniBatch, MiniBatch
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.type_data import EdgeSet, NodeSet
 from diskgnn.schema import EdgeType

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from diskgnn.batches.minibatch import AnyMiniBatch, Pairs
+from diskgnn.batches.blocks import Pairs
+from diskgnn.batches.minibatch import AnyMiniBatch
 from diskgnn.errors import ConfigError
 from diskgnn.nn.decoders import DotProduct
 from diskgnn.nn.model_output import pair_ends

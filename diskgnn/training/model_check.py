@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from diskgnn.batches.batch_source import BatchSource, schema_of
-from diskgnn.batches.minibatch import AnyMiniBatch, Block, Pairs, TypedMiniBatch
+from diskgnn.batches.blocks import Block, Pairs
+from diskgnn.batches.minibatch import AnyMiniBatch, TypedMiniBatch
 from diskgnn.errors import ConfigError
 from diskgnn.nn.model_output import parameter_dtype
 from diskgnn.schema import SourceSchema

@@ -13,7 +13,8 @@ from diskgnn.baselines.cached_reads import CachedReads
 from diskgnn.baselines.ginex import Ginex
 from diskgnn.baselines.in_memory import InMemory, in_memory_sources
 from diskgnn.baselines.mmap import MMap
-from diskgnn.batches.minibatch import TypedMiniBatch, tensors_of
+from diskgnn.batches.blocks import tensors_of
+from diskgnn.batches.minibatch import TypedMiniBatch
 from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.pack import pack

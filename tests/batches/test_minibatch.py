@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from diskgnn import Block, MiniBatch, Pairs, TypedMiniBatch
-from diskgnn.batches.minibatch import tensors_of
+from diskgnn.batches.blocks import tensors_of
 
 
 @st.composite

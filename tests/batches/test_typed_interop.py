@@ -10,7 +10,8 @@ import torch
 from torch import nn
 from typed_batches import CITES, NODES, WRITES, TypedGraph, seed_pairs
 
-from diskgnn.batches.minibatch import MiniBatch, Pairs, TypedMiniBatch
+from diskgnn.batches.blocks import Pairs
+from diskgnn.batches.minibatch import MiniBatch, TypedMiniBatch
 
 os.environ.setdefault("DGLBACKEND", "pytorch")
 pyg_data = pytest.importorskip("torch_geometric.data")

@@ -20,7 +20,7 @@ from typed_graphs import citations
 
 import diskgnn
 from diskgnn import ConfigError, DataWarning, DiskFullError, OutputExistsError
-from diskgnn.batches.minibatch import Block
+from diskgnn.batches.blocks import Block
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.tables.table import TableColumns
 from diskgnn.nn.model_spec import ModelSpec

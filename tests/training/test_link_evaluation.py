@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import diskgnn
-from diskgnn.batches.minibatch import Block
+from diskgnn.batches.blocks import Block
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
 from diskgnn.specs.targets import LinkTarget
 

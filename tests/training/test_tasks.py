@@ -14,7 +14,8 @@ from sklearn import metrics
 from torch import nn
 from torch.nn import functional as F
 
-from diskgnn.batches.minibatch import Block, MiniBatch, Pairs
+from diskgnn.batches.blocks import Block, Pairs
+from diskgnn.batches.minibatch import MiniBatch
 from diskgnn.errors import ConfigError, DataWarning, InputError
 from diskgnn.nn.decoders import DistMult, DotProduct, MLPDecoder, make_decoder
 from diskgnn.schema import ONE_EDGE_TYPE, SourceSchema, one_type_schema

@@ -1,4 +1,4 @@
-"""Where an artifact is made: a path of this machine, and the store that its files go to meanwhile, if there is one."""
+"""Places where artifacts are made: a path of this machine, and maybe a store that the files go to meanwhile."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def _is_there(manifest: Manifest, path: Path) -> bool:
 
 
 def _ranks(source: StoredPath, rank: int | None) -> Sequence[str]:
-    """The directories of ranks that are wanted.
+    """Returns the names of the directories of ranks that are wanted.
 
     Raises:
         ConfigError: there is none of `rank`.

@@ -1,4 +1,4 @@
-"""Files of an artifact on a store that have to be here: they are mapped, read at random, or read more than once."""
+"""Copies of files that lie on a store but have to be here: they are mapped, read at random, or more than once."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class LocalCopies:
     def copy(
         self, source: StoredPath, num_bytes: int, advance: Callable[[int], None] = lambda _: None
     ) -> tuple[Path, int]:
-        """Where the copy of a file of `num_bytes` lies, and the CRC-32C of what came.
+        """Returns where the copy of a file of `num_bytes` lies, and the CRC-32C of what came.
 
         Raises:
             DiskFullError: there is no room for it.
@@ -61,7 +61,7 @@ class LocalCopies:
 
 
 def _copy(source: StoredPath, path: Path, advance: Callable[[int], None]) -> int:
-    """CRC-32C of a file that was copied."""
+    """Copies a file. Returns the CRC-32C of what came."""
     crc, offset, view = 0, 0, memoryview(bytearray(_READ_BYTES))
     with reading(source, front_to_back=True) as file, path.open("wb", buffering=0) as copy:
         while read := read_into(file, offset, view, source):

@@ -27,7 +27,7 @@ Result = TypeVar("Result")
 
 
 def published(format: str) -> Callable[[Callable[Arguments, Result]], Callable[Arguments, Result]]:  # noqa: A002
-    """Let a function that writes an artifact `out` of `format` take a URL for it: it writes to scratch, which is sent.
+    """Lets a function that writes an artifact `out` of `format` take a URL for it: it writes to scratch, which is sent.
 
     The function takes `overwrite`, `progress` and `reporter` as well, and maybe `ranks`. Of a path of this machine it
     gets what `located` makes of it.
@@ -69,7 +69,7 @@ def published(format: str) -> Callable[[Callable[Arguments, Result]], Callable[A
 
 
 def _require_place_of_ranks(target: StoredPath, *, overwrite: bool) -> None:
-    """Refuse to overwrite ranks one by one: readers would find some of the old and some of the new.
+    """Refuses to overwrite ranks one by one: readers would find some of the old and some of the new.
 
     Raises:
         OutputExistsError: there are some, and they would be overwritten; or an artifact is there. What else is,
@@ -88,7 +88,8 @@ def _require_place_of_ranks(target: StoredPath, *, overwrite: bool) -> None:
 
 @contextmanager
 def _made_here(target: StoredPath, *, overwrite: bool) -> Iterator[Path]:
-    """Where to make what is to be sent to `target`; gone in the end, unless what is complete there can be gone on with.
+    """Yields where to make what is to be sent to `target`. Removes it in the end, unless the next run can
+    go on with it.
 
     Raises:
         OutputExistsError: an earlier run has made it, but not sent it.
@@ -109,7 +110,7 @@ def _made_here(target: StoredPath, *, overwrite: bool) -> Iterator[Path]:
 
 
 def _remove_scratch(target: StoredPath) -> None:
-    """Remove what was needed here to send to `target`: the record last, by which a later run knows the rest."""
+    """Removes what was needed here to send to `target`: the record last, by which a later run knows the rest."""
     folder, record = scratch_of(target).parent, record_of(target)
     for path in folder.iterdir() if folder.exists() else ():
         if path.is_dir():
@@ -120,7 +121,7 @@ def _remove_scratch(target: StoredPath) -> None:
 
 
 def _finish_what_was_published(target: StoredPath) -> None:
-    """Remove what a run left, here and there, that was killed between the manifest's arrival and its end.
+    """Removes what a run left, here and there, that was killed between the manifest's arrival and its end.
 
     Raises:
         BusyError: it is still at that.

@@ -64,7 +64,7 @@ def push(
 
 
 def _of_ranks(folder: Path, target: StoredPath) -> list[tuple[Manifest, StoredPath]]:
-    """The artifacts in `folder`, and where each goes."""
+    """Returns the artifacts in `folder`, and where each goes."""
     found = sorted(each for each in folder.glob("rank-*-of-*") if (each / MANIFEST).exists())
     if not found:
         open_artifact(folder)  # says what is wrong
@@ -74,7 +74,7 @@ def _of_ranks(folder: Path, target: StoredPath) -> list[tuple[Manifest, StoredPa
 
 
 def _push(manifest: Manifest, target: StoredPath, reporter: Reporter) -> int:
-    """Send what is not there; bytes sent."""
+    """Sends what is not there. Returns the bytes sent."""
     with (
         reporter.stage(f"send {target}", manifest.total_bytes, "B") as advance,
         closing(Outbox(target, advance=advance)) as outbox,
@@ -95,6 +95,6 @@ def _push(manifest: Manifest, target: StoredPath, reporter: Reporter) -> int:
 
 
 def _document(manifest: Manifest) -> str:
-    """The manifest as it is sent: files that lay elsewhere are a part of it then."""
+    """Returns the manifest as it is sent: files that lay elsewhere are a part of it then."""
     text = bytes(read_whole(manifest.folder / MANIFEST)).decode()
     return json.dumps({**json.loads(text), "external": {}}, indent=1) + "\n" if manifest.external else text

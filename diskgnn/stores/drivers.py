@@ -1,4 +1,4 @@
-"""The drivers of object stores: which one has a URL, and what it says when it fails.
+"""Drivers of object stores: finds the one that knows a URL, and names what it says when it fails.
 
 pyarrow.fs reads and writes s3, gs and hdfs; fsspec what pyarrow has no driver for. Endpoints, regions and credentials
 come from where these look for them: the environment, files in the home directory, the role of the machine.
@@ -32,7 +32,7 @@ _REFUSED = re.compile(
 def filesystem_of(
     scheme: str, netloc: str, query: str, settings: tuple[tuple[str, str], ...]
 ) -> tuple[pafs.FileSystem, str]:
-    """The file system of a bucket or server, and the path of its root.
+    """Returns the file system of a bucket or server, and the path of its root.
 
     Its driver finds `settings` in the environment when it is made: with others, there is another one.
     """
@@ -106,7 +106,7 @@ class _OneAtATime:
 
 @contextmanager
 def named_errors(doing: str) -> Iterator[None]:
-    """Turn what a driver raises into a StoreError, which says what was done; what is not there stays that.
+    """Turns what a driver raises into a StoreError, which says what was done; what is not there stays that.
 
     Raises:
         StoreError: it failed.
@@ -121,12 +121,12 @@ def named_errors(doing: str) -> Iterator[None]:
 
 
 def is_refused(error: OSError) -> bool:
-    """Whether asking again would not help: credentials are wrong, or do not allow it."""
+    """Returns True if asking again would not help: credentials are wrong, or do not allow it."""
     return isinstance(error, (FileNotFoundError, PermissionError)) or bool(_REFUSED.search(str(error)))
 
 
 def problem(error: BaseException) -> str:
-    """What a driver said, in a line, and where credentials are looked for if it is about them."""
+    """Returns what a driver said, in a line, and where credentials are looked for if it is about them."""
     said = _first_line(error)
     if isinstance(error, OSError) and is_refused(error) and not isinstance(error, FileNotFoundError):
         return (

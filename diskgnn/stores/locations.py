@@ -59,11 +59,11 @@ class StoredPath:
         return [StoredPath(urlunsplit(parts._replace(path=str(each)))) for each in PurePosixPath(parts.path).parents]
 
     def with_name(self, name: str) -> StoredPath:
-        """As `Path.with_name`."""
+        """Returns another path in the same folder."""
         return self.parent / name
 
     def absolute(self) -> StoredPath:
-        """Itself: a URL is whole."""
+        """Returns itself: a URL is whole."""
         return self
 
     @property
@@ -82,7 +82,7 @@ class StoredPath:
         return Path(self.name).stem
 
     def locate(self) -> tuple[pafs.FileSystem, str]:
-        """The file system, and the path in it.
+        """Returns the file system, and the path in it.
 
         Raises:
             ConfigError: no driver knows URLs of this kind, or its package is not installed.
@@ -94,7 +94,7 @@ class StoredPath:
         return filesystem, f"{root.rstrip('/')}/{parts.path.strip('/')}".rstrip("/")
 
     def info(self) -> pafs.FileInfo:
-        """Kind, size and time of change of what is there.
+        """Returns kind, size and time of change of what is there.
 
         Raises:
             StoreError: the store does not answer, or refuses.
@@ -104,19 +104,19 @@ class StoredPath:
             return filesystem.get_file_info(path)
 
     def is_file(self) -> bool:
-        """Whether an object is there. Raises StoreError, as all that asks the store."""
+        """Returns True if an object is there. Raises StoreError, as all that asks the store."""
         return bool(self.info().is_file)
 
     def is_dir(self) -> bool:
-        """Whether objects lie below it."""
+        """Returns True if objects lie below it."""
         return not self.info().is_file and bool(self.entries())
 
     def exists(self) -> bool:
-        """Whether an object is there, or objects lie below it, or it is a bucket."""
+        """Returns True if an object is there, or objects lie below it, or it is a bucket."""
         return str(self.info().type.name) != "NotFound"
 
     def files(self) -> dict[StoredPath, pafs.FileInfo]:
-        """All objects below this folder, in the order of their paths; or itself, if it is an object."""
+        """Returns all objects below this folder, in the order of their paths; or itself, if it is an object."""
         import pyarrow.fs as pafs
 
         if (info := self.info()).is_file:
@@ -128,22 +128,22 @@ class StoredPath:
         return {self / name: files[name] for name in sorted(files)}
 
     def relative_to(self, folder: StoredPath) -> PurePosixPath:
-        """As `Path.relative_to`."""
+        """Returns its path as seen from a folder that it lies in."""
         return PurePosixPath(urlsplit(self.url).path).relative_to(urlsplit(folder.url).path)
 
     def has_buckets(self) -> bool:
-        """Whether the store is flat: a folder is there as soon as something is in it."""
+        """Returns True if the store is flat: a folder is there as soon as something is in it."""
         return self.locate()[0].type_name in ("s3", "gcs", "abfs")
 
     def is_bucket_missing(self) -> bool:
-        """Whether the store says that there is no such bucket. Who may not ask that is not told."""
+        """Returns True if the store says that there is no such bucket; it does not say so to everybody."""
         try:
             return self.has_buckets() and not self.root.exists()
         except StoreError:
             return False
 
     def entries(self) -> dict[str, pafs.FileInfo]:
-        """What lies directly in this folder, by name; nothing if it is not there. A thousand take one request."""
+        """Returns what lies directly in this folder, by name; {} if it is not there. A thousand take one request."""
         import pyarrow.fs as pafs
 
         filesystem, path = self.locate()
@@ -157,8 +157,8 @@ AnyPath = PathLike | StoredPath
 
 
 def located(path: AnyPath) -> Location:
-    """What a path argument means: a URL if it contains `://`, otherwise a path of this machine, where a leading `~` or
-    `~user` is a home directory, as it is for the shell.
+    """Returns what a path argument means: a URL if it contains `://`, otherwise a path of this machine, where a leading
+    `~` or `~user` is a home directory, as it is for the shell.
 
     Raises:
         ConfigError: no path; a URL that was a `Path` before, which takes one of its slashes away; or one with a secret.
@@ -184,7 +184,7 @@ def located(path: AnyPath) -> Location:
 
 
 def stored(url: AnyPath, example: str) -> StoredPath:
-    """`url` as a path on a store.
+    """Returns `url` as a path on a store.
 
     Raises:
         ConfigError: it is none; names `example` as what was expected.
@@ -198,24 +198,24 @@ def stored(url: AnyPath, example: str) -> StoredPath:
 
 
 def names_in(folder: Location) -> list[str]:
-    """What lies directly in a folder, wherever that is, in order; nothing if it is not there."""
+    """Returns the names of what lies directly in a folder, wherever that is, in order; nothing if it is not there."""
     if isinstance(folder, StoredPath):
         return sorted(folder.entries())
     return sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
 
 
 def bytes_of(path: Location) -> int:
-    """Length of a file, wherever it lies."""
+    """Returns the length of a file, wherever it lies."""
     return int(path.info().size or 0) if isinstance(path, StoredPath) else path.stat().st_size
 
 
 def is_url(path: object) -> bool:
-    """Whether an argument is the URL of an object store."""
+    """Returns True if an argument is the URL of an object store."""
     return isinstance(path, StoredPath) or (isinstance(path, str) and isinstance(located(path), StoredPath))
 
 
 def local(path: AnyPath, what: str) -> Path:
-    """A path of this machine, for what works with nothing else.
+    """Returns a path of this machine, for what works with nothing else.
 
     Raises:
         ConfigError: it is a URL; the message says that `what` needs a local path, and how to have one.

@@ -53,7 +53,7 @@ class RemoteFile:
         return attempted(f"opening {self._location}", partial(filesystem.open_input_file, path))
 
     def _state(self, file: pa.NativeFile) -> tuple[int, Any]:
-        """Length, and what else changes when another object takes its place, where the store has such."""
+        """Returns the length, and what else changes when another object takes its place, where the store has such."""
         with named_errors(f"opening {self._location}"):
             known = file.metadata() or {}
             return file.size(), [known[key] for key in _VERSIONS if key in known]
@@ -65,7 +65,7 @@ class RemoteFile:
         self.close()
 
     def close(self) -> None:
-        """Ask for nothing more."""
+        """Closes it, and asks for nothing more."""
         self._coming = iter(())
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
@@ -73,7 +73,7 @@ class RemoteFile:
         self._file.close()
 
     def read_into(self, offset: int, view: memoryview) -> int:
-        """Fill `view` from byte `offset` on; bytes read, fewer than it holds only at the end of the object.
+        """Fills `view` from byte `offset` on. Returns the bytes read: fewer than it holds only at the end.
 
         Raises:
             StoreError: a range did not come at any of ATTEMPTS attempts.
@@ -97,7 +97,7 @@ class RemoteFile:
         places: npt.NDArray[np.int64],
         buffer: npt.NDArray[np.uint8],
     ) -> None:
-        """Read range i, of lengths[i] bytes, to places[i] of `buffer`, for all [n] of them.
+        """Reads range i, of lengths[i] bytes, to places[i] of `buffer`, for all [n] of them.
 
         Raises:
             StoreError: see `read_into`.
@@ -134,20 +134,20 @@ class RemoteFile:
         return filled
 
     def _require_same(self) -> None:
-        """Refuse what was read if its parts may be of two objects."""
+        """Refuses what was read if its parts may be of two objects."""
         with self._opened() as now:
             if self._state(now) != (self.size, self._version):
                 raise ArtifactError(f"{self._location} was replaced while it was read: run this again")
 
     def _next_range(self) -> bytes:
-        """What follows `_position`, which is not the end."""
+        """Returns what follows `_position`, which is not the end."""
         if (data := next(self._coming, None)) is None:
             self._coming = self._ranges(self._position, self.size)
             data = next(self._coming)
         return data
 
     def _ranges(self, begin: int, end: int) -> Iterator[bytes]:
-        """Bytes [begin, end), in order."""
+        """Yields bytes [begin, end), in order."""
         if end - begin <= RANGE_BYTES:
             return iter([self._range(begin, end - begin)])
         calls = (partial(self._range, first, min(RANGE_BYTES, end - first)) for first in range(begin, end, RANGE_BYTES))
@@ -169,7 +169,7 @@ class RemoteFile:
 
 
 def attempted(doing: str, call: Callable[[], Result]) -> Result:
-    """What `call` returns, once it does: it has ATTEMPTS, with pauses between them.
+    """Returns what `call` returns. It has ATTEMPTS, with pauses between them.
 
     Raises:
         StoreError: it failed at each of them, or was refused, which is final; says what was done.

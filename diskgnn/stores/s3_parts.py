@@ -1,4 +1,4 @@
-"""Multipart uploads of S3 by boto3, whose parts can be asked for: what the driver of pyarrow does not offer."""
+"""Multipart uploads of S3 by boto3, which can name the parts of an upload that was cut: pyarrow's driver cannot."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class S3Object:
 
     @staticmethod
     def at(target: StoredPath) -> S3Object | None:
-        """The object of a URL; None if boto3 is not here, finds no credentials, or may not know what the URL says."""
+        """Returns the object of a URL; None if boto3 is not here, finds no credentials, or may misread the URL."""
         parts = urlsplit(target.url)
         given = parse_qs(parts.query)
         if parts.scheme != "s3" or not given.keys() <= _SETTINGS:
@@ -53,13 +53,13 @@ class S3Object:
         return {"Bucket": self.bucket, "Key": self.key}
 
     def begin(self) -> str:
-        """Begin an upload; its id."""
+        """Begins an upload. Returns its id."""
         with _as_os_errors():
             return str(self._client.create_multipart_upload(**self._object)["UploadId"])
 
     def parts(self, upload_id: str) -> dict[int, str] | None:
-        """The ETags of the parts that are there, by number; None if the store does not know the upload any more, or
-        refuses to say."""
+        """Returns the ETags of the parts that are there, by number; None if the store does not know the upload
+        any more, or refuses to say."""
         found: dict[int, str] = {}
         with _as_os_errors():
             try:
@@ -72,8 +72,8 @@ class S3Object:
         return found
 
     def unfinished(self) -> list[tuple[str, str]]:
-        """(key, id) of each upload below this key, as that of a folder, that is not complete; none if the store refuses
-        to say."""
+        """Returns (key, id) of each upload below this key, as that of a folder, that is not complete; none if the store
+        refuses to say."""
         found: list[tuple[str, str]] = []
         with _as_os_errors():
             try:
@@ -86,20 +86,20 @@ class S3Object:
         return found
 
     def send(self, upload_id: str, number: int, body: mmap) -> str:
-        """Send all of `body` as a part, in place of one of the same number; its ETag."""
+        """Sends all of `body` as a part, in place of one of the same number. Returns its ETag."""
         body.seek(0)
         with _as_os_errors():
             sent = self._client.upload_part(**self._object, UploadId=upload_id, PartNumber=number, Body=body)
         return str(sent["ETag"])
 
     def complete(self, upload_id: str, etags: Mapping[int, str]) -> None:
-        """Make the object of these parts, and no others."""
+        """Makes the object of these parts, and no others."""
         parts = [{"PartNumber": number, "ETag": etags[number]} for number in sorted(etags)]
         with _as_os_errors():
             self._client.complete_multipart_upload(**self._object, UploadId=upload_id, MultipartUpload={"Parts": parts})
 
     def end(self, upload_id: str) -> None:
-        """Have its parts removed. Nothing if the store does not know it, or refuses to."""
+        """Has its parts removed. Does nothing if the store does not know it, or refuses to."""
         with _as_os_errors():
             try:
                 self._client.abort_multipart_upload(**self._object, UploadId=upload_id)
@@ -114,7 +114,7 @@ def _code(error: Any) -> str:
 
 @lru_cache(maxsize=8)
 def _client(endpoint: str, region: str, settings: tuple[tuple[str, str], ...]) -> Any:
-    """A client, which threads may share; with other `settings` of the environment there is another one."""
+    """Returns a client, which threads may share; with other `settings` of the environment there is another one."""
     try:
         import boto3
         from botocore.config import Config

@@ -11,7 +11,7 @@ _POLL_SECONDS = 0.1
 
 
 class UploadMemory:
-    """So many bytes, for several threads.
+    """Limits what several threads take to so many bytes.
 
     Nobody waits for ever if those who have claimed need no more to get rid of it: an upload claims a part, fills it,
     sends it and releases it. What is being filled may wait for other files to arrive (`Outbox.send`): nobody has more
@@ -24,7 +24,7 @@ class UploadMemory:
         self._waiting: deque[object] = deque()
 
     def claim(self, num_bytes: int) -> int:
-        """Wait until so many bytes are free, or for more than half of all, half; what is to be released.
+        """Blocks until `num_bytes`, at most half of all, are free. Returns how many to release.
 
         In the order of calls: who needs much is not passed for ever by those who need little.
         """
@@ -41,7 +41,7 @@ class UploadMemory:
         return num_bytes
 
     def release(self, num_bytes: int) -> None:
-        """Have others claim these bytes."""
+        """Lets others claim these bytes."""
         with self._changed:
             self.claimed_bytes -= num_bytes
             self._changed.notify_all()

@@ -1,4 +1,4 @@
-"""How bytes get to an object store: a file at a time, or one that is made there of the parts of a local one.
+"""Uploads to an object store: a file that is written front to back, in bounded memory, and goes on after a kill.
 
 A file of several parts goes to S3 by way of boto3, if that is here: pyarrow's driver cannot take up an upload that was
 cut, and boto3 can. All else is written by the driver.
@@ -61,15 +61,15 @@ class Upload(Protocol):
     """A file of a store while it is written, front to back. It is not there before it is closed."""
 
     def write(self, data: Any) -> object:
-        """Append bytes, which may be used for something else afterwards."""
+        """Appends bytes, which may be used for something else afterwards."""
         ...
 
     def close(self) -> object:
-        """Make it appear."""
+        """Makes it appear."""
         ...
 
     def abandon(self) -> object:
-        """Send no more. What of it appears, if anything does, is not whole, and the record does not say that it is."""
+        """Sends no more. What of it appears, if anything does, is not whole, and the record does not say that it is."""
         ...
 
 
@@ -79,7 +79,7 @@ class PartedUpload:
     def __init__(
         self, s3: S3Object, target: StoredPath, num_bytes: int, record: UploadRecord, memory: UploadMemory
     ) -> None:
-        """Of about `num_bytes`."""
+        """Begins a file of about `num_bytes`."""
         self._s3, self._target, self._record, self._memory = s3, target, record, memory
         self._part_bytes = max(PART_BYTES, -(-num_bytes // (MOST_PARTS - 1)))
         self._part: _Part | None = None  # that is being filled
@@ -108,7 +108,7 @@ class PartedUpload:
                 self._send_part(part)
 
     def _next_part(self) -> _Part:
-        """Have memory for it. From here until it is sent, nobody is waited for."""
+        """Waits for memory. From here until the part is sent, nobody is waited for."""
         while len(self._sending) >= _PARTS_AT_ONCE:
             self._raise_of(wait(self._sending, return_when="FIRST_COMPLETED").done)
         return _Part(self._part_bytes, self._memory)
@@ -163,14 +163,14 @@ class _Part:
         return len(self.bytes) - self.bytes.tell()
 
     def end(self) -> tuple[int, int]:
-        """Nothing follows; number of bytes, and their CRC-32C."""
+        """Ends it. Returns the number of bytes, and their CRC-32C."""
         if self.room:
             self.bytes.resize(self.bytes.tell())
         with memoryview(self.bytes) as view:
             return len(view), crc32c(view, 0)
 
     def release(self) -> None:
-        """Idempotent."""
+        """Gives the memory back. Idempotent."""
         self.bytes.close()
         self._memory.release(self._claimed)
         self._claimed = 0
@@ -180,7 +180,7 @@ class DriverUpload:
     """A file that a driver writes. It would take all that it is given, and send that in the background."""
 
     def __init__(self, stream: Any, num_bytes: int, memory: UploadMemory) -> None:
-        """Of about `num_bytes`."""
+        """Begins a file of about `num_bytes`."""
         self._stream, self._num_bytes, self._memory, self._claimed = stream, num_bytes, memory, 0
 
     def write(self, data: Any) -> None:
@@ -222,7 +222,7 @@ def sending_bytes(target: StoredPath) -> int:
 
 
 def write_file(target: StoredPath, data: bytes) -> None:
-    """Write a small file of a store."""
+    """Writes a small file of a store."""
     filesystem, path = target.locate()
     with filesystem.open_output_stream(path) as stream:
         stream.write(data)
@@ -252,14 +252,14 @@ class SentFile:
     """A file of a store that is written here, front to back, and never lies here. For `storage.array_file`."""
 
     def __init__(self, target: StoredPath, num_bytes: int, record: UploadRecord, memory: UploadMemory) -> None:
-        """Of `num_bytes`, about."""
+        """Begins a file of about `num_bytes`."""
         self._target = target
         with named_errors(f"writing {target}"):
             self._upload = _begin(target, num_bytes, record, memory)
         self.num_bytes = self.crc32c = 0
 
     def write(self, data: Any) -> int:
-        """Append all of `data`; its bytes.
+        """Appends all of `data`. Returns its bytes.
 
         Raises:
             StoreError: the store failed, also when the driver tried again.
@@ -272,7 +272,7 @@ class SentFile:
         return len(view)
 
     def close(self) -> None:
-        """Make it appear.
+        """Makes it appear.
 
         Raises:
             StoreError: the store failed.
@@ -281,7 +281,7 @@ class SentFile:
             self._upload.close()
 
     def abandon(self) -> None:
-        """End it, unless it is closed: what appears, if anything does, is not whole, and the record does not say that
+        """Ends it, unless it is closed: what appears, if anything does, is not whole, and the record does not say that
         it is. Idempotent."""
         with suppress(OSError):
             self._upload.abandon()

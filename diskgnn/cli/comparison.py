@@ -232,7 +232,7 @@ def _line(result: LoaderResult) -> str:
 
 
 def _show(output: Output, comparison: Comparison) -> None:
-    from diskgnn.compare.headline import headline, other_work, reasons
+    from diskgnn.compare.headline import headline, reason
     from diskgnn.compare.loader_summary import other_score_columns, summarize
     from diskgnn.compare.terminal_columns import cost_columns, rows, speed_columns
 
@@ -253,5 +253,4 @@ def _show(output: Output, comparison: Comparison) -> None:
             [(point.name, point.cache, point.requested_rows, point.rows_read, point.belady_rows,
               point.rows_read / max(point.belady_rows, 1)) for point in comparison.sweep],
         )  # fmt: skip
-    for sentence in (*other_work(summaries), headline(comparison, summaries), *reasons(comparison, summaries)):
-        output.paragraph(sentence)
+    output.paragraph(f"{headline(comparison, summaries)} {reason(comparison, summaries)}".strip())

@@ -34,10 +34,6 @@ class Spread:
             and other.low_seconds <= _RUNS_DIFFER * self.high_seconds
         )
 
-    def plus(self, seconds: float) -> Spread:
-        """Of as many measurements that are all so much longer."""
-        return Spread(self.low_seconds + seconds, self.high_seconds + seconds, self.measurements)
-
 
 @dataclass(frozen=True)
 class CurvePoint:
@@ -109,13 +105,6 @@ class LoaderSummary:
     def loading_spread(self) -> Spread | None:
         """Of `loading_seconds`."""
         return Spread.of(_measured(self.loading)) if self.loading else None
-
-    @property
-    def total_spread(self) -> Spread | None:
-        """Of `total_seconds`: that of training, as what was prepared is prepared once."""
-        if self.training_spread is None or self.total_seconds is None or self.training_seconds is None:
-            return None
-        return self.training_spread.plus(self.total_seconds - self.training_seconds)
 
     @property
     def minibatches(self) -> int | None:

@@ -22,12 +22,6 @@ def times(ratio: float) -> str:
     return f"{_three_digits(ratio)}×"
 
 
-def ordinal(number: int) -> str:
-    """1 -> '1st', 12 -> '12th'."""
-    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
-    return f"{number:,}{ending}"
-
-
 def _three_digits(number: float) -> str:
     if number == 0 or number >= 99.95:
         return f"{number:,.0f}"

@@ -1,10 +1,8 @@
-"""The stages of a timeline, for readers who know no names of threads: what each does, and which takes longest."""
+"""The stages and tracks of a timeline, for readers who know no names of threads."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from diskgnn.loading.tracing import TRAIN_TRACK, TraceEvent
+from diskgnn.loading.tracing import TRAIN_TRACK
 
 _KINDS = {
     "sample": ("sampl", "relabel", "plan", "inspect"),
@@ -23,15 +21,6 @@ _TRACKS = {
     "transfer": "copy to GPU",
     TRAIN_TRACK: "training",
 }  # in the order in which a minibatch passes them
-_STAGES = {
-    ("disk", "read"): "reading from the disk",
-    ("assemble", "header"): "decoding what was read",
-    ("assemble", "gather"): "copying rows from the cache in memory",
-    ("assemble", "scatter"): "copying rows that were read to their places",
-    ("transfer", "copy"): "copying minibatches to the GPU",
-    ("prepare", "sample the next window"): "sampling the next window",
-    ("prepare", "pack the next window"): "packing the next window",
-}
 
 
 def is_wait(stage: str) -> bool:
@@ -58,28 +47,3 @@ def track_order(track: str) -> tuple[int, str]:
     known = list(_TRACKS)
     name = track.partition("_")[0]
     return (known.index(name) if name in known else len(known) - 2), track
-
-
-def stage_words(track: str, stage: str) -> str:
-    """What a stage does, in a sentence."""
-    return _STAGES.get((track, stage), f"'{stage}' ({track_words(track)})")
-
-
-def busiest_stage(trace: Sequence[TraceEvent]) -> tuple[str, str, float] | None:
-    """(track, stage, share of the traced time) of the loader's stage that took longest, waiting left out.
-
-    Reads that are in flight at the same time count once.
-    """
-    nanoseconds: dict[tuple[str, str], int] = {}
-    until_ns: dict[tuple[str, str], int] = {}
-    for event in sorted(trace, key=lambda event: event.start_ns):
-        if event.track != TRAIN_TRACK and not is_wait(event.stage):
-            key = (event.track, event.stage)
-            start_ns = max(event.start_ns, until_ns.get(key, 0))
-            nanoseconds[key] = nanoseconds.get(key, 0) + max(0, event.end_ns - start_ns)
-            until_ns[key] = max(event.end_ns, start_ns)
-    if not nanoseconds:
-        return None
-    span = max(event.end_ns for event in trace) - min(event.start_ns for event in trace)
-    (track, stage), longest = max(nanoseconds.items(), key=lambda item: item[1])
-    return track, stage, longest / max(span, 1)

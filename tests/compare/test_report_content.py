@@ -168,9 +168,6 @@ def test_loaders_that_do_other_work_are_told_apart():
     other = result("partition-buffer")
     doubled = dataclasses.replace(other.training, minibatches=2 * other.training.minibatches)
     made = comparison(results=(result("diskgnn, one epoch reused"), dataclasses.replace(other, training=doubled)))
-    assert "partition-buffer does other work: 188 minibatches of 9,400,000 rows in all, where diskgnn has 94" in (
-        document(made)
-    )
     table = re.search(r"<h2>Speed</h2>.*?<tbody>(.*?)</tbody>", document(made), flags=re.DOTALL)[1]
     assert re.findall(r'<th scope="row(?:group)?"[^>]*>(.*?)</th>', table) == [
         "diskgnn, one epoch reused", "These do other work:", "partition-buffer",
@@ -191,5 +188,5 @@ def test_a_variant_that_draws_otherwise_is_told_apart_and_explained():
     assert {one.name for one in alike} == {plain.name, memory.name}
     assert ours(summarize([other, memory])).name == drawn.name
     page = document(comparison(results=(plain, other, memory)))
-    assert f"{drawn.name} does other work" in page
+    assert "These do other work:" in page
     assert f"<dt>{drawn.name}</dt><dd>{drawn.about}</dd>" in page

@@ -17,7 +17,7 @@ from typing import Any
 from plotly.offline import get_plotlyjs
 
 from diskgnn.compare.comparability import OURS
-from diskgnn.compare.headline import headline, other_work, reasons
+from diskgnn.compare.headline import headline, reason
 from diskgnn.compare.loader_summary import LoaderSummary, summarize
 from diskgnn.compare.metric import ACCURACY
 from diskgnn.compare.registry import LOADERS, find
@@ -88,7 +88,7 @@ def _spec(figure: Figure) -> str:
 
 
 def _header(comparison: Comparison, summaries: Sequence[LoaderSummary]) -> str:
-    told = "".join(f'<p class="reason">{escape(reason)}</p>' for reason in reasons(comparison, summaries))
+    told = f'<p class="reason">{escape(reason(comparison, summaries))}</p>'
     conditions = "".join(f"<li>{escape(text)}</li>" for text in _conditions(comparison))
     notes = "".join(f"<p>{escape(note[:1].upper() + note[1:])}</p>" for note in _notes(comparison, summaries))
     if notes:
@@ -153,8 +153,7 @@ def _sections(comparison: Comparison, summaries: Sequence[LoaderSummary], figure
         return f'<div class="grid {kind}">{inside}</div>' if inside else ""
 
     times = [bar_figures.epoch_times(summaries), bar_figures.loading_times(summaries)]
-    apart = "".join(f'<p class="caption">{escape(text)}</p>' for text in other_work(summaries))
-    yield _section("Speed", shown(*times), apart, _explained(time_table(summaries), _TIMES))
+    yield _section("Speed", shown(*times), _explained(time_table(summaries), _TIMES))
     yield _section("No result", missing_table(summaries))
     metric = summaries[0].metric if summaries else ACCURACY  # all have the task's
     lines, reached = line_figures.scores(summaries, metric), bar_figures.seconds_to_score(summaries, metric)

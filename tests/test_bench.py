@@ -13,8 +13,6 @@ import pytest
 from commands import loaded_mib
 from graphs import make_graph
 
-from diskgnn import generate
-
 ROOT = Path(__file__).parents[1]
 
 
@@ -50,25 +48,6 @@ def test_every_line_of_the_table_is_measured(tmp_path):
     # Nothing reads less than Belady's schedule does; LRU starts empty here, and the others with a full cache.
     assert rows["planned_rows"] <= min(rows["static_cache_rows"], peer["missed_rows"]) < rows["accesses"]
     assert peer["requested_rows"] == rows["accesses"]
-
-
-@pytest.mark.slow
-def test_an_epoch_without_reuse_is_measured_beside_others(tmp_path):
-    graph, folder = tmp_path / "graph", tmp_path / "data"
-    generate(graph, num_nodes=400, avg_degree=5, num_classes=3, num_features=4, feature_dtype="float32",
-             train_fraction=0.2, valid_fraction=0, test_fraction=0, homophily=0.7)  # fmt: skip
-    options = ["--cpu-cache", "20%", "--fanouts", "3,2", "--batch-size", "8", "--minibatches", "5", "--turns", "1"]
-    finished = subprocess.run(
-        [sys.executable, ROOT / "tools/bench_fresh.py", graph, "--folder", folder, *options],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert finished.returncode == 0, finished.stderr
-    assert not folder.exists()
-    medians = [line for line in finished.stdout.splitlines() if "median of 1" in line]
-    assert [line.split(",")[0] for line in medians] == ["fresh", "ginex", "reused"]
 
 
 def fewest_misses(batches, capacity):

@@ -14,12 +14,10 @@ import argparse
 import json
 import mmap
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TypeVar
 
@@ -27,8 +25,8 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn._native import RowReader
+from diskgnn.compare.measurement import Measurement, run
 from diskgnn.embeddings.embedding_table import PARTS, EmbeddingTable, FetchedRows
-from diskgnn.system.memory_cgroup import MemoryCgroup
 from diskgnn.units import parse_size
 
 PAGE = 4096
@@ -135,10 +133,9 @@ def main() -> None:
     options.folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, *sys.argv, "--inside"]
     try:
-        with nullcontext() if options.limit == "none" else MemoryCgroup(parse_size(options.limit)) as cgroup:
-            subprocess.run(command if cgroup is None else cgroup.command(command), check=True)
-            if cgroup is not None:
-                print(json.dumps({"peak_bytes": cgroup.peak_bytes()}))
+        limit = None if options.limit == "none" else parse_size(options.limit)
+        found = run(Measurement("steps", command, limit))
+        print(json.dumps({**found.figures, "peak_bytes": found.peak_bytes}))
     finally:
         for file in options.folder.glob("table*"):
             file.unlink()

@@ -12,14 +12,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
-import subprocess
 import sys
-import time
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +25,8 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
+from diskgnn.compare.measurement import Measurement, run
 from diskgnn.storage.checked_files import npy_header_bytes
-from diskgnn.system.memory_cgroup import MemoryCgroup
 from diskgnn.units import parse_size
 
 CHUNK = 1 << 20
@@ -169,23 +165,9 @@ def main() -> None:
             given = LAYOUTS[layout](source, data, options.compressed)
             source_bytes = sum(file.stat().st_size for file in source.rglob("*") if file.is_file())
             command = [sys.executable, "-m", "diskgnn", "convert", out, *given, "--memory", options.memory, "--json"]
-            with nullcontext() if limit is None else MemoryCgroup(limit) as cgroup:
-                inside = [str(part) for part in command]
-                started = time.perf_counter()
-                process = subprocess.Popen(
-                    inside if cgroup is None else cgroup.command(inside), stdout=subprocess.PIPE, text=True
-                )
-                assert process.stdout is not None
-                said = process.stdout.read()
-                _, status, usage = os.wait4(process.pid, 0)
-                if status:
-                    raise SystemExit(f"convert ended with {os.waitstatus_to_exitcode(status)}")
-                record: dict[str, Any] = {"layout": layout, "source_bytes": source_bytes}
-                record |= {"seconds": round(time.perf_counter() - started, 1)}
-                record |= {"resident_bytes": usage.ru_maxrss << 10}
-                if cgroup is not None:
-                    record |= {"limit_bytes": limit, "peak_bytes": cgroup.peak_bytes(), "oom_kills": cgroup.oom_kills()}
-            details = json.loads(said)["details"]
+            found = run(Measurement(layout, command, limit))
+            details = found.figures["details"]
+            record = {"layout": layout, "source_bytes": source_bytes, **found.costs, "limit_bytes": limit}
             print(json.dumps(record | {name: details[name] for name in ("num_nodes", "num_edges")}), flush=True)
             shutil.rmtree(source)
             shutil.rmtree(out)

@@ -25,7 +25,6 @@ from __future__ import annotations
 import argparse
 import heapq
 import json
-import subprocess
 import sys
 import tempfile
 import threading
@@ -34,9 +33,10 @@ from pathlib import Path
 
 import numpy as np
 
+from diskgnn.compare.measurement import Measurement, run
 from diskgnn.storage.row_reading import requests
 from diskgnn.system.memory import available_cores
-from diskgnn.system.memory_cgroup import MemoryCgroup, refusal
+from diskgnn.system.memory_cgroup import refusal
 from diskgnn.units import format_size, parse_size
 
 CACHE_LINE_COLUMNS = 16
@@ -46,17 +46,17 @@ def main() -> None:
     """Parse, run, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    run = commands.add_parser("run")
-    run.add_argument("graph", type=Path)
-    run.add_argument("--model", choices=["sage", "gcn", "gat"], default="sage")
-    run.add_argument("--hidden", type=int, default=64)
-    run.add_argument("--layers", type=int, default=2)
-    run.add_argument("--memory", default="1GiB")
-    run.add_argument("--limit", help="of the cgroup; none by default")
-    run.add_argument("--threads", type=int)
-    run.add_argument("--folder", type=Path, help="for the output and what is between layers")
-    run.add_argument("--reference", action="store_true", help="compare with the whole graph in memory")
-    run.add_argument("--in-cgroup", action="store_true", help=argparse.SUPPRESS)
+    one = commands.add_parser("run")
+    one.add_argument("graph", type=Path)
+    one.add_argument("--model", choices=["sage", "gcn", "gat"], default="sage")
+    one.add_argument("--hidden", type=int, default=64)
+    one.add_argument("--layers", type=int, default=2)
+    one.add_argument("--memory", default="1GiB")
+    one.add_argument("--limit", help="of the cgroup; none by default")
+    one.add_argument("--threads", type=int)
+    one.add_argument("--folder", type=Path, help="for the output and what is between layers")
+    one.add_argument("--reference", action="store_true", help="compare with the whole graph in memory")
+    one.add_argument("--in-cgroup", action="store_true", help=argparse.SUPPRESS)
     count = commands.add_parser("count")
     count.add_argument("--nodes", type=int, default=100_000)
     count.add_argument("--degree", type=int, default=12)
@@ -75,11 +75,11 @@ def run_limited(options: argparse.Namespace) -> None:
     """The same command again, in a cgroup."""
     if reason := refusal():
         sys.exit(f"no memory cgroup can be made here ({reason}); leave --limit out")
-    with MemoryCgroup(parse_size(options.limit)) as cgroup:
-        done = subprocess.run(cgroup.command([sys.executable, *sys.argv, "--in-cgroup"]), check=False)
-        peak_bytes, kills = cgroup.peak_bytes(), cgroup.oom_kills()
-    print(f"in a cgroup of {options.limit}: {format_size(peak_bytes or 0)} at most, page cache included; {kills} kills")
-    sys.exit(done.returncode)
+    done = run(Measurement("infer", [sys.executable, *sys.argv, "--in-cgroup"], parse_size(options.limit)))
+    print(done.said, end="")
+    peak = f"{format_size(done.peak_bytes or 0)} at most, page cache included"
+    print(f"in a cgroup of {options.limit}: {peak}; {done.oom_kills} kills")
+    sys.exit(done.exit_code)
 
 
 def measure(options: argparse.Namespace) -> dict[str, object]:

@@ -17,17 +17,16 @@ import argparse
 import json
 import shutil
 import statistics
-import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import diskgnn
 from benchmarks.limits import drop_page_cache, peak_bytes
 from diskgnn._native import NeighborSampler
+from diskgnn.compare.measurement import Measurement, median_and_spread, run_in_turns
 from diskgnn.graph.graph import Graph
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.planned_minibatch import PlannedMinibatch
@@ -35,7 +34,7 @@ from diskgnn.specs.sampling import DRAWS, SamplingSpec
 from diskgnn.storage import faults
 from diskgnn.storage.samples import Samples
 from diskgnn.system.memory import available_cores
-from diskgnn.system.memory_cgroup import MemoryCgroup
+from diskgnn.system.memory_cgroup import refusal
 from diskgnn.units import format_size
 
 FANOUTS = (10, 10, 10)
@@ -82,20 +81,10 @@ def draw_only(options: argparse.Namespace, graph: Graph) -> dict[str, Any]:
     return {"seconds": min(seconds), "edges": num_edges}
 
 
-def run_apart(method: str, draws: str, topology_bytes: int, options: argparse.Namespace) -> dict[str, Any]:
-    """Run this script for one `method` and kind of draws, in a cgroup unless it is 'memory'."""
-    drop_page_cache(options.folder / "graph")
-    limit: AbstractContextManager[MemoryCgroup | None] = nullcontext()
-    if method not in ("memory", "draw"):
-        try:
-            limit = MemoryCgroup(topology_bytes // options.ratio + HEADROOM_BYTES)
-        except OSError as error:
-            print(f"{method} runs without a limit: no memory cgroup can be made ({error})", file=sys.stderr)
+def measurement(method: str, draws: str, limit_bytes: int | None) -> Measurement:
+    """This script for one `method` and kind of draws, under the limit where it has one."""
     command = [sys.executable, __file__, *sys.argv[1:], "--method", method, "--draws", draws]
-    with limit as cgroup:
-        inside = cgroup.command(command) if cgroup else command
-        finished = subprocess.run(inside, stdout=subprocess.PIPE, text=True, check=True)
-    return {**json.loads(finished.stdout), "method": method, "draws": draws}
+    return Measurement(f"{method:<8}{draws}", command, None if method in ("memory", "draw") else limit_bytes)
 
 
 def main() -> None:
@@ -135,25 +124,32 @@ def main() -> None:
         topology_bytes = graph.topology_bytes
         methods = ["memory", "sweep"]
         methods += ["map"] * bool(options.map_minibatches) + ["draw"] * bool(options.draw_minibatches)
-        runs = [(method, draws) for _ in range(options.repeat) for method in methods for draws in options.draws]
-        records = [run_apart(method, draws, topology_bytes, options) for method, draws in runs]
+        limit_bytes = topology_bytes // options.ratio + HEADROOM_BYTES
+        if reason := refusal():
+            print(f"nothing is limited: no memory cgroup can be made ({reason})", file=sys.stderr)
+            limit_bytes = None
+        found = run_in_turns(
+            [measurement(method, draws, limit_bytes) for method in methods for draws in options.draws],
+            options.repeat, before=lambda: drop_page_cache(options.folder / "graph"),
+        )  # fmt: skip
+        records = {name: [turn.figures for turn in turns] for name, turns in found.items()}
     finally:
         shutil.rmtree(options.folder)
-    if len({(record["draws"], record["digest"]) for record in records if "digest" in record}) != len(options.draws):
+    digests = {record["digest"] for turns in records.values() for record in turns if "digest" in record}
+    if len(digests) != len(options.draws):
         sys.exit("the samples differ")
     budget_bytes = topology_bytes // options.ratio
     print(f"topology {format_size(topology_bytes)}, budget {format_size(budget_bytes)}; the same samples each time")
-    print(f"{'':<20}{'seconds':>10}{'of memory':>11}{'read':>12}{'resident':>12}")
+    print(f"{'':<20}{'seconds':>24}{'of memory':>11}{'read':>12}{'resident':>12}")
     references: dict[bool, float] = {}  # whether it is of `draw`
-    for method, draws in runs[: len(methods) * len(options.draws)]:
-        found = [record for record in records if (record["method"], record["draws"]) == (method, draws)]
-        seconds = statistics.median(record["seconds"] for record in found)
-        reference = references.setdefault(method == "draw", seconds)
+    for name, turns in records.items():
+        taken = [record["seconds"] for record in turns]
+        ratio = statistics.median(taken) / references.setdefault(name.startswith("draw"), statistics.median(taken))
         read, peak = (
-            format_size(max(record[key] for record in found)) if key in found[0] else "-"
+            format_size(max(record[key] for record in turns)) if key in turns[0] else "-"
             for key in ("read_bytes", "peak_bytes")
         )
-        print(f"{method:<8}{draws:<12}{seconds:>10.3f}{seconds / reference:>10.2f}x{read:>12}{peak:>12}")
+        print(f"{name:<20}{median_and_spread(taken):>24}{ratio:>10.2f}x{read:>12}{peak:>12}")
     if options.json:
         options.json.write_text(json.dumps(records, indent=1) + "\n")
 

@@ -16,9 +16,7 @@ import argparse
 import os
 import re
 import shutil
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,46 +25,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from diskgnn.compare import measurement
+from diskgnn.compare.measurement import Finding, Measurement
 from diskgnn.graph.graph import Graph
 from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE
 from diskgnn.storage.artifacts import FEATURES, INDICES, INDPTR, LABELS, edge_file, extents_file, node_file
-from diskgnn.system.memory_cgroup import MemoryCgroup
 from diskgnn.units import format_size, parse_size
 
 _PLENTY, _ROWS = 2 << 30, 1 << 20  # memory of what is not measured; rows written at once
 
 
-@dataclass(frozen=True)
-class Run:
-    """A command that has ended in a cgroup."""
-
-    exit_code: int
-    kills: int
-    peak_bytes: int  # of anonymous memory
-    said: str  # on standard error
-
-
-def anonymous_bytes_of(process: int) -> int:
-    """0 once it has ended."""
-    try:
-        text = Path(f"/proc/{process}/status").read_text()
-    except OSError:
-        return 0
-    found = re.search(r"RssAnon:\s+(\d+) kB", text)
-    return 0 if found is None else int(found[1]) << 10
-
-
-def run(arguments: list[str], limit_bytes: int) -> Run:
+def run(arguments: list[str], limit_bytes: int) -> Finding:
     """Run `diskgnn ARGUMENTS` in a cgroup of its own."""
-    peak_bytes = 0
-    with MemoryCgroup(limit_bytes) as cgroup:
-        command = cgroup.command([sys.executable, "-m", "diskgnn", *arguments, "--json"])
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        while process.poll() is None:
-            peak_bytes = max(peak_bytes, anonymous_bytes_of(process.pid))
-            time.sleep(0.002)
-        said = "" if process.stderr is None else process.stderr.read()
-        return Run(process.returncode, cgroup.oom_kills(), peak_bytes, said)
+    command = [sys.executable, "-m", "diskgnn", *arguments, "--json"]
+    return measurement.run(Measurement(arguments[0], command, limit_bytes, watched=True))
 
 
 def least_bytes(arguments: list[str], limit_bytes: int) -> int:
@@ -78,9 +50,9 @@ def least_bytes(arguments: list[str], limit_bytes: int) -> int:
     refused = run([*arguments, "--memory", "1"], limit_bytes)
     if refused.exit_code == 0:
         return 0
-    found = re.search(r"expected at least (\d+) bytes", refused.said)
+    found = re.search(r"expected at least (\d+) bytes", refused.errors)
     if refused.exit_code != 2 or found is None:
-        raise RuntimeError(f"{arguments[0]} with one byte: {refused.said}")
+        raise RuntimeError(f"{arguments[0]} with one byte: {refused.errors}")
     return int(found[1])
 
 
@@ -153,10 +125,10 @@ def stages(folder: Path, nodes: int, degree: float, width: int) -> dict[str, Sta
     }  # fmt: skip
 
 
-def require(done: Run) -> None:
+def require(done: Finding) -> None:
     """Raise a RuntimeError if a command failed."""
     if done.exit_code != 0:
-        raise RuntimeError(done.said)
+        raise RuntimeError(done.errors)
 
 
 def measure(
@@ -185,9 +157,10 @@ def measure(
         stage.before()
         done = run([*stage.arguments, "--memory", str(budget)], budget + headroom_bytes)
         if done.exit_code != 0:
-            print(f"{name}: {done.said[-500:]}", file=sys.stderr)
+            print(f"{name}: {done.errors[-500:]}", file=sys.stderr)
         found[name] = {
-            "budget": budget, "least": least, "peak": done.peak_bytes, "exit_code": done.exit_code, "kills": done.kills,
+            "budget": budget, "least": least, "peak": done.anonymous_bytes, "exit_code": done.exit_code,
+            "kills": done.oom_kills,
         }  # fmt: skip
         for left in stage.left:
             shutil.rmtree(folder / left, ignore_errors=True)

@@ -14,37 +14,26 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import subprocess
 import sys
-import time
-from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 from diskgnn.compare.counting import InputRows, belady_rows, diskgnn_rows, static_rows
+from diskgnn.compare.measurement import Measurement, run
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.row_sets import row_sets_of
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.samples import Samples
-from diskgnn.system.memory_cgroup import MemoryCgroup
 from diskgnn.units import format_size, parse_size
 
 
-def run(name: str, arguments: list[str], limit: int | None) -> dict[str, object]:
+def measure(name: str, arguments: list[str], limit: int | None) -> dict[str, Any]:
     """Run `diskgnn ARGUMENTS` and say what it took."""
-    command = [sys.executable, "-m", "diskgnn", *arguments]
     print("$ diskgnn", " ".join(arguments), flush=True)
-    started = time.perf_counter()
-    with nullcontext() if limit is None else MemoryCgroup(limit) as cgroup:
-        inside = command if cgroup is None else cgroup.command(command)
-        finished = subprocess.run(inside, stdout=subprocess.PIPE, text=True, check=False)
-        record: dict[str, object] = {"stage": name, "seconds": time.perf_counter() - started}
-        if cgroup is not None:
-            record |= {"peak_bytes": cgroup.peak_bytes(), "oom_kills": cgroup.oom_kills()}
-    if finished.returncode != 0:
-        sys.exit(f"{name} failed with exit code {finished.returncode}: {finished.stdout}")
+    found = run(Measurement(name, [sys.executable, "-m", "diskgnn", *arguments], limit))
+    record = {"stage": name, **found.costs}
     print(json.dumps(record), flush=True)
-    record["result"] = json.loads(finished.stdout)
-    return record
+    return {**record, "result": found.figures}
 
 
 def rows_read(graph: Path, packed: Path, samples: Path, folder: Path) -> dict[str, int]:
@@ -109,14 +98,14 @@ def main() -> None:
         ("evaluate", ["evaluate", packed, "--checkpoint", checkpoint]),
     ]  # fmt: skip
     try:
-        records = [run(name, [*arguments, "--json"], limit) for name, arguments in stages]
+        records = [measure(name, [*arguments, "--json"], limit) for name, arguments in stages]
         rows = rows_read(Path(graph), Path(packed), Path(samples), options.folder)
     finally:
         shutil.rmtree(options.folder)
     print(f"\n{'stage':<10}{'seconds':>10}{'peak':>12}   (limit {options.limit}, page cache included)")
     for record in records:
         peak = record.get("peak_bytes")
-        shown = format_size(int(str(peak))) if peak is not None else "-"
+        shown = format_size(peak) if peak is not None else "-"
         print(f"{record['stage']:<10}{record['seconds']:>10.1f}{shown:>12}")
     print("\nrows of the train sequence:", ", ".join(f"{name} {count:,}" for name, count in rows.items()))
     if options.json:

@@ -351,7 +351,7 @@ def test_the_benchmark_runs(tmp_path):
         env={**os.environ, "PYTHONPATH": str(tool.parents[1])}, stdout=subprocess.PIPE, text=True, check=True,
     )  # fmt: skip
     records = json.loads((tmp_path / "records.json").read_text())
-    runs = {(record["method"], record["draws"]): record for record in records}
+    runs = {tuple(name.split()): turns[0] for name, turns in records.items()}
     assert list(runs) == [
         (method, draws) for method in ("memory", "sweep", "map", "draw") for draws in ("independent", "coordinated")
     ]

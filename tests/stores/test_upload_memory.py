@@ -154,6 +154,6 @@ def test_the_smallest_budget_is_kept_while_what_is_made_is_sent(store, tmp_path,
     budget = least_bytes(there, 1 << 30)
     assert budget >= least_bytes(here, 1 << 30) + UPLOAD_BYTES
     done = run([*there, "--memory", str(budget)], budget + HEADROOM_BYTES)
-    assert (done.exit_code, done.kills) == (0, 0), done.said
-    assert done.peak_bytes <= budget
+    assert (done.exit_code, done.oom_kills) == (0, 0), done.errors
+    assert done.anonymous_bytes <= budget
     assert open_artifact(url).total_bytes > 80 * MIB

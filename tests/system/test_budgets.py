@@ -39,8 +39,8 @@ def test_little_memory_means_fewer_threads(tmp_path: Path) -> None:
     arguments = ["generate", str(tmp_path / "graph"), "--num-nodes", "40000", "--threads", "64"]
     budget = least_bytes(arguments, 1 << 30)
     done = run([*arguments, "--memory", str(budget)], budget + HEADROOM_BYTES)
-    assert (done.exit_code, done.kills) == (0, 0)
-    assert done.peak_bytes <= budget
+    assert (done.exit_code, done.oom_kills) == (0, 0)
+    assert done.anonymous_bytes <= budget
 
 
 @pytest.mark.parametrize("given", [False, True], ids=["of the graph", "of the seeds"])
@@ -65,8 +65,8 @@ def test_labels_of_many_columns_count(tmp_path: Path, given: bool) -> None:
         places = [str(tmp_path / each) if each[0].isalpha() else each for each in arguments]
         budget = least_bytes([name, *places], 1 << 30)
         done = run([name, *places, "--memory", str(budget)], budget + HEADROOM_BYTES)
-        assert (done.exit_code, done.kills) == (0, 0), done.said
-        assert 60 << 20 < done.peak_bytes <= budget
+        assert (done.exit_code, done.oom_kills) == (0, 0), done.errors
+        assert 60 << 20 < done.anonymous_bytes <= budget
 
 
 _PREPARE_WITH_EDGE_IDS = """

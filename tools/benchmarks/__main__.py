@@ -15,11 +15,8 @@ import json
 import os
 import platform
 import shutil
-import subprocess
 import sys
-import time
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
@@ -27,9 +24,9 @@ from typing import Any
 
 from benchmarks.settings import Settings
 from benchmarks.stages import STAGES
+from diskgnn.compare.measurement import Measurement, run
 from diskgnn.importers.quantising import QUANTISED
 from diskgnn.specs.sampling import DRAWS
-from diskgnn.system.memory_cgroup import MemoryCgroup
 from diskgnn.units import format_size, parse_size
 
 ROOT = Path(__file__).parents[2]
@@ -42,19 +39,10 @@ def run_stage(name: str, settings: Settings, limit: int | None) -> dict[str, Any
     settings_path = Path(settings.folder) / "settings.json"
     settings_path.write_text(json.dumps(asdict(settings)))
     command = [sys.executable, "-m", "benchmarks.stages", name, str(settings_path)]
-    started = time.perf_counter()
-    with MemoryCgroup(limit) if limit is not None and name in IN_CGROUP else nullcontext() as cgroup:
-        finished = subprocess.run(
-            command if cgroup is None else cgroup.command(command),
-            env={**os.environ, "PYTHONPATH": f"{ROOT / 'tools'}:{ROOT}"},
-            stdout=subprocess.PIPE,
-            text=True,
-            check=False,
-        )
-    if finished.returncode != 0:
-        sys.exit(f"{name} failed with exit code {finished.returncode}")
-    print(f"{name}: {time.perf_counter() - started:.1f} s", file=sys.stderr)
-    return dict(json.loads(finished.stdout.splitlines()[-1]))
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'tools'}:{ROOT}"}
+    found = run(Measurement(name, command, limit if name in IN_CGROUP else None, environment=environment))
+    print(f"{name}: {found.seconds:.1f} s", file=sys.stderr)
+    return found.figures
 
 
 def line(stage: str, figure: str, limit: str, ratio: float | None, aim: str) -> dict[str, Any]:

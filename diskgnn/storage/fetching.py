@@ -21,7 +21,7 @@ from diskgnn.storage import faults
 from diskgnn.storage.artifacts import MANIFEST
 from diskgnn.storage.checked_files import ChecksummedFile, checksum_file
 from diskgnn.storage.disk_space import require_free_bytes
-from diskgnn.storage.file_reading import read_into, reading
+from diskgnn.storage.file_reading import pieces_of, reading
 from diskgnn.storage.manifest import Manifest, open_artifact, read_manifest
 from diskgnn.storage.work import State, UnitFiles, Work
 from diskgnn.storage.writer import ArtifactWriter
@@ -29,7 +29,6 @@ from diskgnn.stores.locations import AnyPath, StoredPath, local, stored
 
 FILES_AT_ONCE = 4  # each by several ranges at a time, see `remote_files`
 NOTED_BYTES = 64 << 20  # of a large file at most are fetched again after a kill
-_READ_BYTES = 4 << 20
 
 
 def fetch(
@@ -146,7 +145,7 @@ def _fetch_file(
 ) -> tuple[str, int, int]:
     """Copies a file, or what is missing of it. Returns its name, its CRC-32C and the bytes that came."""
     source, part = manifest.file(name), f"{name}.part"
-    path, view = writer.path(part), memoryview(bytearray(_READ_BYTES))
+    path = writer.path(part)
     begin, crc = _so_far(path, work.state_of(part))
     offset = noted = begin
     advance(begin)
@@ -154,9 +153,9 @@ def _fetch_file(
         reading(source, front_to_back=True) as file,
         ChecksummedFile(path, kept_bytes=begin, crc32c=crc) as copy,
     ):
-        while read := read_into(file, offset, view, source):
-            offset += copy.write(view[:read])
-            advance(read)
+        for piece in pieces_of(file, source, begin):
+            offset += copy.write(piece)
+            advance(len(piece))
             if offset - noted >= NOTED_BYTES:
                 work.note(part, {"bytes": np.array(offset), "crc32c": np.array(copy.crc32c)}, [part])
                 work.commit()

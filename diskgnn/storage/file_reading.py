@@ -29,6 +29,7 @@ from diskgnn.units import format_size
 Opened = int | RemoteFile  # int: a descriptor
 Buffer = TypeVar("Buffer", bound="bytearray | memoryview")
 
+_PIECE_BYTES = 1 << 20
 READ_ATTEMPTS = 4  # of a read that the disk fails; native reads are made as often
 # What drives, links and file servers that fail say; direct reads get the block layer's own errors, not EIO alone:
 # ENODATA of a sector that cannot be read, EILSEQ of one whose protection does not fit, EREMOTEIO, ENOLINK and EBADE of
@@ -156,6 +157,18 @@ def fill(file: Opened, offset: int, buffer: Buffer, path: Location) -> Buffer:
             f"{path} ends early: expected {expected} bytes at offset {offset}, found {found}; it was truncated"
         )
     return buffer
+
+
+def pieces_of(file: Opened, path: Location, begin: int = 0) -> Iterator[memoryview]:
+    """Yields all bytes from `begin` on, front to back, in pieces of a MiB that are valid until the next one.
+
+    Raises:
+        ReadError: see `read_into`.
+    """
+    offset, view = begin, memoryview(bytearray(_PIECE_BYTES))
+    while read := read_into(file, offset, view, path):
+        yield view[:read]
+        offset += read
 
 
 def read_array(path: Location, dtype: npt.DTypeLike, count: int, offset_bytes: int) -> npt.NDArray[Any]:

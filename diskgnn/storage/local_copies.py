@@ -13,11 +13,9 @@ from pathlib import Path
 from diskgnn._native import crc32c
 from diskgnn.errors import callers_level
 from diskgnn.storage.disk_space import require_free_bytes
-from diskgnn.storage.file_reading import read_into, reading
+from diskgnn.storage.file_reading import pieces_of, reading
 from diskgnn.stores.locations import StoredPath
 from diskgnn.units import format_size
-
-_READ_BYTES = 4 << 20
 
 
 class LocalCopies:
@@ -62,11 +60,10 @@ class LocalCopies:
 
 def _copy(source: StoredPath, path: Path, advance: Callable[[int], None]) -> int:
     """Copies a file. Returns the CRC-32C of what came."""
-    crc, offset, view = 0, 0, memoryview(bytearray(_READ_BYTES))
-    with reading(source, front_to_back=True) as file, path.open("wb", buffering=0) as copy:
-        while read := read_into(file, offset, view, source):
-            crc = crc32c(view[:read], crc)
-            copy.write(view[:read])
-            offset += read
-            advance(read)
+    crc = 0
+    with reading(source, front_to_back=True) as file, path.open("wb") as copy:
+        for piece in pieces_of(file, source):
+            crc = crc32c(piece, crc)
+            copy.write(piece)
+            advance(len(piece))
     return crc

@@ -22,7 +22,7 @@ from diskgnn.storage.artifacts import MANIFEST
 from diskgnn.storage.checked_files import checksum_file
 from diskgnn.storage.destination import make_scratch
 from diskgnn.storage.disk_space import UNLIMITED, DiskBudget, file_bytes
-from diskgnn.storage.file_reading import read_into, reading
+from diskgnn.storage.file_reading import pieces_of, reading
 from diskgnn.storage.locks import FileLock
 from diskgnn.storage.manifest_document import ExternalFile, FileEntry
 from diskgnn.storage.sent_record import Arrived, SentRecord
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 FILES_AT_ONCE = 4  # each in parts, of which the driver sends several at a time
 _POLL_SECONDS = 0.1
-_PIECE_BYTES = 1 << 20
 
 
 def refuse_headerless(external: Mapping[str, ExternalFile]) -> None:
@@ -245,16 +244,15 @@ class Outbox:
 
     def _copy(self, name: str, path: Location) -> int:
         """Sends a file. Returns the CRC-32C of what was read of it."""
-        view = memoryview(bytearray(_PIECE_BYTES))
-        with reading(path) as file:
-            sent = SentFile(self.target / name, bytes_of(path), self._record, self._memory)
-            try:
-                while read := read_into(file, sent.num_bytes, view, path):
-                    sent.write(view[:read])
-                sent.close()
-            except BaseException:
-                sent.abandon()
-                raise
+        sent = SentFile(self.target / name, bytes_of(path), self._record, self._memory)
+        try:
+            with reading(path) as file:
+                for piece in pieces_of(file, path):
+                    sent.write(piece)
+            sent.close()
+        except BaseException:
+            sent.abandon()
+            raise
         return sent.crc32c
 
     def _is_unchanged(self, name: str, info: pafs.FileInfo | None) -> bool:

@@ -57,22 +57,6 @@ class UploadRecord(Protocol):
         ...
 
 
-class Upload(Protocol):
-    """A file of a store while it is written, front to back. It is not there before it is closed."""
-
-    def write(self, data: Any) -> object:
-        """Appends bytes, which may be used for something else afterwards."""
-        ...
-
-    def close(self) -> object:
-        """Makes it appear."""
-        ...
-
-    def abandon(self) -> object:
-        """Sends no more. What of it appears, if anything does, is not whole, and the record does not say that it is."""
-        ...
-
-
 class PartedUpload:
     """A file that goes to S3 in parts, without those that a run before has sent and that are what they were."""
 
@@ -85,11 +69,11 @@ class PartedUpload:
         self._part: _Part | None = None  # that is being filled
         self._number = 0
         self._etags: dict[int, str] = {}
-        self._upload = record.uploads.get(target.name)
-        there = None if self._upload is None else self._attempted("looking for the parts of", s3.parts, self._upload.id)
-        if self._upload is None or there is None:
-            self._upload = record.upload_begun(target.name, self._attempted("writing", s3.begin))
-        self._there = there or {}
+        upload = record.uploads.get(target.name)
+        there = None if upload is None else self._attempted("looking for the parts of", s3.parts, upload.id)
+        if upload is None or there is None:
+            upload = record.upload_begun(target.name, self._attempted("writing", s3.begin))
+        self._upload, self._there = upload, there or {}
         self._pool = ThreadPoolExecutor(_PARTS_AT_ONCE, thread_name_prefix="parts")
         self._sending: set[Future[None]] = set()
 
@@ -97,7 +81,7 @@ class PartedUpload:
         return attempted(f"{doing} {self._target}", partial(call, *arguments))
 
     def write(self, data: Any) -> None:
-        """See `Upload`. What goes wrong with a part is raised later."""
+        """Appends bytes. What goes wrong with a part is raised later."""
         view = memoryview(data).cast("B")
         while len(view):
             part = self._part = self._part or self._next_part()
@@ -109,8 +93,7 @@ class PartedUpload:
 
     def _next_part(self) -> _Part:
         """Waits for memory. From here until the part is sent, nobody is waited for."""
-        while len(self._sending) >= _PARTS_AT_ONCE:
-            self._raise_of(wait(self._sending, return_when="FIRST_COMPLETED").done)
+        self._wait(_PARTS_AT_ONCE - 1)
         return _Part(self._part_bytes, self._memory)
 
     def _send_part(self, part: _Part) -> None:
@@ -119,13 +102,15 @@ class PartedUpload:
         sending.add_done_callback(lambda _: part.release())  # also if it is never begun
         self._sending.add(sending)
 
-    def _raise_of(self, done: set[Future[None]]) -> None:
-        self._sending -= done
-        for each in done:
-            each.result()
+    def _wait(self, most_parts: int) -> None:
+        """Waits until no more parts than that are on the way. Raises what went wrong with one."""
+        while len(self._sending) > most_parts:
+            done = wait(self._sending, return_when="FIRST_COMPLETED").done
+            self._sending -= done
+            for each in done:
+                each.result()
 
     def _send(self, number: int, made: _Part) -> None:
-        assert self._upload is not None
         size, crc = made.end()
         part = self._upload.parts.get(number)
         if part is None or (part.bytes, part.crc32c) != (size, crc) or self._there.get(number) != part.etag:
@@ -135,17 +120,15 @@ class PartedUpload:
         self._etags[number] = part.etag
 
     def close(self) -> None:
-        """See `Upload`."""
-        assert self._upload is not None
+        """Has the store put the parts together."""
         if self._part is not None:
             self._send_part(self._part)
-        while self._sending:
-            self._raise_of(wait(self._sending, return_when="FIRST_COMPLETED").done)
+        self._wait(0)
         self._attempted("completing", self._s3.complete, self._upload.id, self._etags)
         self._pool.shutdown()
 
     def abandon(self) -> None:
-        """See `Upload`. What is there waits for the next run."""
+        """Sends no more parts. Those that are there wait for the next run."""
         self._pool.shutdown(cancel_futures=True)
         if self._part is not None:
             self._part.release()
@@ -184,7 +167,7 @@ class DriverUpload:
         self._stream, self._num_bytes, self._memory, self._claimed = stream, num_bytes, memory, 0
 
     def write(self, data: Any) -> None:
-        """See `Upload`."""
+        """Appends bytes."""
         self._claimed = self._claimed or self._memory.claim(min(self._num_bytes, _DRIVER_BYTES))
         view = memoryview(data).cast("B")
         for first in range(0, len(view), _PIECE_BYTES):
@@ -193,7 +176,7 @@ class DriverUpload:
                 self._stream.flush()  # waits for what it sends
 
     def close(self) -> None:
-        """See `Upload`. Idempotent."""
+        """Makes what was written appear, whole or not. Idempotent."""
         try:
             self._stream.close()
         finally:
@@ -203,7 +186,9 @@ class DriverUpload:
     abandon = close
 
 
-def _begin(target: StoredPath, num_bytes: int, record: UploadRecord, memory: UploadMemory) -> Upload:
+def _begin(
+    target: StoredPath, num_bytes: int, record: UploadRecord, memory: UploadMemory
+) -> PartedUpload | DriverUpload:
     """Begins to write a file of about `num_bytes`, or goes on with the parts that a killed run has sent of it."""
     if num_bytes > PART_BYTES and (s3 := S3Object.at(target)) is not None:
         return PartedUpload(s3, target, num_bytes, record, memory)

@@ -12,7 +12,7 @@ from diskgnn.errors import (
     DiskFullError,
     OutputExistsError,
 )
-from diskgnn.storage import faults, fetching
+from diskgnn.storage import faults, fetching, file_reading
 from diskgnn.storage.manifest import read_manifest
 from diskgnn.storage.verification import find_damage
 
@@ -22,7 +22,7 @@ def test_fetch_goes_on_within_a_file_after_a_kill(store, there, graph, tmp_path,
         pass
 
     monkeypatch.setattr(fetching, "NOTED_BYTES", 100_000)
-    monkeypatch.setattr(fetching, "_READ_BYTES", 50_000)
+    monkeypatch.setattr(file_reading, "_PIECE_BYTES", 50_000)
     monkeypatch.setattr(fetching, "FILES_AT_ONCE", 1)
     with faults.armed("fetch.range", Killed(), after=3), pytest.raises(Killed):
         diskgnn.fetch(there, tmp_path / "fetched")
@@ -44,7 +44,7 @@ def test_fetch_believes_nothing_that_was_changed_meanwhile(store, there, graph, 
 @pytest.mark.parametrize("changed", ["the copy", "the store"])
 def test_fetch_begins_a_file_anew_that_is_not_what_came(store, there, tmp_path, monkeypatch, changed):
     monkeypatch.setattr(fetching, "NOTED_BYTES", 100_000)
-    monkeypatch.setattr(fetching, "_READ_BYTES", 50_000)
+    monkeypatch.setattr(file_reading, "_PIECE_BYTES", 50_000)
     with faults.armed("fetch.range", OSError("stopped"), after=3), pytest.raises(OSError, match="stopped"):
         diskgnn.fetch(there, tmp_path / "fetched")
     noted = tmp_path / ".fetched.partial" / f"{FEATURES}.part"

@@ -5,11 +5,10 @@ A run that goes on after a kill finds the splits that were placed to the end. A 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +31,7 @@ from diskgnn.packing.tiers import Tiers
 from diskgnn.storage import artifacts
 from diskgnn.storage.packed_config import PackedConfig
 from diskgnn.storage.samples import Samples
-from diskgnn.storage.work import Work
+from diskgnn.storage.work import Output, State, Work
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
 
@@ -61,7 +60,7 @@ class SplitPlacer:
         labels: Callable[[str], SplitLabels | None],
         edge_ids: EdgeIds | None = None,
     ) -> None:
-        """Finds out what a killed run has placed, and removes the rest of what it left.
+        """Prepares placing; nothing is written yet.
 
         Args:
             work, writer, pages: of the packed directory.
@@ -86,12 +85,8 @@ class SplitPlacer:
         self._divisions: dict[str, Division] = {}
         self._read_bytes = 0
         self._splits: list[PlacedSplit] = []
-        self._recorded = self._read_record()
-        for split in samples.splits:  # what a killed run left of those that it has not placed
+        for split in samples.splits:  # what a killed run left of sorting accesses
             self._scheduler.remove(split)
-            if split not in self._recorded:
-                for path in (writer.path(artifacts.extents_file(split)), *self._nodes_paths(split)):
-                    path.unlink(missing_ok=True)
         writer.disk.look()
 
     def place_all(self, tiers: Tiers) -> Placed:
@@ -100,59 +95,52 @@ class SplitPlacer:
         Raises:
             DamagedStepError: what a killed run left is not what it wrote.
         """
-        for split in self.samples.splits:
-            if (adopted := self._adopt(split)) is not None:
-                self._splits.append(adopted)
-                continue
-            self._splits.append(self._place(split, tiers))
-            self._note(split)
+        self._take(self._work.fold(PLACING, partial(self._place_missing, tiers), {}))
         static_nodes, needed = tuple(self.static_nodes), tuple(self.needed)
         return Placed(
             self.row_sets, static_nodes, needed, self._splits, self._divisions, self._read_bytes,
             self.config.by_reference,
         )  # fmt: skip
 
-    def _note(self, last: str) -> None:
-        """Notes which splits are placed, up to the `last` one, and commits that if enough was placed since."""
-        done: dict[str, npt.NDArray[Any]] = {}
-        for number, nodes in enumerate(self.static_nodes):
-            done[f"static_{number}"] = nodes
-        for split, division in self._divisions.items():
-            done[f"{split}/division"] = np.array(
-                [[*division.rows, division.read_bytes], [*division.even_rows, division.even_read_bytes]], np.int64
-            )
-        claims: list[str] = []
-        for placed in self._splits:
-            arrays = placed.to_arrays()
-            done |= {f"{placed.name}/{name}": array for name, array in arrays.items()}
-            claims += [artifacts.extents_file(placed.name)] if len(arrays["extents"]) else []
-            claims += [path.name for path in self._nodes_paths(placed.name)]
-        size, num_bytes = self.samples.config.splits, self.samples.manifest.total_bytes
-        share = size[last].num_batches / max(1, sum(each.num_batches for each in size.values()))
-        self._work.note(PLACING, done, claims)
-        if self._work.is_due(int(share * num_bytes)):
-            self.pages.finish()
-            self._work.commit()
+    def _place_missing(self, tiers: Tiers, state: State, output: Output) -> Generator[int, None, None]:
+        """Places the splits that `state` does not have, and adds them to it."""
+        sizes, num_bytes = self.samples.config.splits, self.samples.manifest.total_bytes
+        files = {
+            split: [artifacts.extents_file(split), *(path.name for path in self._nodes_paths(split))]
+            for split in self.samples.splits
+        }
+        output.claim(shared=[name for names in files.values() for name in names])
+        output.before_commit(self.pages.finish)
+        self._take(state)
+        missing = [split for split in self.samples.splits if f"{split}/extents" not in state]
+        for split in missing:
+            for name in files[split]:  # of a run that was killed while it placed them
+                self.writer.path(name).unlink(missing_ok=True)
+        self.writer.disk.look()
+        for split in missing:
+            self._splits.append(placed := self._place(split, tiers))
+            state |= {f"{split}/{name}": array for name, array in placed.to_arrays().items()}
+            state |= {f"static_{number}": nodes for number, nodes in enumerate(self.static_nodes)}
+            if (division := self._divisions.get(split)) is not None:
+                state[f"{split}/division"] = division.to_array()
+            yield num_bytes * sizes[split].num_batches // max(1, sum(each.num_batches for each in sizes.values()))
+        self.pages.finish()
 
-    def _read_record(self) -> dict[str, dict[str, npt.NDArray[Any]]]:
-        """Returns the arrays that a killed run recorded for each split, and takes over its static nodes."""
-        found: dict[str, dict[str, npt.NDArray[Any]]] = {}
-        for key, array in self._work.state_of(PLACING).items():
-            split, _, name = key.rpartition("/")
-            found.setdefault(split, {})[name] = array
-        for number, nodes in enumerate(found.pop("", {}).values()):
-            self.static_nodes[number] = nodes
-            self.needed[number][nodes] = True
-        return found
+    def _take(self, state: State) -> None:
+        """Takes over what a killed run placed, unless that was done already."""
+        for split in self.samples.splits[len(self._splits) :]:
+            if f"{split}/extents" not in state:
+                return
+            for number in range(len(self.row_sets)):
+                self.static_nodes[number] = state[f"static_{number}"]
+                self.needed[number][self.static_nodes[number]] = True
+            self._splits.append(self._adopted(split, state))
 
-    def _adopt(self, split: str) -> PlacedSplit | None:
-        """Returns `split` as a killed run placed it; None if it was not placed to the end."""
-        if (found := self._recorded.get(split)) is None:
-            return None
+    def _adopted(self, split: str, state: State) -> PlacedSplit:
+        found = {name.removeprefix(f"{split}/"): array for name, array in state.items()}
         tiers = PlacedSplit.tiers_in(found)
         if "division" in found:
-            rows, even_rows = found["division"].tolist()
-            self._divisions[split] = Division(tuple(rows[:-1]), rows[-1], tuple(even_rows[:-1]), even_rows[-1])
+            self._divisions[split] = Division.from_array(found["division"])
         for needed, (initial, _) in zip(self.needed, tiers, strict=True):
             needed[initial] = True
         headers = PlacedHeaders.from_arrays(found, [each.row_bytes for each in self.row_sets])

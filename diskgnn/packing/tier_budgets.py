@@ -31,6 +31,16 @@ class Division:
     even_rows: tuple[int, ...]  # the same share of the rows that each set needs, with the same budget
     even_read_bytes: int
 
+    def to_array(self) -> npt.NDArray[np.int64]:
+        """Returns it as an array [2, K + 1]."""
+        return np.array([[*self.rows, self.read_bytes], [*self.even_rows, self.even_read_bytes]], np.int64)
+
+    @staticmethod
+    def from_array(array: npt.NDArray[np.int64]) -> Division:
+        """Returns what `to_array` made an array of."""
+        rows, even_rows = array.tolist()
+        return Division(tuple(rows[:-1]), rows[-1], tuple(even_rows[:-1]), even_rows[-1])
+
 
 class Misses(Protocol):
     """The reads of one sequence from one row set, without static rows: counted (`Reuse`), or predicted."""

@@ -128,7 +128,7 @@ class Work:
         Args:
             step: its name.
             run: the step itself; see the head of this module.
-            first: its state at the beginning.
+            first: its state at the beginning; the step may add arrays to it.
             key: what a killed run must have had alike; else the step begins anew.
             spills: that it fills. If one is in memory the step is not committed, but run again.
             consumes: that nobody reads after it.
@@ -140,7 +140,7 @@ class Work:
         durable = is_kept and self._folder.is_resumable and not any(spill.in_memory for spill in spills)
         before = self._noted(step, key) if durable else {}
         is_committed = bool(before)
-        state = {name: np.array(before.get(f"state/{name}", value)) for name, value in first.items()}
+        state = {name: np.array(value) for name, value in first.items()} | _section(before, "state")
         with ExitStack() as closed:
             for spill in spills:
                 closed.callback(spill.close)

@@ -1,4 +1,4 @@
-"""SIGKILL at any moment and at every named point of every stage; then the stage is run again."""
+"""SIGKILL at any moment and at every named point of every stage, and damage to what it left; then it is run again."""
 
 from __future__ import annotations
 
@@ -55,8 +55,39 @@ def _run(stage: Stage, inputs: Path, out: Path) -> None:
         stage.run(inputs, out)
 
 
+def _flip(path: Path, place: float) -> None:
+    data = bytearray(path.read_bytes())
+    if data:
+        data[int(place * (len(data) - 1))] ^= 1 << int(8 * place) % 8
+        path.write_bytes(data)
+
+
+def _cut(path: Path, place: float) -> None:
+    os.truncate(path, int(place * path.stat().st_size))
+
+
+def _lengthen(path: Path, place: float) -> None:
+    with path.open("ab") as file:
+        file.write(bytes([int(255 * place)]) * int(1 + 5000 * place))
+
+
+def _remove(path: Path, place: float) -> None:
+    path.unlink()
+
+
+def _harmed(folder: Path, random: np.random.Generator) -> str | None:
+    """Damages a file of a work folder, if there is one; says how."""
+    hidden = (path for path in folder.iterdir() if path.name.startswith(".") and path.is_dir())
+    files = sorted(path for each in hidden for path in each.rglob("*") if path.is_file())
+    if not files:
+        return None
+    path, harm = files[random.integers(len(files))], (_flip, _cut, _lengthen, _remove)[random.integers(4)]
+    harm(path, place := float(random.random()))
+    return f"{harm.__name__[1:]} {path.relative_to(folder)} at {place:.3f}"
+
+
 def killed(stage: Stage, whole: Undisturbed, inputs: Path, folder: Path, random: np.random.Generator) -> str | None:
-    """Kill a stage some times and finish it; what went wrong, if anything did."""
+    """Kill a stage some times, damage what it leaves every other time, and finish it; what went wrong, if anything did."""
     folder.mkdir()
     out = folder / f"out{stage.suffix}"
     stage.make_ready(inputs, out)
@@ -80,6 +111,8 @@ def killed(stage: Stage, whole: Undisturbed, inputs: Path, folder: Path, random:
         published = out.exists() and not stage.in_place
         if published and (found := in_child(lambda: stage.digest(out))).result != whole.digest:
             return f"killed at {story}: what it published is {found}"
+        if random.random() < 0.5 and (harm := _harmed(folder, random)) is not None:
+            story.append(harm)
     again = in_child(lambda: _run(stage, inputs, out))
     if not again.ended and not (published and again.error == "OutputExistsError"):
         return f"killed at {story}, run again: {again}"

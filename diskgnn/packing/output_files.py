@@ -297,7 +297,7 @@ def map_nodes(placed: PlacedRows) -> npt.NDArray[Any]:
     with placed.nodes_path.open("rb") as file:
         mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
     mapped.madvise(mmap.MADV_RANDOM)
-    return np.frombuffer(mapped, placed.node_dtype)
+    return np.frombuffer(mapped, placed.node_dtype, int(placed.bounds[-1]))
 
 
 def file_checksum(index: ExtentIndex) -> int:

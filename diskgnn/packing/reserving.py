@@ -15,7 +15,7 @@ from diskgnn.storage.disk_space import UNLIMITED, DiskBudget, allocated_bytes, f
 
 
 def reserve(path: Path, num_bytes: int, disk: DiskBudget = UNLIMITED) -> None:
-    """Creates the file `path` if it is missing, and reserves disk space so that it is at least `num_bytes` long.
+    """Creates the file `path` if it is missing, and has it be `num_bytes` long, with disk space reserved for them.
 
     Raises:
         DiskFullError: that is more than what is left of `disk`.
@@ -24,6 +24,8 @@ def reserve(path: Path, num_bytes: int, disk: DiskBudget = UNLIMITED) -> None:
     disk.claim(max(0, file_bytes(num_bytes) - allocated_bytes(path)))
     path.touch()
     with path.open("r+b") as file:
+        if path.stat().st_size > num_bytes:
+            file.truncate(num_bytes)
         try:
             faults.point("disk.reserve")
             if not hasattr(os, "posix_fallocate"):  # macOS

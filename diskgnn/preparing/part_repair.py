@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -109,7 +110,8 @@ class _PartRepair:
         spec = replace(read_given(self._packed.manifest, config.samples.spec), splits=tuple(needed))
         plan = SamplingPlan(graph, spec)
         if not _is_sampled(path, plan):
-            sample_plan(plan, path, resources, overwrite=True)
+            shutil.rmtree(path, ignore_errors=True)
+            sample_plan(plan, path, resources)
         return Samples.open(path)
 
     def static_nodes(self, graph: Graph, samples: Samples) -> list[Nodes]:

@@ -191,9 +191,11 @@ def _sample(request: PrepareRequest, engine: Engine) -> list[StageReport]:
     """Make the samples, or what is damaged of those that are there and are scratch."""
     plan, path, resources = request.plan, request.samples_path, request.resources
     if request.is_sampled():
-        if request.samples is None:
+        if request.samples is not None:
+            return []
+        with suppress(ArtifactError):  # what cannot be made again by itself
             repair(path, graph=request.graph, resources=resources)
-        return []
+            return []
     if request.samples is None:
         shutil.rmtree(path, ignore_errors=True)  # those of other settings
     elif path.exists() and _is_samples(path):

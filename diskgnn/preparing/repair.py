@@ -27,7 +27,7 @@ from diskgnn.storage.own_files import require_own_folder
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.replacing import replace_file
 from diskgnn.storage.samples import Samples
-from diskgnn.storage.seed_files import read_given
+from diskgnn.storage.seed_files import given_files, read_given
 from diskgnn.storage.verification import Damage, damaged_extents, find_damage, verify_file
 from diskgnn.storage.write_errors import raise_write_error
 from diskgnn.storage.writer import ArtifactWriter
@@ -97,6 +97,11 @@ def _repair(
         )
     if given is None:
         raise ConfigError(f"graph: expected the graph that {manifest.path} was made from, to repair it; found none")
+    if lost := {damage.file for damage in damages} & set(given_files()):
+        raise ArtifactError(
+            f"{manifest.path} is damaged in {', '.join(sorted(lost))}: seeds that were given, which do not follow from "
+            f"the graph; `{artifacts.MADE_BY[manifest.format]}` it again"
+        )
     graph = given if isinstance(given, Graph) else Graph.open(given)
     if manifest.format == artifacts.SAMPLES:
         _repair_samples(Samples(manifest), damages, graph, scratch, resources)

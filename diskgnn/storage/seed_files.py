@@ -22,6 +22,11 @@ def write_given(writer: ArtifactWriter, spec: SamplingSpec) -> None:
             writer.save_array(given_file(name, split), array)
 
 
+def given_files() -> list[str]:
+    """Returns the names that such files may have."""
+    return [given_file(name, split) for name in ("seeds", "times", "labels") for split in SPLITS]
+
+
 def read_given(manifest: Manifest, spec: SamplingSpec) -> SamplingSpec:
     """`spec`, which was read from the config of `manifest`, with the seeds that its digests stand for.
 

@@ -275,13 +275,15 @@ def test_what_is_damaged_meanwhile_is_made_again(
     with killed_at(packing, out, point, after) as staging:
         files = sorted(path.name for path in staging.iterdir())
     assert len(files) > 3
-    for number, name in enumerate(random.permutation(files)[:12].tolist()):
+    for number, name in enumerate(random.permutation(files)[:15].tolist()):
         with killed_at(packing, out, point, after) as staging:
             path = staging / name
             content = bytearray(path.read_bytes())
-            if number % 4 == 3:
+            if number % 5 == 4:
+                path.write_bytes(content + b"xyz")
+            elif number % 5 == 3:
                 path.unlink()
-            elif number % 4 == 2:
+            elif number % 5 == 2:
                 os.truncate(path, len(content) // 2)
             elif content:
                 for position in random.integers(0, len(content), 20).tolist():

@@ -22,6 +22,7 @@ from diskgnn.preparing.prepare import prepare
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import sample, sample_plan
 from diskgnn.specs.sampling import SamplingSpec
+from diskgnn.specs.targets import NodeTarget
 from diskgnn.storage import faults
 from diskgnn.storage.manifest import open_artifact
 from diskgnn.storage.verification import verify_artifact
@@ -198,14 +199,17 @@ def test_a_damaged_decision_is_made_again(graph: Path, tmp_path: Path, damage) -
 
 
 @pytest.mark.parametrize("damage", [flip_any, shorten, empty, Path.unlink])
-@pytest.mark.parametrize("name", ["train-0000-00000.arrow", "manifest.json"])
+@pytest.mark.parametrize("name", ["train-0000-00000.arrow", "manifest.json", "seeds-train.npy"])
 def test_scratch_samples_damaged_before_packing_goes_on_are_made_again(
     graph: Path, tmp_path: Path, name: str, damage
 ) -> None:
+    settings = SETTINGS | CACHES
+    if name == "seeds-train.npy":
+        settings["target"] = NodeTarget("node", {"train": np.arange(40)})
     with faults.armed("pack.header", KeyboardInterrupt()), pytest.raises(KeyboardInterrupt):
-        prepare(graph, tmp_path / "packed", **SETTINGS, **CACHES)
+        prepare(graph, tmp_path / "packed", **settings)
     damage(tmp_path / ".packed.preparing" / "samples" / name)
-    prepare(graph, tmp_path / "packed", **SETTINGS, **CACHES)
-    prepare(graph, tmp_path / "whole", **SETTINGS, **CACHES)
+    prepare(graph, tmp_path / "packed", **settings)
+    prepare(graph, tmp_path / "whole", **settings)
     assert verify_artifact(tmp_path / "packed").digest == verify_artifact(tmp_path / "whole").digest
     assert names(tmp_path) == ["packed", "whole"]

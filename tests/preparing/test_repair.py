@@ -302,7 +302,9 @@ def test_a_repair_that_is_killed_loses_nothing(made: Path, damaged: Path, point:
     assert names(damaged) == ["graph", "packed", "samples"]
 
 
-@pytest.mark.parametrize("way", ["stopped while sampling", "stopped while packing", "damaged meanwhile"])
+@pytest.mark.parametrize(
+    "way", ["stopped while sampling", "stopped while packing", "damaged meanwhile", "manifest damaged meanwhile"]
+)
 def test_a_killed_repair_goes_on(made: Path, damaged: Path, way: str) -> None:
     """Minibatches are counted as they are sampled, headers as they are placed."""
     packed, graph = damaged / "packed", damaged / "graph"
@@ -310,11 +312,14 @@ def test_a_killed_repair_goes_on(made: Path, damaged: Path, way: str) -> None:
         flip(packed / name, 8)
     # A shard has 32 minibatches, of 87 + 11 + 1; one split, test, is replaced.
     point, after = ("sample.minibatch", 70) if way == "stopped while sampling" else ("repair.made", 1)
-    with pytest.raises(Killed), faults.armed(point, Killed(), after=after):
+    killed = faults.armed(point, Killed(), after=after), faults.pretending("unit.bytes", 1)
+    with pytest.raises(Killed), killed[0], killed[1]:
         repair(packed, graph=graph, resources=Resources(1 << 30, threads=1))
     if way == "damaged meanwhile":
         shard = damaged / ".packed.repair" / "samples" / "train-0000-00000.arrow"
         flip(shard, shard.stat().st_size // 2)
+    if way == "manifest damaged meanwhile":
+        flip(damaged / ".packed.repair" / "samples" / "manifest.json", 40)
     sampled, placed = Headers(), Headers()
     with faults.armed("sample.minibatch", sampled), faults.armed("repair.made", placed):
         repair(packed, graph=graph, resources=Resources(1 << 30, threads=1))

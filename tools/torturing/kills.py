@@ -87,7 +87,11 @@ def _harmed(folder: Path, random: np.random.Generator) -> str | None:
 
 
 def killed(stage: Stage, whole: Undisturbed, inputs: Path, folder: Path, random: np.random.Generator) -> str | None:
-    """Kill a stage some times, damage what it leaves every other time, and finish it; what went wrong, if anything did."""
+    """Kills a stage some times, damages what it leaves every other time, and finishes it.
+
+    Returns:
+        What went wrong, if anything did.
+    """
     folder.mkdir()
     out = folder / f"out{stage.suffix}"
     stage.make_ready(inputs, out)

@@ -259,8 +259,10 @@ class Work:
             return _section(self._noted(step, None), "state")
 
     def note(self, name: str, state: State, files: Sequence[str] = ()) -> None:
-        """Has `state` noted at the next commit: what later steps follow from, and which `files` hold it. Threads may call
-        this, `state_of` and `commit` at a time."""
+        """Has `state` noted at the next commit: what later steps follow from, and which `files` hold it.
+
+        Threads of a step may call this, `state_of` and `commit`.
+        """
         with self._committing:
             self._pending[name] = _noting((), state), files, ()
 

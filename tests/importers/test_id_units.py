@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from object_store import ObjectStore
 
 from diskgnn.errors import ArtifactError
 from diskgnn.graph.graph import Graph
@@ -23,6 +24,8 @@ from diskgnn.importers.convert import EdgeInput, GraphInput, NodeInput, TableCol
 from diskgnn.importers.ids import id_ranges, sampling_ids
 from diskgnn.storage import faults
 from diskgnn.storage.disk_space import allocated_bytes
+from diskgnn.storage.verification import find_damage
+from diskgnn.stores.locations import located
 
 pytestmark = pytest.mark.in_memory
 
@@ -201,6 +204,32 @@ def test_what_is_damaged_after_the_join_gets_into_no_graph(
             assert not (tmp_path / "graph").exists()
     assert left
     assert converted(tmp_path / "graph", schema) == digest
+
+
+@pytest.mark.parametrize("kind", ["files", "tables"])
+def test_damage_is_made_good_when_files_were_sent(store: ObjectStore, tmp_path: Path, kind: str) -> None:
+    """Those of the first type of edges are on the store, and those of the second follow; with a journal and without."""
+    rng = np.random.default_rng(2)
+    names, edges = pa.array([f"user-{n:x}" for n in rng.permutation(1 << 20)[:USERS]]), dict[str, Any]()
+    for name in "ab":
+        table = pa.table({end: names.take(pa.array(rng.integers(0, USERS, BUYS))) for end in ("src", "dst")})
+        pq.write_table(table, tmp_path / f"{name}.parquet")
+        edges[f"user:{name}:user"] = {"edges": tmp_path / f"{name}.parquet" if kind == "files" else table}
+    schema = {"nodes": {"user": {}}, "edges": edges}
+    sent, spoilt = store.url(f"{tmp_path.name}/graph"), list[Path]()
+
+    def spoil() -> None:
+        for path in (tmp_path / "scratch").rglob("ids.spread-2.0.answers"):
+            if path.stat().st_size > LOGS["answers"] and not spoilt:
+                spoilt.append(path)
+                harm(path, "flipped", 1)
+
+    with in_units(), faults.armed("work.piece", spoil):
+        convert(sent, schema=schema, memory="1MiB")
+    assert spoilt
+    convert(tmp_path / "graph", schema=schema)
+    assert Graph.open(sent).manifest.digest == Graph.open(tmp_path / "graph").manifest.digest
+    assert find_damage(located(sent))[1] == []
 
 
 @pytest.mark.parametrize(("point", "after"), [("shuffle.write", 9), ("work.piece", 7), ("unit.written", 12)])

@@ -6,25 +6,28 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
 
 from diskgnn._native import RowFile
 from diskgnn.batches.batch_source import Cursor, CursorSource, LoadStats
 from diskgnn.batches.minibatch import AnyMiniBatch
 from diskgnn.errors import ConfigError
-from diskgnn.loading.options import LoaderOptions
+from diskgnn.loading.options import LoaderOptions, ReadingOptions
 from diskgnn.loading.sequence import MinibatchSequence
 from diskgnn.loading.sequence_reader import SequenceReader
 from diskgnn.loading.tracing import TraceEvent
 from diskgnn.paths import PathLike
+from diskgnn.specs.keywords import takes_options
 from diskgnn.specs.shard import Shard
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.ranks import open_rank
 from diskgnn.storage.samples_config import drawing_to_json
 from diskgnn.units import counted, format_size
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class Loader(CursorSource):
@@ -54,25 +57,16 @@ class Loader(CursorSource):
                     loss = F.cross_entropy(model(batch.blocks, batch.x), batch.y)
     """
 
+    @takes_options(ReadingOptions, LoaderOptions)
     def __init__(
         self,
         packed: PathLike | Packed,
         split: str = "train",
         *,
         device: str | torch.device = "cpu",
-        device_cache: int | str | None = None,
-        zero_copy: bool | None = None,
-        dtype: torch.dtype | None = None,
-        scale: float | Sequence[float] | Tensor | None = None,
-        zero_point: float | Sequence[float] | Tensor = 0.0,
-        prefetch: int | None = None,
-        shuffle_seed: int | None = None,
-        engine: str = "auto",
-        verify: bool = True,
-        threads: int | None = None,
         rank: int | None = None,
         world_size: int | None = None,
-        stream: bool = False,
+        **reading: Unpack[ReadingOptions],
     ) -> None:
         """Open a packed directory for training or evaluation. Memory is taken when the first epoch starts.
 
@@ -82,46 +76,20 @@ class Loader(CursorSource):
                 when the directory is replaced.
             split: 'train', 'valid' or 'test'.
             device: where the minibatches' tensors are wanted.
-            device_cache: static rows kept on the device, bytes or '4GiB'; host memory has the others. By default as
-                another loader of the directory has it, else all that fit half of the free GPU memory; none on a cpu.
-                `diskgnn.train` tries the model first, and takes all that it leaves.
-            zero_copy: the device gathers static rows from host memory, page-locked, by itself; otherwise the host
-                gathers them. By default on a GPU (which takes Triton; it comes with torch).
-            dtype: of x. By default that of the data set, and float32 where `convert` quantised it to int8 or int4;
-                torch.float32 widens float16 and bfloat16 on the device. Quantised rows also become torch.float16 or
-                torch.bfloat16.
-            scale, zero_point: of int8 rows that were not quantised by `convert`, one number or one per column: x is
-                (row - zero_point) * scale in float32, computed on the device.
-            prefetch: minibatches assembled ahead of the user; by default 1 on a cpu, where each costs memory that
-                training needs and computing outlasts reading, and 2 on a GPU, where one more is on the GPU already.
-            shuffle_seed: yield the minibatches of epoch e in an order that follows from this number and e, instead of
-                the prepared one; for directories prepared without a cpu tier.
-            engine: 'io_uring', 'threads', or 'auto': io_uring where it is allowed.
-            verify: compare the rows of extents, and all that a seek reads of them, with their checksums; what else is
-                read always is. Without it, a seek reads less, and damaged rows go unnoticed.
-            threads: threads that copy rows; by default half of the cores, at most 4. Under torchrun, the ranks of a
-                machine share its cores (LOCAL_WORLD_SIZE).
             rank, world_size: which rank of how many this process is; by default what RANK and WORLD_SIZE in the
                 environment say, which torchrun sets.
-            stream: `packed` may be the URL of an object store, such as 's3://bucket/packed'. Extents are read there in
-                every epoch, at most 8 requests of 4 MiB at a time, and 48 MiB ahead (32 MiB more are on the way); what
-                the tiers start with is copied to TMPDIR until the loader is dropped. A request that fails is made
-                again, see `StoreError`. `diskgnn.fetch` copies a directory once instead.
+            reading: `device_cache`, `prefetch` and what else `LoaderOptions` says of how it reads.
 
         Raises:
             ArtifactError: not a packed directory, damaged, or without this split; the rank's is missing.
             ConfigError: options that cannot work; a directory that was prepared for other ranks.
             StoreError: the store failed; while iterating, too.
         """
-        options = LoaderOptions(
-            device_cache=device_cache, zero_copy=zero_copy, dtype=dtype, scale=scale, zero_point=zero_point,
-            prefetch=prefetch, shuffle_seed=shuffle_seed, engine=engine, verify=verify, threads=threads,
-            stream=stream,
-        )  # fmt: skip
+        options = LoaderOptions(**reading)
         if (rank is None) != (world_size is None):
             raise ConfigError("rank and world_size: expected both, or none of them")
         shard = None if rank is None or world_size is None else Shard(rank, world_size)
-        self._open(open_rank(packed, shard, stream=stream), split, device, options, ())
+        self._open(open_rank(packed, shard, stream=options.stream), split, device, options, ())
 
     @classmethod
     def with_options(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from diskgnn.errors import ConfigError
 from diskgnn.storage.ranks import local_ranks
@@ -18,9 +18,51 @@ if TYPE_CHECKING:
 _MAX_DEFAULT_THREADS = 4
 
 
+class ReadingOptions(TypedDict, total=False):
+    """Fields of `LoaderOptions`, as keywords."""
+
+    device_cache: int | str | None
+    zero_copy: bool | None
+    dtype: torch.dtype | None
+    scale: float | Sequence[float] | torch.Tensor | None
+    zero_point: float | Sequence[float] | torch.Tensor
+    prefetch: int | None
+    shuffle_seed: int | None
+    engine: str
+    verify: bool
+    threads: int | None
+    stream: bool
+
+
 @dataclass(frozen=True, eq=False)
 class LoaderOptions:
-    """Holds the keyword arguments of `diskgnn.Loader` but `device`, `rank` and `world_size`: see there.
+    """Says how a `diskgnn.Loader` reads.
+
+    Attributes:
+        device_cache: static rows kept on the device, bytes or '4GiB'; host memory has the others. By default as another
+            loader of the directory has it, else all that fit half of the free GPU memory; none on a cpu.
+            `diskgnn.train` tries the model first, and takes all that it leaves.
+        zero_copy: the device gathers static rows from host memory, page-locked, by itself; otherwise the host gathers
+            them. By default on a GPU (which takes Triton; it comes with torch).
+        dtype: of x. By default that of the data set, and float32 where `convert` quantised it to int8 or int4;
+            torch.float32 widens float16 and bfloat16 on the device. Quantised rows also become torch.float16 or
+            torch.bfloat16.
+        scale: of int8 rows that were not quantised by `convert`, one number or one per column: x is
+            (row - zero_point) * scale in float32, computed on the device.
+        zero_point: what is subtracted from such rows before that.
+        prefetch: minibatches assembled ahead of the user; by default 1 on a cpu, where each costs memory that training
+            needs and computing outlasts reading, and 2 on a GPU, where one more is on the GPU already.
+        shuffle_seed: yield the minibatches of epoch e in an order that follows from this number and e, instead of the
+            prepared one; for directories prepared without a cpu tier.
+        engine: 'io_uring', 'threads', or 'auto': io_uring where it is allowed.
+        verify: compare the rows of extents, and all that a seek reads of them, with their checksums; what else is read
+            always is. Without it, a seek reads less, and damaged rows go unnoticed.
+        threads: threads that copy rows; by default half of the cores, at most 4. Under torchrun, the ranks of a machine
+            share its cores (LOCAL_WORLD_SIZE).
+        stream: `packed` may be the URL of an object store, such as 's3://bucket/packed'. Extents are read there in
+            every epoch, at most 8 requests of 4 MiB at a time, and 48 MiB ahead (32 MiB more are on the way); what the
+            tiers start with is copied to TMPDIR until the loader is dropped. A request that fails is made again, see
+            `StoreError`. `diskgnn.fetch` copies a directory once instead.
 
     Raises:
         ConfigError: `engine`, `prefetch` or `threads` make no sense, or `engine` cannot be used here; `stream` without

@@ -67,7 +67,7 @@ def infer(
         out: the file to write: .npy [N, ...], or .parquet or .csv with the nodes' ids beside the values. CSV has a
             column for each number: logits_0, logits_1, ...
         model: what `diskgnn.train` left in a checkpoint directory, which says what features meant; or a model that
-            `make_model` or `make_typed_model` made; or a `diskgnn.nn.models.BlockModel` of layers of your own,
+            `make_model` or `make_typed_model` made; or a `diskgnn.models.BlockModel` of layers of your own,
             see docs/guide/infer.md.
         what: 'logits' (what the model returns, the default), 'probabilities', 'classes', or 'embeddings': the rows that
             enter the last layer, or the head of a model that has one. Of link prediction, where they are the default:

@@ -12,9 +12,9 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
-from diskgnn.compare.given_seeds import classes_in, save_seeds, trained_seeds, training_target
+from diskgnn.compare.given_seeds import classes_in, trained_seeds, training_target
 from diskgnn.compare.limited_graph import make_training_graph, target_type
-from diskgnn.compare.loader_runs import Fewest, Job, count_rows, is_short, measure, measure_again, prepare_evaluation
+from diskgnn.compare.loader_runs import Job, count_rows, is_short, measure, measure_again, prepare_evaluation
 from diskgnn.compare.loader_setup import LoaderInputs
 from diskgnn.compare.machine import Rates, describe_graph, describe_machine, memory_bytes_per_second
 from diskgnn.compare.metric import Metric
@@ -22,6 +22,7 @@ from diskgnn.compare.registry import Variant, find
 from diskgnn.compare.results import Comparison, LoaderResult
 from diskgnn.compare.scratch import scratch_folder
 from diskgnn.compare.settings import ComparedRows, ComparisonSettings
+from diskgnn.compare.step_bodies import Fewest
 from diskgnn.compare.step_runner import Steps
 from diskgnn.errors import ConfigError, callers_level
 from diskgnn.graph.graph import Graph
@@ -95,12 +96,9 @@ def compare(
             sampling = replace(settings.sampling, target=training_target(every, trained))
             inputs = LoaderInputs(
                 str(small.manifest.path), "", sampling, cached_rows * features.row_bytes,
-                settings.memory_bytes, settings.device, save_seeds(sampling.target, folder / "trained.npz"),
+                settings.memory_bytes, settings.device,
             )  # fmt: skip
-            evaluated = replace(
-                inputs, graph=str(opened.manifest.path), sampling=replace(sampling, target=every),
-                seeds=save_seeds(every, folder / "seeds.npz"),
-            )  # fmt: skip
+            evaluated = replace(inputs, graph=str(opened.manifest.path), sampling=replace(sampling, target=every))
             del opened, small, plan  # what this process has mapped and looked at would stay in the page cache
             job = Job(inputs, model, settings.lr, settings.num_seeds, features.row_bytes, metric)
             disk = measure_read_rates(folder, file_bytes=settings.rate_file_bytes)

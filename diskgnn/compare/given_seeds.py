@@ -1,10 +1,9 @@
-"""The seeds that a comparison trains on; those given in place of a graph's splits lie in a file for its steps."""
+"""The seeds that a comparison trains on: those of a graph's splits, or given in their place."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -54,30 +53,5 @@ def training_target(target: Target, seeds: Mapping[str, npt.NDArray[Any]]) -> Ta
     """`target` with these alone, where it has seeds that were given."""
     if target.seeds is None:
         return target
-    return _with_arrays(target, {name: {"train": array} for name, array in seeds.items()})
-
-
-def save_seeds(target: Target, path: Path) -> str:
-    """Write what was given for `target` to a file; its path, or '' where nothing was."""
-    given = given_arrays(target)
-    if not given:
-        return ""
-    np.savez(path, **{f"{name}/{split}": array for name, arrays in given.items() for split, array in arrays.items()})
-    return str(path)
-
-
-def load_seeds(target: Target, path: str) -> Target:
-    """`target`, of which JSON has carried digests, with what they stand for."""
-    if not path:
-        return target
-    found: dict[str, dict[str, npt.NDArray[Any]]] = {}
-    with np.load(path) as arrays:
-        for key in arrays.files:
-            name, _, split = key.partition("/")
-            found.setdefault(name, {})[split] = arrays[key]
-    return _with_arrays(target, found)
-
-
-def _with_arrays(target: Target, given: Mapping[str, Mapping[str, npt.NDArray[Any]]]) -> Target:
-    arrays: dict[str, Any] = {name: SplitArrays(each) for name, each in given.items()}
+    arrays: dict[str, Any] = {name: SplitArrays({"train": array}) for name, array in seeds.items()}
     return replace(target, **arrays)

@@ -4,32 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any, TypeVar
 
 import psutil
 
+from diskgnn.compare import step_bodies
 from diskgnn.compare.loader_setup import LoaderInputs
 from diskgnn.compare.metric import ACCURACY, Metric
 from diskgnn.compare.registry import Variant
-from diskgnn.compare.results import EpochPoint, LoaderResult, SweepPoint, epoch_cost
-from diskgnn.compare.step_bodies import excerpt
+from diskgnn.compare.results import EpochPoint, LoaderResult, SweepPoint
+from diskgnn.compare.step_bodies import Fewest, excerpt
 from diskgnn.compare.step_runner import Outcome, Steps
 from diskgnn.graph.graph import Graph
 from diskgnn.loading.tracing import read_trace
 from diskgnn.nn.model_spec import ModelSpec
 
+T = TypeVar("T")
 _UNCAPPED_SHARE = 0.8  # of the memory that is free: what a loader without a cap may hold
 _SHORT_SECONDS = 10.0  # of preparing, opening and training: who takes no longer is measured again
-
-
-class Fewest(NamedTuple):
-    """What any cache of a size must read at least."""
-
-    rows: int
-    row_bytes: int
 
 
 @dataclass(frozen=True)
@@ -51,24 +46,21 @@ def count_rows(
 ) -> tuple[Fewest, tuple[SweepPoint, ...]]:
     """The fewest rows that a cache of `cached_rows` can read in an epoch, and the sweep."""
     with steps.subfolder("counting") as folder:
-        found = steps.needed("count", {
-            "inputs": inputs.to_json(), "folder": str(folder), "cache_rows": cached_rows, "sweep": list(sweep),
-            "memory_bytes": inputs.memory_bytes * 3 // 4,  # the process included
-        })  # fmt: skip
-    points = tuple(SweepPoint(**point) for point in found["sweep"])
-    return Fewest(found["belady_rows"], found["belady_row_bytes"]), points
+        return steps.needed(
+            step_bodies.count, inputs=inputs, folder=folder, cache_rows=cached_rows, sweep=sweep,
+            memory_bytes=inputs.memory_bytes * 3 // 4,  # the process included
+        )  # fmt: skip
 
 
 def prepare_evaluation(steps: Steps, job: Job, inputs: LoaderInputs, splits: Sequence[str]) -> Job:
     """`job` with what all loaders' models will be evaluated on, packed: `splits` of all that `inputs` have."""
     folder = steps.folder / "evaluation"
     folder.mkdir()
-    steps.needed("prepare_evaluation", {
-        "inputs": inputs.to_json(), "folder": str(folder),
-        "splits": list(splits),
-        "cache_bytes": inputs.cache_bytes // job.row_bytes // 4 * job.row_bytes,  # whole rows
-        "memory_bytes": inputs.memory_bytes * 3 // 4,  # the process included
-    })  # fmt: skip
+    steps.needed(
+        step_bodies.prepare_evaluation, inputs=inputs, folder=folder, splits=splits,
+        cache_bytes=inputs.cache_bytes // job.row_bytes // 4 * job.row_bytes,  # whole rows
+        memory_bytes=inputs.memory_bytes * 3 // 4,  # the process included
+    )  # fmt: skip
     return replace(job, evaluation=folder / "packed", splits=tuple(splits))
 
 
@@ -158,8 +150,8 @@ class _Turn:
     inputs: LoaderInputs
     weights: Path
 
-    def _run(self, step: str, result: LoaderResult, **more: Any) -> Outcome:
-        chosen = {"inputs": self.inputs.to_json(), "loader": self.variant.loader, "variant": self.variant.variant}
+    def _run(self, step: Callable[..., T], result: LoaderResult, **more: Any) -> Outcome[T]:
+        chosen = {"inputs": self.inputs, "loader": self.variant.loader, "variant": self.variant.variant}
         folder = Path(self.inputs.folder)
         return self.steps.run(step, {**chosen, **more}, capped=result.capped, watched=folder, about=self.variant.name)
 
@@ -167,25 +159,25 @@ class _Turn:
         """What has to be written before the first epoch, if anything."""
         if self.variant.prepare is None:
             return result
-        outcome = self._run("prepare", result)
+        outcome = self._run(step_bodies.prepare, result)
         result = replace(
             result,
             prepare_peak_bytes=outcome.peak_process_bytes,
             prepare_peak_cgroup_bytes=outcome.peak_cgroup_bytes,
             peak_disk_bytes=max(result.peak_disk_bytes, outcome.peak_disk_bytes),
         )
-        if outcome.status != "ok":
+        if outcome.result is None:
             return _failed(result, outcome)
-        found = outcome.result
-        return replace(result, prepare_seconds=found["seconds"], prepared_bytes=found["bytes"])
+        seconds, num_bytes = outcome.result
+        return replace(result, prepare_seconds=seconds, prepared_bytes=num_bytes)
 
     def load(self, result: LoaderResult) -> LoaderResult:
         """An epoch without a model."""
-        outcome = self._run("load", result)
+        outcome = self._run(step_bodies.load, result)
         result = _with_peaks(result, outcome)
-        if outcome.status != "ok":
+        if outcome.result is None:
             return _failed(result, outcome)
-        return replace(result, loading=epoch_cost(outcome.result["cost"]))
+        return replace(result, loading=outcome.result)
 
     def train(self, result: LoaderResult) -> LoaderResult:
         """All epochs; the weights after each stay for `evaluate`."""
@@ -193,27 +185,27 @@ class _Turn:
         trace = str(self.weights / "trace.json")
         saved = None if self.job.evaluation is None else str(self.weights)
         outcome = self._run(
-            "train",
+            step_bodies.train,
             result,
-            model=asdict(self.job.model),
+            model=self.job.model,
             lr=self.job.lr,
             weights=saved,
             trace=trace if traced else None,
         )
         result = _with_peaks(result, outcome)
-        if outcome.status != "ok":
+        if outcome.result is None:
             return _failed(result, outcome)
         if traced:  # read here: it is not the measured process's memory that it takes
             result = replace(result, trace=tuple(excerpt(read_trace(trace))))
         trained, points = outcome.result, []
-        seconds = result.prepare_seconds + trained["open_seconds"]
-        for epoch in trained["epochs"]:
+        seconds = result.prepare_seconds + trained.open_seconds
+        for epoch in trained.epochs:
             seconds += epoch["train_seconds"]
             points.append(EpochPoint(epoch["epoch"], seconds, epoch["loss"], None, None))
         return replace(
             result,
-            training=epoch_cost(trained["cost"]),
-            open_seconds=trained["open_seconds"],
+            training=trained.cost,
+            open_seconds=trained.open_seconds,
             epochs=tuple(points),
         )
 
@@ -221,11 +213,11 @@ class _Turn:
         """Accuracies after each epoch, where there is something to evaluate on."""
         if self.job.evaluation is None:
             return result
-        outcome = self.steps.run("evaluate", {
-            "packed": str(self.job.evaluation), "splits": self.job.splits, "weights": str(self.weights),
-            "epochs": len(result.epochs), "model": asdict(self.job.model), "device": self.inputs.device,
+        outcome = self.steps.run(step_bodies.evaluate, {
+            "packed": self.job.evaluation, "splits": self.job.splits, "weights": self.weights,
+            "epochs": len(result.epochs), "model": self.job.model, "device": self.inputs.device,
         })  # fmt: skip
-        if outcome.status != "ok":
+        if outcome.result is None:
             return _failed(result, outcome)
         name = self.job.metric.name
         points = (
@@ -235,11 +227,11 @@ class _Turn:
         return replace(result, epochs=tuple(points))
 
 
-def _failed(result: LoaderResult, outcome: Outcome) -> LoaderResult:
+def _failed(result: LoaderResult, outcome: Outcome[Any]) -> LoaderResult:
     return replace(result, status=outcome.status, message=outcome.message)
 
 
-def _with_peaks(result: LoaderResult, outcome: Outcome) -> LoaderResult:
+def _with_peaks(result: LoaderResult, outcome: Outcome[Any]) -> LoaderResult:
     cgroup_peaks = [peak for peak in (result.peak_cgroup_bytes, outcome.peak_cgroup_bytes) if peak is not None]
     return replace(
         result,

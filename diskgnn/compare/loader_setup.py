@@ -12,17 +12,15 @@ without: then its sampler has threads, but nothing overlaps; workers take more m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from diskgnn.batches.batch_source import BatchSource
 from diskgnn.compare.drawing import Drawing
-from diskgnn.compare.given_seeds import load_seeds
 from diskgnn.graph.graph import Graph
 from diskgnn.specs.sampling import SamplingSpec
-from diskgnn.storage.samples_config import parse_spec, spec_to_json
 from diskgnn.system.memory import available_cores
 
 TOPOLOGY_SHARE = 4  # of the cap, one part in so many may be topology in memory
@@ -47,19 +45,6 @@ class LoaderInputs:
     cache_bytes: int  # for rows in main memory
     memory_bytes: int  # the cap
     device: str = "cpu"
-    seeds: str = ""  # file of those that are given in place of the graph's splits, see `given_seeds`; '': none
-
-    def to_json(self) -> dict[str, Any]:
-        """As a step's process takes it; the target names its type, and `seeds` has its arrays."""
-        fields_of = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {**fields_of, "sampling": {**spec_to_json(self.sampling), "epochs": self.epochs}}
-
-    @staticmethod
-    def from_json(record: Mapping[str, Any]) -> LoaderInputs:
-        """What `to_json` made, and JSON has carried."""
-        spec, epochs = parse_spec(record["sampling"]), record["sampling"]["epochs"]
-        target = load_seeds(spec.target, record["seeds"])
-        return LoaderInputs(**{**record, "sampling": replace(spec, target=target, epochs=epochs)})
 
     @property
     def epochs(self) -> int:

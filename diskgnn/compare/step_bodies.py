@@ -1,4 +1,4 @@
-"""What one process of a comparison does: prepare, load, train, evaluate or count. Plain numbers in, plain numbers out.
+"""What one process of a comparison does: prepare, load, train, evaluate or count.
 
 Each step has a process of its own (see `processes`), so that memory, caches and counters are its own, too.
 """
@@ -9,18 +9,18 @@ import gc
 import shutil
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from diskgnn.batches.batch_source import BatchSource, minibatches, schema_of
 from diskgnn.compare import page_cache
 from diskgnn.compare.loader_setup import LoaderInputs
 from diskgnn.compare.registry import Variant, find
 from diskgnn.compare.repeating import Measured, measure_repeatedly
-from diskgnn.compare.results import EpochCost
+from diskgnn.compare.results import EpochCost, SweepPoint
 from diskgnn.graph.graph import Graph
 from diskgnn.loading.tracing import TRAIN_TRACK, TraceEvent
 from diskgnn.nn.model_spec import ModelSpec
@@ -35,32 +35,42 @@ TRACED_MINIBATCHES = 6
 MAX_TRACED_EVENTS = 3000
 
 
-def run_step(step: str, arguments: Mapping[str, Any]) -> Any:
-    """Run the step of that name; its arguments and its result are JSON."""
-    return _STEPS[step](**arguments)
+class Fewest(NamedTuple):
+    """What any cache of a size must read at least."""
+
+    rows: int
+    row_bytes: int
 
 
-def prepare(inputs: Mapping[str, Any], loader: str, variant: str) -> dict[str, Any]:
+def import_all(optimizing: bool = False) -> None:
+    """Import modules before the clock starts: that can take longer than an epoch, and no loader is charged for it."""
+    import torch
+
+    import diskgnn.loading.loader
+    import diskgnn.training.named_models
+    import diskgnn.training.train  # noqa: F401
+
+    if optimizing:  # making an optimizer imports this: a second more than all else, and as much memory again
+        import torch._dynamo  # noqa: F401
+
+
+def prepare(inputs: LoaderInputs, loader: str, variant: str) -> tuple[float, int]:
     """Seconds of preparing, and bytes on disk afterwards."""
-    resolved, chosen = LoaderInputs.from_json(inputs), find(loader, variant)
+    chosen = find(loader, variant)
     assert chosen.prepare is not None
     started = time.perf_counter()
-    chosen.prepare(resolved)
+    chosen.prepare(inputs)
     seconds = time.perf_counter() - started
-    files = [file for file in Path(resolved.folder).rglob("*") if file.is_file()]
-    return {"seconds": seconds, "bytes": sum(file.stat().st_size for file in files)}
+    files = [file for file in Path(inputs.folder).rglob("*") if file.is_file()]
+    return seconds, sum(file.stat().st_size for file in files)
 
 
-def load(inputs: Mapping[str, Any], loader: str, variant: str) -> dict[str, Any]:
+def load(inputs: LoaderInputs, loader: str, variant: str) -> EpochCost:
     """What epoch 0 costs when nobody computes."""
-    _import_all()
+    import_all()
     # One epoch: what prepares while it trains shall not prepare another beside the one that is measured.
-    one_epoch = replace(
-        LoaderInputs.from_json(inputs), sampling=replace(LoaderInputs.from_json(inputs).sampling, epochs=1)
-    )
-    chosen = find(loader, variant)
-    measured = measure_repeatedly(lambda _: _load_once(one_epoch, chosen), partial(_forget, one_epoch))
-    return {"open_seconds": measured.open_seconds, "cost": asdict(measured.cost)}
+    one_epoch, chosen = replace(inputs, sampling=replace(inputs.sampling, epochs=1)), find(loader, variant)
+    return measure_repeatedly(lambda _: _load_once(one_epoch, chosen), partial(_forget, one_epoch)).cost
 
 
 def _load_once(inputs: LoaderInputs, variant: Variant) -> Measured:
@@ -80,27 +90,21 @@ def _load_once(inputs: LoaderInputs, variant: Variant) -> Measured:
 
 
 def train(
-    inputs: Mapping[str, Any],
-    loader: str,
-    variant: str,
-    model: Mapping[str, Any],
-    lr: float,
-    weights: str | None,
-    trace: str | None,
-) -> dict[str, Any]:
+    inputs: LoaderInputs, loader: str, variant: str, model: ModelSpec, lr: float, weights: str | None, trace: str | None
+) -> Measured:
     """What epochs of training cost; the weights after each go to folder `weights`, a timeline to file `trace`."""
-    _import_all()
-    resolved, chosen, spec = LoaderInputs.from_json(inputs), find(loader, variant), ModelSpec(**model)
+    import_all(optimizing=True)
+    chosen = find(loader, variant)
 
     def measure(number: int) -> Measured:
         saved = Path(weights) if weights is not None and number == 0 else None  # all runs come to the same weights
-        measured = _train_once(resolved, chosen, spec, lr, saved, None if trace is None else f"{trace}.{number}")
+        measured = _train_once(inputs, chosen, model, lr, saved, None if trace is None else f"{trace}.{number}")
         return replace(measured, number=number)
 
-    measured = measure_repeatedly(measure, partial(_forget, resolved))
+    measured = measure_repeatedly(measure, partial(_forget, inputs))
     if trace is not None:
         Path(f"{trace}.{measured.number}").rename(trace)
-    return {"open_seconds": measured.open_seconds, "cost": asdict(measured.cost), "epochs": measured.epochs}
+    return measured
 
 
 def _train_once(
@@ -143,23 +147,23 @@ def _model(model: ModelSpec, source: BatchSource) -> nn.Module:
 
 
 def prepare_evaluation(
-    inputs: Mapping[str, Any], folder: str, splits: Sequence[str], cache_bytes: int, memory_bytes: int
+    inputs: LoaderInputs, folder: Path, splits: Sequence[str], cache_bytes: int, memory_bytes: int
 ) -> None:
     """Pack the validation and test splits, once for all loaders."""
     from diskgnn.packing.pack import pack
     from diskgnn.sampling.sample import sample
 
-    samples = Path(folder) / "samples"
-    resolved = LoaderInputs.from_json(inputs)
-    graph, eval_fanouts = resolved.graph, resolved.sampling.eval_fanouts
-    sample(graph, samples, **resolved.drawn, eval_fanouts=eval_fanouts, splits=splits, memory=memory_bytes)
-    pack(graph, samples, Path(folder) / "packed", cpu_cache=cache_bytes, eval_cpu_cache=cache_bytes, static_cache=0,
+    samples = folder / "samples"
+    graph, eval_fanouts = inputs.graph, inputs.sampling.eval_fanouts
+    sample(graph, samples, **inputs.drawn, eval_fanouts=eval_fanouts, splits=splits, memory=memory_bytes)
+    pack(graph, samples, folder / "packed", cpu_cache=cache_bytes, eval_cpu_cache=cache_bytes, static_cache=0,
          memory=memory_bytes)  # fmt: skip
     shutil.rmtree(samples)
 
 
-def evaluate(packed: str, splits: Sequence[str], weights: str, epochs: int, model: Mapping[str, Any],
-             device: str) -> list[dict[str, float]]:  # fmt: skip
+def evaluate(
+    packed: Path, splits: Sequence[str], weights: Path, epochs: int, model: ModelSpec, device: str
+) -> list[dict[str, float]]:
     """Per epoch, the task's scores on each split with the weights that training had then: 'test_accuracy' and so on."""
     import torch
 
@@ -170,46 +174,24 @@ def evaluate(packed: str, splits: Sequence[str], weights: str, epochs: int, mode
     scores: list[dict[str, float]] = [{} for _ in range(epochs)]
     for split in splits:
         with Loader(packed, split, device=device) as loader:
-            net, task = _model(ModelSpec(**model), loader), task_of(schema_of(loader))
+            net, task = _model(model, loader), task_of(schema_of(loader))
             for epoch, found in enumerate(scores):
-                net.load_state_dict(torch.load(Path(weights) / f"{epoch}.pt", weights_only=True, map_location=device))
+                net.load_state_dict(torch.load(weights / f"{epoch}.pt", weights_only=True, map_location=device))
                 measured = evaluate(net, loader, device, task=task).scores
                 found.update({f"{split}_{name}": score for name, score in measured.items()})
     return scores
 
 
 def count(
-    inputs: Mapping[str, Any], folder: str, cache_rows: int, sweep: Sequence[tuple[str, int]], memory_bytes: int
-) -> dict[str, Any]:
+    inputs: LoaderInputs, folder: Path, cache_rows: int, sweep: Sequence[tuple[str, int]], memory_bytes: int
+) -> tuple[Fewest, tuple[SweepPoint, ...]]:
     """Belady's bound for `cache_rows`, and the sweep's points for its caches (as given, and in rows)."""
     from diskgnn.compare import counting
 
-    resolved = LoaderInputs.from_json(inputs)
-    types = counting.sample_inputs(Graph.open(resolved.graph), Path(folder), resolved.drawn, memory_bytes)
-    points = counting.sweep(types, [(cache, rows) for cache, rows in sweep])
+    types = counting.sample_inputs(Graph.open(inputs.graph), folder, inputs.drawn, memory_bytes)
     fewest = counting.rows_by_type(counting.BELADY, types, cache_rows)
-    return {
-        "belady_rows": sum(fewest),
-        "belady_row_bytes": sum(rows * each.row_bytes for rows, each in zip(fewest, types, strict=True)),
-        "sweep": [asdict(point) for point in points],
-    }
-
-
-_STEPS: dict[str, Callable[..., Any]] = {
-    "prepare": prepare, "load": load, "train": train, "prepare_evaluation": prepare_evaluation, "evaluate": evaluate,
-    "count": count,
-}  # fmt: skip
-
-
-def _import_all() -> None:
-    """Import modules before the clock starts.
-
-    Importing torch can take longer than an epoch, and no loader should be charged for it.
-    """
-    import torch  # noqa: F401
-
-    import diskgnn.loading.loader
-    import diskgnn.training.train  # noqa: F401
+    row_bytes = sum(rows * each.row_bytes for rows, each in zip(fewest, types, strict=True))
+    return Fewest(sum(fewest), row_bytes), tuple(counting.sweep(types, sweep))
 
 
 def _open(inputs: LoaderInputs, variant: Variant) -> tuple[BatchSource, float]:

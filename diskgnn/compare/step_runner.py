@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+import pickle
 import select
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Generic, TypeVar, cast
 
 from diskgnn.compare import page_cache
+from diskgnn.compare.step_bodies import train
 from diskgnn.errors import ConfigError, DiskGNNError
 from diskgnn.storage.disk_space import folder_bytes
 from diskgnn.storage.manifest import Manifest
@@ -24,18 +26,17 @@ from diskgnn.units import format_size
 
 _TAIL_CHARACTERS = 500
 _LOOK_SECONDS = 0.25  # from one look at the folder watched to the next
-_IMPORTED = ("diskgnn.compare.step_bodies", "diskgnn.training.named_models", "diskgnn.training.train")
-# Making an optimizer imports this: a second more than all else, and memory that only training shall be charged for.
-_IMPORTED_FOR = {"train": (*_IMPORTED, "torch._dynamo")}
+_OPTIMIZING = {train}  # steps that are charged for what making an optimizer imports
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Outcome(Generic[T]):
     """What came of one step."""
 
     status: str  # 'ok', 'unavailable', 'failed', 'out of memory'
     message: str = ""
-    result: Any = None
+    result: T | None = None
     peak_process_bytes: int = 0
     peak_cgroup_bytes: int | None = None
     peak_disk_bytes: int = 0  # that the folder watched held at a time
@@ -57,7 +58,7 @@ class Steps:
         self._timeout_seconds = timeout_seconds
         self.cache_dropped = True  # before every step so far
         self.warnings: list[str] = []
-        self._servers: dict[tuple[str, ...], _Server] = {}
+        self._servers: dict[bool, _Server] = {}  # by whether their steps make optimizers
 
     def __enter__(self) -> Steps:
         return self
@@ -70,14 +71,14 @@ class Steps:
 
     def run(
         self,
-        name: str,
+        step: Callable[..., T],
         arguments: Mapping[str, Any],
         *,
         capped: bool = True,
         watched: Path | None = None,
         about: str | None = None,
-    ) -> Outcome:
-        """Run one step; what it warns of is kept with the name of whom it is `about`.
+    ) -> Outcome[T]:
+        """Run one step, a function that can be pickled; what it warns of is kept with the name of whom it is `about`.
 
         The bytes of what it writes in folder `watched` are looked at meanwhile. Nothing of it is left running when this
         function ends, however it ends.
@@ -85,19 +86,19 @@ class Steps:
         self.cache_dropped &= page_cache.drop(page_cache.files_read(self.graph, self.folder))
         limit = MemoryCgroup(self.memory_bytes) if capped and self.memory_bytes is not None else nullcontext()
         with limit as cgroup:
-            outcome = self._run(name, arguments, watched, cgroup)
+            outcome = self._run(step, arguments, watched, cgroup)
         told = [message if about is None else f"{about}: {message}" for message in outcome.warnings]
         self.warnings += [message for message in told if message not in self.warnings]
         return outcome
 
-    def needed(self, name: str, arguments: Mapping[str, Any]) -> Any:
+    def needed(self, step: Callable[..., T], **arguments: Any) -> T:
         """The result of a step without which there is nothing to compare.
 
         Raises:
             ConfigError: it needs more memory than the cap.
             DiskGNNError: it failed for another reason.
         """
-        outcome = self.run(name, arguments)
+        outcome = self.run(step, arguments)
         if outcome.status == "out of memory":
             raise ConfigError(
                 f"memory: {format_size(self.memory_bytes or 0)} is not even enough for Python, PyTorch and what "
@@ -105,7 +106,7 @@ class Steps:
             )
         if outcome.status != "ok":
             raise DiskGNNError(f"{outcome.status}: {outcome.message}")
-        return outcome.result
+        return cast(T, outcome.result)
 
     @contextmanager
     def subfolder(self, name: str) -> Iterator[Path]:
@@ -118,16 +119,17 @@ class Steps:
             shutil.rmtree(path)
 
     def _run(
-        self, name: str, arguments: Mapping[str, Any], watched: Path | None, cgroup: MemoryCgroup | None
-    ) -> Outcome:
-        result_path = self.folder / "result.json"
+        self, step: Callable[..., T], arguments: Mapping[str, Any], watched: Path | None, cgroup: MemoryCgroup | None
+    ) -> Outcome[T]:
+        step_path, result_path, log_path = (self.folder / name for name in ("step.pickle", "result.pickle", "step.log"))
         result_path.unlink(missing_ok=True)
-        modules = _IMPORTED_FOR.get(name, _IMPORTED)
-        if modules not in self._servers:
-            self._servers[modules] = _Server(modules, self.folder / f"server-{len(self._servers)}.log")
-        server, log_path = self._servers[modules], self.folder / "step.log"
+        step_path.write_bytes(pickle.dumps((step, arguments)))
+        optimizing, name = step in _OPTIMIZING, step.__name__
+        if optimizing not in self._servers:
+            self._servers[optimizing] = _Server(optimizing, self.folder / f"server-{len(self._servers)}.log")
+        server = self._servers[optimizing]
         server.tell({
-            "step": name, "arguments": arguments, "result": str(result_path), "log": str(log_path),
+            "step": str(step_path), "result": str(result_path), "log": str(log_path),
             "cgroup": None if cgroup is None else str(cgroup.path),
         })  # fmt: skip
         ended, peak_disk_bytes, give_up = False, 0, time.monotonic() + self._timeout_seconds
@@ -148,7 +150,7 @@ class Steps:
         if not result_path.exists():
             message = f"{name}: ended with code {code} {_tail(log_path)}".strip()
             return Outcome("failed", message, peak_cgroup_bytes=peak)
-        found = json.loads(result_path.read_text())
+        found = pickle.loads(result_path.read_bytes())
         return Outcome(
             found.get("status", "ok"), found.get("message", ""), found.get("result"), found["peak_bytes"], peak,
             peak_disk_bytes, tuple(found["warnings"]),
@@ -156,14 +158,15 @@ class Steps:
 
 
 class _Server:
-    """Forks steps that find `modules` imported; see `step_server`."""
+    """Forks steps that find imported what they need; see `step_server`."""
 
-    def __init__(self, modules: tuple[str, ...], log: Path) -> None:
+    def __init__(self, optimizing: bool, log: Path) -> None:
         self._log = log
         with log.open("w") as file:
             # Its own session: Ctrl-C is ours alone. Python 3.12 warns of forks beside idle threads, as NumPy has them.
             self._process = subprocess.Popen(
-                [sys.executable, "-W", "ignore::DeprecationWarning", "-m", "diskgnn.compare.step_server", *modules],
+                [sys.executable, "-W", "ignore::DeprecationWarning", "-m", "diskgnn.compare.step_server",
+                 *["optimizing"] * optimizing],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, start_new_session=True,
             )  # fmt: skip
         assert self._process.stdin is not None

@@ -1,4 +1,4 @@
-"""Forks a process for each step of a comparison: `python -m diskgnn.compare.step_server MODULES`, which `Steps` tells.
+"""Forks a process for each step of a comparison: `python -m diskgnn.compare.step_server`, which `Steps` tells.
 
 Importing torch takes longer than an epoch of a small graph, so it is imported once, here. A step is a copy of this
 process, which opens nothing that is measured. What it has of it counts as its own, as if it had imported it itself.
@@ -10,12 +10,12 @@ import ctypes
 import json
 import mmap
 import os
+import pickle
 import select
 import signal
 import sys
 import warnings
 from contextlib import suppress
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +27,17 @@ _PR_SET_PDEATHSIG, _MADV_POPULATE_WRITE = 1, 23
 _LOOK_SECONDS = 0.02  # from one look whether a step has ended to the next
 
 
-def main(*modules: str) -> None:
+def main(*what: str) -> None:
     """Run the steps that stdin names, one a line, and answer each with its exit code; an empty line kills one.
 
     Args:
-        modules: what steps need, imported once.
+        what: 'optimizing' if they make optimizers.
     """
     if _own_pages():
         with suppress(ImportError):  # told by the step that needs it
-            for name in modules:
-                import_module(name)
+            from diskgnn.compare.step_bodies import import_all
+
+            import_all(optimizing="optimizing" in what)
     with open(0, "rb", buffering=0, closefd=False) as requests:  # unbuffered: `_wait` must see what comes after a line
         while line := requests.readline():
             if not line.strip():  # what it was to kill had ended
@@ -82,8 +83,8 @@ def _own_pages() -> bool:
     return True
 
 
-def _become(server: int, step: str, arguments: dict[str, Any], result: str, log: str, cgroup: str | None) -> None:
-    """Run a step in this process, a new copy; what came of it goes to file `result`, errors included."""
+def _become(server: int, step: str, result: str, log: str, cgroup: str | None) -> None:
+    """Run the call in file `step` in this process, a new copy; its outcome goes to file `result`, errors included."""
     code = 1
     try:
         os.setpgid(0, 0)
@@ -99,9 +100,8 @@ def _become(server: int, step: str, arguments: dict[str, Any], result: str, log:
         outcome: dict[str, Any]
         with warnings.catch_warnings(record=True) as caught:
             try:
-                from diskgnn.compare.step_bodies import run_step
-
-                outcome = {"result": run_step(step, arguments)}
+                function, arguments = pickle.loads(Path(step).read_bytes())
+                outcome = {"result": function(**arguments)}
             except Exception as error:
                 tells_all = isinstance(error, (DiskGNNError, MemoryError)) and str(error)
                 message = str(error) if tells_all else f"{type(error).__name__}: {error}"
@@ -110,7 +110,7 @@ def _become(server: int, step: str, arguments: dict[str, Any], result: str, log:
             "peak_bytes": _peak_bytes(),
             "warnings": sorted({str(warning.message) for warning in caught}),
         }
-        Path(result).write_text(json.dumps(outcome))
+        Path(result).write_bytes(pickle.dumps(outcome))
         code = 0
     except BaseException:
         sys.excepthook(*sys.exc_info())

@@ -5,12 +5,14 @@ import signal
 import subprocess
 import sys
 import time
+import timeit
 from contextlib import suppress
 
 import psutil
 import pytest
 from comparisons import cgroups_of, write_learnable_graph
 
+from diskgnn.compare import step_bodies
 from diskgnn.compare.loader_runs import Job, measure
 from diskgnn.compare.loader_setup import LoaderInputs
 from diskgnn.compare.registry import RANDOM, Variant, find
@@ -23,6 +25,11 @@ from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.targets import NodeTarget
 from diskgnn.system.memory_cgroup import refusal
 
+ANONYMOUS_BYTES = """
+import torch
+status = open("/proc/self/status").read()
+print(int(status.split("RssAnon:")[1].split()[0]) << 10)
+"""
 needs_cgroup = pytest.mark.skipif(bool(refusal()), reason="this process may make no memory cgroup")
 
 
@@ -72,10 +79,21 @@ def test_a_loader_that_takes_too_long_is_a_row(graph, tmp_path):
 @needs_cgroup
 def test_a_step_that_is_killed_for_memory_says_so(graph, tmp_path):
     with Steps(graph.manifest, tmp_path, 8 << 20, timeout_seconds=120.0) as steps:  # not enough to import torch
-        outcome = steps.run("evaluate", {})
+        outcome = steps.run(step_bodies.evaluate, {})
     assert outcome.status == "out of memory"
     assert "8.0 MiB" in outcome.message
     assert cgroups_of(os.getpid()) == []
+
+
+@needs_cgroup
+def test_a_step_finds_torch_imported_and_is_charged_for_it(graph, tmp_path):
+    """As if it had imported it itself: memory that a fork shares with another process costs its own cgroup nothing."""
+    with Steps(graph.manifest, tmp_path, 1 << 30, timeout_seconds=120.0) as steps:
+        imported = {"stmt": "import sys; assert 'torch' in sys.modules, 'it is not imported'", "number": 1}
+        outcome = steps.run(timeit.timeit, imported)
+    assert (outcome.status, outcome.message) == ("ok", "")
+    anonymous_bytes = int(subprocess.check_output([sys.executable, "-c", ANONYMOUS_BYTES]))
+    assert outcome.peak_cgroup_bytes > 0.9 * anonymous_bytes
 
 
 def wait_for_a_step(process):

@@ -1,6 +1,5 @@
 """What `diskgnn compare` opens: each baseline with what its design is given, under one setting."""
 
-import json
 import multiprocessing
 from dataclasses import replace
 
@@ -158,12 +157,11 @@ def test_fresh_epochs_count_what_preparing_reads_and_prepare_no_other_beside(gra
     assert stats.prepared_batches == source.num_batches
     windows = len(packed)
     with faults.armed("fresh_epochs.pack", lambda: packed.append(1)):
-        asked = json.loads(json.dumps(inputs(graph, tmp_path, epochs=3).to_json()))
-        loaded = step_bodies.load(asked, "diskgnn", "fresh")
+        loaded = step_bodies.load(inputs(graph, tmp_path, epochs=3), "diskgnn", "fresh")
     epochs, rest = divmod(len(packed) - windows, windows)
-    counted = len(loaded["cost"]["repeats_seconds"])
+    counted = len(loaded.repeats_seconds)
     assert (epochs, rest) == (counted + (epochs > 3), 0)  # the first of many only warms up
-    assert loaded["cost"]["read_bytes"] == stats.read_bytes + stats.prepare_read_bytes
+    assert loaded.read_bytes == stats.read_bytes + stats.prepare_read_bytes
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])

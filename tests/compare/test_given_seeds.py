@@ -1,6 +1,7 @@
 """Comparisons on seeds in tables: their own nodes, times and labels, in place of those of the graph."""
 
 import json
+import pickle
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +12,7 @@ from pyarrow import parquet
 
 from diskgnn.cli import main
 from diskgnn.compare.compare import compare
-from diskgnn.compare.given_seeds import save_seeds, trained_seeds, training_target
+from diskgnn.compare.given_seeds import trained_seeds, training_target
 from diskgnn.compare.loader_setup import LoaderInputs
 from diskgnn.compare.registry import GIVEN, LOADERS
 from diskgnn.compare.results import from_json
@@ -50,11 +51,8 @@ def inputs(graph, seeds, folder):
     target = NodeTarget("node", seeds=seeds, labels=labels, num_classes=5)
     trained = trained_seeds(graph, SamplingSpec([3], 32, target=target), 2)
     target = training_target(target, trained)
-    given = LoaderInputs(
-        str(graph.manifest.path), str(folder), SamplingSpec([3], 32, target=target), 1 << 14, 1 << 30,
-        seeds=save_seeds(target, folder.parent / "seeds.npz"),
-    )  # fmt: skip
-    return LoaderInputs.from_json(json.loads(json.dumps(given.to_json())))
+    given = LoaderInputs(str(graph.manifest.path), str(folder), SamplingSpec([3], 32, target=target), 1 << 14, 1 << 30)
+    return pickle.loads(pickle.dumps(given))
 
 
 @pytest.mark.parametrize("variant", [one for one in VARIANTS if one.loader not in OTHERS], ids=lambda one: one.name)

@@ -4,8 +4,9 @@
     tools/bench --nodes 16000000 --folder data/bench --limit 2GiB --repeat 1 --json bench.json
 
 A graph is generated in --folder, which is removed in the end. Each stage runs in a process of its own, in turns with
-what it is compared with; figures are medians. With --limit, what users run (generate, prepare, the loader) runs in a
-memory cgroup, page cache included (needs root). docs/PERFORMANCE.md says what each line means.
+what it is compared with; figures are medians, and ratios have the least and the most of the turns beside them. With
+--limit, what users run (generate, prepare, the loader) runs in a memory cgroup, page cache included (needs root).
+docs/PERFORMANCE.md says what each line means.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import Any
 
 from benchmarks.settings import Settings
 from benchmarks.stages import STAGES
-from diskgnn.compare.measurement import Measurement, run
+from diskgnn.compare.measurement import Measurement, median_and_spread, run
 from diskgnn.importers.quantising import QUANTISED
 from diskgnn.specs.sampling import DRAWS
 from diskgnn.units import format_size, parse_size
@@ -45,13 +46,15 @@ def run_stage(name: str, settings: Settings, limit: int | None) -> dict[str, Any
     return found.figures
 
 
-def line(stage: str, figure: str, limit: str, ratio: float | None, aim: str) -> dict[str, Any]:
-    """One line of the table; `aim` is '>= 0.95' or the like, empty where there is none."""
-    reached = None
-    if aim and ratio is not None:
+def line(stage: str, figure: str, limit: str, ratios: float | list[float], aim: str) -> dict[str, Any]:
+    """One line of the table, with a ratio or those of all turns; `aim` is '>= 0.95' or the like, empty without one."""
+    turns = ratios if isinstance(ratios, list) else [ratios]
+    ratio, reached = median(turns), None
+    if aim:
         relation, value = aim.split()
         reached = ratio >= float(value) if relation == ">=" else ratio <= float(value)
-    return {"stage": stage, "figure": figure, "limit": limit, "ratio": ratio, "aim": aim, "reached": reached}
+    return {"stage": stage, "figure": figure, "limit": limit, "ratio": ratio, "spread": median_and_spread(turns),
+            "aim": aim, "reached": reached}  # fmt: skip
 
 
 def rate(bytes_per_second: float) -> str:
@@ -176,11 +179,11 @@ def growth(results: dict[str, dict[str, Any]], nodes: int) -> list[dict[str, Any
 
 def show(lines: list[dict[str, Any]], grown: list[dict[str, Any]], loader: dict[str, Any] | None) -> None:
     """Print the tables."""
-    print(f"\n{'stage':<26}{'figure':>26}   {'limit or peer':<38}{'ratio':>7}  {'aim':<8}")
+    print(f"\n{'stage':<26}{'figure':>26}   {'limit or peer':<38}{'ratio, its spread':>24}  {'aim':<8}")
     for each in lines:
-        ratio = "-" if each["ratio"] is None else f"{each['ratio']:.3f}"
+        limit, spread, aim = each["limit"], each["spread"], each["aim"]
         verdict = {True: "reached", False: "NOT reached", None: ""}[each["reached"]]
-        print(f"{each['stage']:<26}{each['figure']:>26}   {each['limit']:<38}{ratio:>7}  {each['aim']:<8}{verdict}")
+        print(f"{each['stage']:<26}{each['figure']:>26}   {limit:<38}{spread:>24}  {aim:<8}{verdict}")
     print(f"\n{'how it grows':<24}{'seconds':>10}{'ns/access':>12}{'ns/node':>12}")
     for each in grown:
         print(f"{each['stage']:<24}{each['seconds']:>10.2f}{each['ns_per_access']:>12.1f}{each['ns_per_node']:>12.1f}")

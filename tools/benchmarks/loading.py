@@ -38,7 +38,7 @@ def loader(settings: Settings) -> dict[str, Any]:
     return {
         "turns": turns,
         "threads": threads,
-        "of_raw_rate": median(turn["rate"] / turn["raw_rate"] for turn in turns),
+        "of_raw_rate": [turn["rate"] / turn["raw_rate"] for turn in turns],
         "rate": rate,
         "raw_rate": raw_rate,
         "of_rate_beside_copying": rate / beside_copying,

@@ -105,9 +105,9 @@ def prepare(settings: Settings) -> dict[str, Any]:
         )
     return {
         "turns": turns,
-        "place_share": median(turn["place_seconds"] / turn["seconds"] for turn in turns),
-        "of_mixed_rate": median(turn["rate"] / turn["mixed_rate"] for turn in turns),
-        "of_read_rate": median(turn["rate"] / turn["read_rate"] for turn in turns),
+        "place_share": [turn["place_seconds"] / turn["seconds"] for turn in turns],
+        "of_mixed_rate": [turn["rate"] / turn["mixed_rate"] for turn in turns],
+        "of_read_rate": [turn["rate"] / turn["read_rate"] for turn in turns],
         "seconds": median(turn["seconds"] for turn in turns),
         "rows": asdict(Packed.open(settings.packed).sequence("train").rows),
         "peak_bytes": limits.peak_bytes(),

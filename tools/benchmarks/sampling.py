@@ -41,8 +41,8 @@ def sampling(settings: Settings) -> dict[str, Any]:
             name: {
                 "edges_per_second": median(rate for rate, _ in theirs),
                 "edges_per_cpu_second": median(rate for _, rate in theirs),
-                "ratio": median(a / b for (a, _), (b, _) in zip(ours, theirs, strict=True)),
-                "cpu_ratio": median(a / b for (_, a), (_, b) in zip(ours, theirs, strict=True)),
+                "ratio": [a / b for (a, _), (b, _) in zip(ours, theirs, strict=True)],
+                "cpu_ratio": [a / b for (_, a), (_, b) in zip(ours, theirs, strict=True)],
             }
             for name, theirs in runs.items()
         },

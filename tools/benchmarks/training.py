@@ -52,7 +52,7 @@ def training(settings: Settings) -> dict[str, Any]:
         "minibatches": count,
         "turns": turns,
         **{name: median(turn[name] for turn in turns) for name in turns[0]},
-        "of_memory": median(turn["from_disk_seconds"] / turn["from_memory_seconds"] for turn in turns),
+        "of_memory": [turn["from_disk_seconds"] / turn["from_memory_seconds"] for turn in turns],
         "peak_bytes": limits.peak_bytes(),
     }
 

@@ -197,7 +197,8 @@ class _Server:
 
     def end(self) -> None:
         """End the server, and with it the step that runs."""
-        self._process.communicate()  # closes its stdin
+        self._process.kill()  # closing its stdin would do, but for others that this process has forked meanwhile
+        self._process.communicate()
 
 
 def _tail(log: Path) -> str:

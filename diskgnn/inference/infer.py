@@ -21,15 +21,16 @@ from diskgnn.inference.message_edges import warn_of_held_out
 from diskgnn.inference.minimum import minimum_bytes
 from diskgnn.inference.network import Network, take_apart
 from diskgnn.inference.node_files import read_nodes
+from diskgnn.inference.output_folder import OutputFolder, check_output
 from diskgnn.inference.outputs import IdColumn, OutputFormat, RowNames, check_suffix, open_output, output_bytes
-from diskgnn.inference.passes import Execution, PassRecord
+from diskgnn.inference.passes import Execution
 from diskgnn.inference.plan import InferencePlan, make_plan
-from diskgnn.inference.scratch import Scratch, check_output
 from diskgnn.paths import PathLike
 from diskgnn.progress import Reporter, StageReport
 from diskgnn.schema import edge_type_name
-from diskgnn.storage.disk_space import file_bytes, require_free_bytes
+from diskgnn.storage.disk_space import allocated_bytes, file_bytes, require_free_bytes
 from diskgnn.storage.verification import verify_file
+from diskgnn.storage.work import CONSUMED_BYTES
 from diskgnn.stores.locations import local
 from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.resources import Resources
@@ -59,7 +60,7 @@ def infer(
     """Compute what a model says of all nodes, from all neighbours, and write it to a file.
 
     Layer by layer over files: features are read once, and nothing is read at random. What is written does not depend on
-    memory, threads or interruptions. A killed run with the same arguments goes on at the window of rows where it was.
+    memory, threads or interruptions. A killed run with the same arguments goes on; it has lost some seconds at most.
 
     Args:
         graph: graph directory, or an opened one; another one than the model was trained on will do if it has the types
@@ -67,7 +68,7 @@ def infer(
         out: the file to write: .npy [N, ...], or .parquet or .csv with the nodes' ids beside the values. CSV has a
             column for each number: logits_0, logits_1, ...
         model: what `diskgnn.train` left in a checkpoint directory, which says what features meant; or a model that
-            `make_model` or `make_typed_model` made; or a `diskgnn.models.BlockModel` of layers of your own,
+            `make_model` or `make_typed_model` made; or a `diskgnn.nn.models.BlockModel` of layers of your own,
             see docs/guide/infer.md.
         what: 'logits' (what the model returns, the default), 'probabilities', 'classes', or 'embeddings': the rows that
             enter the last layer, or the head of a model that has one. Of link prediction, where they are the default:
@@ -127,21 +128,23 @@ def infer(
     plan = make_plan(graph, network, resources, _RESERVED_BYTES + order_bytes)
     num_rows = node_set.num_nodes if chosen is None else len(chosen)
     written_bytes = output_bytes(content, num_rows, out.suffix, node_set)
-    scratch = Scratch(out, _making(plan, chosen), overwrite=overwrite, disk=disk)
-    needed_bytes = plan.scratch_bytes + file_bytes(written_bytes) - scratch.stored_bytes
+    folder = OutputFolder(out, _making(plan, chosen), overwrite=overwrite, resumable=True, disk=disk)
+    needed_bytes = plan.scratch_bytes + file_bytes(written_bytes) - allocated_bytes(folder.staging)
+    if disk is None:  # with a bound, what waits to be removed goes before anything is refused
+        needed_bytes += min(CONSUMED_BYTES, plan.scratch_bytes)
     counted = {".parquet": ", its Parquet file counted as if it were not compressed,",
                ".csv": ", its CSV file counted as long as it may become,"}  # fmt: skip
     what = f"inference{counted.get(out.suffix, '')}"
-    require_free_bytes(out.parent, needed_bytes, what, exact=out.suffix == ".npy", disk=scratch.disk)
+    require_free_bytes(out.parent, needed_bytes, what, exact=out.suffix == ".npy", disk=folder.disk)
     warn_of_held_out(graph, sampling, network.edge_types, resources.memory_bytes, reporter)
     _check_topology(plan, reporter)
-    running = Execution(plan, scratch, _windows(plan, chosen), reporter).running()
-    with scratch, _evaluating(asked.net), running as execution:
+    running = Execution(plan, folder, _windows(plan, chosen), reporter).running()
+    with folder, _evaluating(asked.net), running as execution:
         execution.store()
-        _write(execution, scratch, content, chosen)
+        _write(execution, folder, content, chosen)
     num_asked = num_rows if chosen is None else len(np.unique(chosen))
     least_bytes = minimum_bytes(plan, num_asked) + out.stat().st_size
-    return _report(plan, scratch, execution.records, least_bytes, time.perf_counter() - started)
+    return _report(plan, execution, least_bytes, time.perf_counter() - started)
 
 
 @contextmanager
@@ -191,15 +194,17 @@ def _check_topology(plan: InferencePlan, reporter: Reporter) -> None:
             verify_file(manifest, name, advance)
 
 
-def _write(execution: Execution, scratch: Scratch, content: OutputFormat, chosen: npt.NDArray[np.int64] | None) -> None:
-    plan, output, disk = execution.plan, scratch.output, scratch.disk
+def _write(
+    execution: Execution, folder: OutputFolder, content: OutputFormat, chosen: npt.NDArray[np.int64] | None
+) -> None:  # fmt: skip
+    plan, output, disk = execution.plan, folder.output, folder.disk
     node_set = plan.graph.nodes[plan.network.node_type]
     num_rows, order, ascending = node_set.num_nodes, None, None
     if chosen is not None:
         order = np.argsort(chosen, kind="stable")
         num_rows, ascending = len(chosen), chosen[order]
     with (
-        scratch.publishing() as path,
+        folder.publishing() as path,
         node_set.user_ids or nullcontext() as ids,
         open_output(
             path, output.suffix, content, num_rows, order, RowNames.of_nodes(ids and IdColumn(ids)), disk
@@ -212,14 +217,13 @@ def _write(execution: Execution, scratch: Scratch, content: OutputFormat, chosen
                 wanted = ascending[begin:end]
                 rows = rows[wanted - first]
             write(content.of(rows), wanted)
+    execution.traffic.add(written=output.stat().st_size)
 
 
-def _report(
-    plan: InferencePlan, scratch: Scratch, records: list[PassRecord], least_bytes: int, seconds: float
-) -> StageReport:
+def _report(plan: InferencePlan, execution: Execution, least_bytes: int, seconds: float) -> StageReport:
     layers = len(plan.network.layers)
+    records, traffic = execution.records, execution.traffic
     by_layer = [sum(each.seconds for each in records if min(each.layer, layers - 1) == k) for k in range(layers)]
-    traffic = scratch.traffic
     return StageReport("infer", seconds, traffic.read_bytes, traffic.written_bytes, {
         "seconds_per_layer": ", ".join(f"{found:.1f}" for found in by_layer),
         "panels": ", ".join(str(len(panels)) for panels in plan.panels),

@@ -13,7 +13,7 @@ from diskgnn.graph.graph import Graph
 from diskgnn.inference.asked_times import Draws
 from diskgnn.inference.asking import fanouts_of
 from diskgnn.inference.minibatch_memory import predicting_bytes
-from diskgnn.inference.scratch import Scratch
+from diskgnn.inference.output_folder import OutputFolder
 from diskgnn.loading.loader import Loader
 from diskgnn.preparing.memory_needs import require_memory
 from diskgnn.preparing.prepare import prepare_request
@@ -36,11 +36,11 @@ class Neighbourhoods:
     """How neighbourhoods are drawn, and what that may take: see `predict`, whose arguments these are.
 
     Args:
-        scratch: where they lie until the output is there.
+        folder: where they lie until the output is there.
         opened: closes what reads them.
     """
 
-    scratch: Scratch
+    folder: OutputFolder
     opened: ExitStack
     fanouts: Fanouts | None
     batch_size: int
@@ -88,11 +88,11 @@ class Neighbourhoods:
         resources = Resources.of(self.memory, self.threads, self.reporter)
         needed_bytes = predicting_bytes(plan, net, num_seeds, output_columns)
         require_memory(plan, resources, lambda: resources.within("to predict", needed_bytes))
-        packed = self.scratch.folder / "packed"
+        packed = self.folder.staging / "packed"
         resources = Resources.of(self.memory, self.threads, stages_of(self.reporter))
         request = PrepareRequest.of(plan, CacheSpec(0, 0), resources, packed)
         budget = DiskBudget(self.disk, request.written(ranks=1))
         prepare_request(replace(request, resources=replace(resources, disk=budget)))
-        self.scratch.disk.look()
+        self.folder.disk.look()
         return_freed_memory()
         return self.opened.enter_context(Loader(packed, split, device=self.device))

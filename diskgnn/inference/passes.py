@@ -1,24 +1,28 @@
-"""The passes of an `InferencePlan`, window by window, by several threads. What is finished is not made again."""
+"""The passes of an `InferencePlan` as steps whose units are windows, computed side by side."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
-import numpy as np
 import torch
 
-from diskgnn.inference.plan import AnyPass, DegreePass, InferencePlan, RowPass, Stored, SumPass
+from diskgnn.inference.plan import AnyPass, DegreePass, InferencePlan, RowPass, SumPass
 from diskgnn.inference.row_passes import RowPasses
-from diskgnn.inference.scratch import Scratch
-from diskgnn.inference.stored_windows import Rows, StoredWindows
+from diskgnn.inference.stored_windows import Rows, StoredWindows, Traffic, window_files
 from diskgnn.inference.sum_passes import SumPasses
 from diskgnn.ordered import in_order
 from diskgnn.progress import Advance, Reporter
+from diskgnn.storage.work import UnitFiles, Work
+from diskgnn.storage.work_folder import WorkFolder
+
+Unit = TypeVar("Unit")
+Units = Generator[tuple[Unit, UnitFiles], None, None]
 
 
 @dataclass(frozen=True)
@@ -37,16 +41,20 @@ class Execution:
 
     Args:
         plan: what to do.
-        scratch: where rows are kept between passes.
+        folder: where rows are kept between passes.
         wanted: windows of the last sums that anybody needs; None: all.
         reporter: told of every window.
     """
 
-    def __init__(self, plan: InferencePlan, scratch: Scratch, wanted: Sequence[int] | None, reporter: Reporter) -> None:
-        self.plan, self._scratch, self._wanted, self._reporter = plan, scratch, wanted, reporter
+    def __init__(
+        self, plan: InferencePlan, folder: WorkFolder, wanted: Sequence[int] | None, reporter: Reporter
+    ) -> None:
+        self.plan, self._wanted, self._reporter = plan, wanted, reporter
+        self.traffic = Traffic()
+        self._work = Work(folder, "infer")
         self._pool = ThreadPoolExecutor(plan.workers)
-        self._stored = StoredWindows(plan, scratch)
-        self._rows, self._sums = RowPasses(plan, self._stored), SumPasses(plan, self._stored, self._pool)
+        stored = StoredWindows(plan, folder, self.traffic)
+        self._rows, self._sums = RowPasses(plan, stored), SumPasses(plan, stored, self._pool)
         self.records: list[PassRecord] = []
 
     @contextmanager
@@ -64,17 +72,69 @@ class Execution:
         """All passes but the last one.
 
         Raises:
-            ArtifactError: a file of the graph is damaged.
+            ArtifactError: a file of the graph is damaged, or the disk does not keep what is written.
             OSError: a file cannot be read or written.
         """
-        done = self._passes_done()
-        for number, each in enumerate(self.plan.passes[:-1]):
-            if number < done:
-                continue
-            with self._recorded(each):
-                self._run(each)
-            self._scratch.write(_marker(number), np.empty(0, np.uint8))
-            self._remove_drops(number)
+        self._work.run(self._store)
+
+    def _store(self, work: Work) -> None:
+        for each in self.plan.passes[:-1]:
+            with self._recorded(each), self._stage(each) as advance:
+                if isinstance(each, DegreePass):
+                    self._count_degrees(work, each, advance)
+                elif isinstance(each, RowPass):
+                    self._store_rows(work, each, advance)
+                else:
+                    self._store_sums(work, each, advance)
+
+    def _count_degrees(self, work: Work, each: DegreePass, advance: Advance) -> None:
+        (stored,) = each.writes
+        files = window_files(each.writes, range(self.plan.num_windows(stored.node_type)))
+
+        def run(missing: Iterator[DegreePass]) -> Units[DegreePass]:
+            for unit in missing:
+                yield unit, self._sums.count_degrees(unit, advance)
+
+        work.map([each], run, files=lambda _: files)
+
+    def _store_rows(self, work: Work, each: RowPass, advance: Advance) -> None:
+        self._map(
+            work, each, advance, lambda missing: (partial(self._rows.store, each, window) for window in missing),
+            consumes=lambda window: window_files(each.drops, [window]),
+        )  # fmt: skip
+
+    def _store_sums(self, work: Work, each: SumPass, advance: Advance) -> None:
+        def calls(missing: Iterator[int]) -> Iterator[Callable[[], tuple[int, UnitFiles]]]:
+            loaded = None  # all windows share it
+            for window in missing:
+                loaded = self._sums.loaded(each) if loaded is None else loaded
+                yield partial(self._sums.store, each, loaded, window)
+
+        dropped = [
+            file for stored in each.drops
+            for file in window_files([stored], range(self.plan.num_windows(stored.node_type)))
+        ]  # fmt: skip
+        self._map(work, each, advance, calls, consumes_at_end=dropped)
+
+    def _map(
+        self,
+        work: Work,
+        each: RowPass | SumPass,
+        advance: Advance,
+        calls: Callable[[Iterator[int]], Iterator[Callable[[], tuple[int, UnitFiles]]]],
+        *,
+        consumes: Callable[[int], Collection[str]] = lambda _: (),
+        consumes_at_end: Collection[str] = (),
+    ) -> None:
+        def run(missing: Iterator[int]) -> Units[int]:
+            for window, files in in_order(self._pool, calls(missing), self.plan.workers - 1):
+                yield window, files
+                advance(self._num_rows(each, window))
+
+        work.map(
+            self._windows(each), run, files=lambda window: window_files(each.writes, [window]), consumes=consumes,
+            consumes_at_end=consumes_at_end, adopted=lambda window: advance(self._num_rows(each, window)),
+        )  # fmt: skip
 
     def output_windows(self) -> Iterator[tuple[int, int, Rows]]:
         """(first, last, rows) of the windows that are wanted, in order, by the last pass."""
@@ -89,7 +149,7 @@ class Execution:
 
     @contextmanager
     def _recorded(self, each: AnyPass) -> Iterator[None]:
-        traffic, started = self._scratch.traffic, time.perf_counter()
+        traffic, started = self.traffic, time.perf_counter()
         before = traffic.read_bytes, traffic.written_bytes
         yield
         what = {RowPass: "rows", SumPass: "sums", DegreePass: "degrees"}[type(each)]
@@ -113,40 +173,6 @@ class Execution:
         what = f"layer {each.layer + 1}: rows" if each.writes else "output"
         return self._reporter.stage(f"{what}{kind}", total, "rows")
 
-    def _passes_done(self) -> int:
-        """How many of the passes an earlier run finished. If anything that the others need is damaged: none."""
-        passes, scratch = self.plan.passes, self._scratch
-        done = 0
-        while done < len(passes) - 1 and scratch.is_whole(_marker(done)):
-            self._remove_drops(done)  # which a kill may have left
-            done += 1
-        for stored in self._needed(done):
-            for window in self._windows_of(stored):
-                if not self._stored.is_whole(stored, window) and not self._is_used_up(done, stored, window):
-                    scratch.clear()
-                    return 0
-        return done
-
-    def _needed(self, done: int) -> list[Stored]:
-        """What finished passes stored and others read."""
-        written = [stored for each in self.plan.passes[:done] for stored in each.writes]
-        dropped = {stored for each in self.plan.passes[:done] for stored in each.drops}
-        return [stored for stored in written if stored not in dropped]
-
-    def _is_used_up(self, number: int, stored: Stored, window: int) -> bool:
-        """Whether the pass that is under way has dropped a window already, as it finished what it made of it."""
-        each = self.plan.passes[number]
-        return isinstance(each, RowPass) and stored in each.drops and self._is_finished(each, window)
-
-    def _is_finished(self, each: AnyPass, window: int) -> bool:
-        return bool(each.writes) and all(self._stored.is_whole(stored, window) for stored in each.writes)
-
-    def _windows_of(self, stored: Stored) -> Sequence[int]:
-        layers = len(self.plan.network.layers)
-        if self._wanted is not None and stored.name.startswith(f"{layers - 1}-sum-"):
-            return self._wanted
-        return range(self.plan.num_windows(stored.node_type))
-
     def _windows(self, each: RowPass | SumPass) -> Sequence[int]:
         layers = len(self.plan.network.layers)
         is_last = each.layer == layers if isinstance(each, RowPass) else each.layer == layers - 1
@@ -154,32 +180,6 @@ class Execution:
             return self._wanted
         return range(self.plan.num_windows(each.node_type))
 
-    def _remove_drops(self, number: int) -> None:
-        for stored in self.plan.passes[number].drops:
-            for window in range(self.plan.num_windows(stored.node_type)):
-                self._stored.remove(stored, window)
-
-    def _run(self, each: AnyPass) -> None:
-        if isinstance(each, DegreePass):
-            with self._stage(each) as advance:
-                self._sums.count_degrees(each, advance)
-            return
-        missing = [window for window in self._windows(each) if not self._is_finished(each, window)]
-        with self._stage(each) as advance:
-            work: Callable[[int], int]
-            if isinstance(each, RowPass):
-                work = partial(self._rows.store, each)
-            else:
-                work = partial(self._sums.store, each, self._sums.loaded(each) if missing else {})
-            advance(sum(self._num_rows(each, window) for window in self._windows(each) if window not in missing))
-            for num_rows in in_order(self._pool, (partial(work, window) for window in missing), self.plan.workers - 1):
-                advance(num_rows)
-
     def _num_rows(self, each: RowPass | SumPass, window: int) -> int:
         first, last = self.plan.window(each.node_type, window)
         return last - first
-
-
-def _marker(number: int) -> str:
-    """The file that says that a pass is finished."""
-    return f"pass-{number:04d}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-import uuid
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
@@ -25,9 +24,9 @@ from diskgnn.inference.asking import Asked, asked_of, chosen_nodes, classes_of, 
 from diskgnn.inference.message_edges import AS_GIVEN, MessageEdges, trained_reverse_type, warn_of_held_out
 from diskgnn.inference.neighbourhoods import SPLIT, Neighbourhoods
 from diskgnn.inference.node_files import chosen_pairs, read_nodes, read_times
+from diskgnn.inference.output_folder import OutputFolder, check_output
 from diskgnn.inference.outputs import check_suffix, check_what
 from diskgnn.inference.predictions import rows_of_pairs, write_nodes, write_pairs
-from diskgnn.inference.scratch import Scratch, check_output
 from diskgnn.loading.loader import Loader
 from diskgnn.nn.models import BlockModel
 from diskgnn.nn.typed_models import TypedModel
@@ -152,13 +151,12 @@ def predict(
     if (times is not None) and nodes is None and pairs is None:
         raise ConfigError("times: expected the `nodes` or `pairs` that they are of, found none")
     reporter = reporter_for(reporter, progress)
-    making = ["diskgnn.predict", uuid.uuid4().hex]
-    with Scratch(out, making, overwrite=overwrite, disk=disk) as scratch, ExitStack() as opened:
-        opened.callback(scratch.discard)
+    folder = OutputFolder(out, "diskgnn.predict", overwrite=overwrite, resumable=False, disk=disk)
+    with folder, ExitStack() as opened:
         if isinstance(source, Graph) or not is_packed:
             graph = source if isinstance(source, Graph) else Graph.open(source)
             drawn = Neighbourhoods(
-                scratch, opened, fanouts, batch_size, device, seed, memory, disk, threads, reporter
+                folder, opened, fanouts, batch_size, device, seed, memory, disk, threads, reporter
             )  # fmt: skip
             if pairs is None:
                 _predict_nodes(drawn, graph, model, nodes, what, node_type, asked_times)
@@ -172,7 +170,7 @@ def predict(
             columns = loader.schema.known_columns
             asked = _asked(source, _kinds_of(loader), model, what, node_type, _classes_of(loader), columns)
             given = read_nodes(nodes, None) if isinstance(nodes, str | os.PathLike) else nodes
-            write_nodes(scratch, asked, loader, None if given is None else np.asarray(given), None, reporter)
+            write_nodes(folder, asked, loader, None if given is None else np.asarray(given), None, reporter)
     return StageReport("predict", time.perf_counter() - started, 0, out.stat().st_size)
 
 
@@ -219,7 +217,7 @@ def _predict_nodes(
         else NodeTarget(asked.node_type, {SPLIT: np.unique(seeds)})
     )
     loader = drawn.loader(graph, asked.net, target, draws)
-    write_nodes(drawn.scratch, asked, loader, chosen, node_set, drawn.reporter, draws.by_seed)
+    write_nodes(drawn.folder, asked, loader, chosen, node_set, drawn.reporter, draws.by_seed)
 
 
 def _predict_pairs(
@@ -238,7 +236,7 @@ def _predict_pairs(
     draws = times.draws(graph, sampling, fanouts, target, len(chosen), of_table, drawn.reporter)
     loader = drawn.loader(graph, net, target, draws, 1, AS_GIVEN)
     values, column = rows_of_pairs(net, found, loader, kind, what, classes, drawn.reporter)
-    write_pairs(drawn.scratch, graph, found, chosen, draws.by_seed, values, column)
+    write_pairs(drawn.folder, graph, found, chosen, draws.by_seed, values, column)
 
 
 def _require_drawn_in_time(source: object, loader: Loader, sampling: Mapping[str, Any] | None) -> None:

@@ -17,8 +17,8 @@ from diskgnn.graph.graph import Graph
 from diskgnn.graph.type_data import NodeSet
 from diskgnn.inference.asked_times import SeedTimes
 from diskgnn.inference.asking import Asked
+from diskgnn.inference.output_folder import OutputFolder
 from diskgnn.inference.outputs import OutputFormat, RowNames, TableWriter, ids_of, open_output
-from diskgnn.inference.scratch import Scratch
 from diskgnn.loading.loader import Loader
 from diskgnn.nn.decoders import DotProduct
 from diskgnn.nn.model_output import model_output
@@ -30,7 +30,7 @@ _ROWS_WRITTEN = 1 << 16  # at a time
 
 
 def write_nodes(
-    scratch: Scratch, asked: Asked, loader: Loader, chosen: npt.NDArray[Any] | None, nodes: NodeSet | None,
+    folder: OutputFolder, asked: Asked, loader: Loader, chosen: npt.NDArray[Any] | None, nodes: NodeSet | None,
     reporter: Reporter, times: SeedTimes | None = None,
 ) -> None:  # fmt: skip
     """Write the rows of `chosen` nodes [n], in this order, or of all seeds in ascending order.
@@ -53,14 +53,14 @@ def write_nodes(
     else:
         places = _places_of(chosen, known, places)
     assert chosen is not None
-    content, suffix = OutputFormat(asked.what, asked.kind, values.shape[1], asked.classes), scratch.output.suffix
+    content, suffix = OutputFormat(asked.what, asked.kind, values.shape[1], asked.classes), folder.output.suffix
     columns = dict[str, pa.Array | pa.ChunkedArray]()
     if suffix != ".npy":
         columns |= [ids_of(nodes, chosen)]
         columns |= {} if times is None else {"time": times.as_given}
     with (
-        scratch.publishing() as path,
-        open_output(path, suffix, content, len(chosen), None, RowNames.of_rows(columns), scratch.disk) as write,
+        folder.publishing() as path,
+        open_output(path, suffix, content, len(chosen), None, RowNames.of_rows(columns), folder.disk) as write,
     ):
         for first in range(0, len(chosen), _ROWS_WRITTEN):
             part = np.arange(first, min(first + _ROWS_WRITTEN, len(chosen)))
@@ -105,14 +105,14 @@ def rows_of_pairs(
 
 
 def write_pairs(
-    scratch: Scratch, graph: Graph, edge_type: EdgeType, pairs: npt.NDArray[Any], times: SeedTimes | None,
+    folder: OutputFolder, graph: Graph, edge_type: EdgeType, pairs: npt.NDArray[Any], times: SeedTimes | None,
     values: npt.NDArray[Any], column: Callable[[npt.NDArray[Any]], tuple[str, pa.Array]],
 ) -> None:  # fmt: skip
     """Write `values` [n, ...] of `pairs` [n, 2]: in a table by a `column`, beside the ids of their nodes, and their
     times if each has one.
     """
-    suffix = scratch.output.suffix
-    with scratch.publishing() as path, ChecksummedFile(path, disk=scratch.disk) as file:
+    suffix = folder.output.suffix
+    with folder.publishing() as path, ChecksummedFile(path, disk=folder.disk) as file:
         if suffix == ".npy":
             np.save(file, values)
         else:

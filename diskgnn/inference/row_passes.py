@@ -10,8 +10,9 @@ from torch import Tensor
 
 from diskgnn.inference.plan import InferencePlan, RowPass
 from diskgnn.inference.sizes import CHUNK_ROWS
-from diskgnn.inference.stored_windows import Rows, StoredWindows
+from diskgnn.inference.stored_windows import Rows, StoredWindows, window_file
 from diskgnn.storage.feature_scan import read_checked_span
+from diskgnn.storage.work import UnitFiles
 
 
 class RowPasses:
@@ -21,8 +22,8 @@ class RowPasses:
         self._plan, self._stored = plan, stored
 
     @torch.no_grad()
-    def store(self, each: RowPass, window: int) -> int:
-        """Make a window of all that the pass writes, and drop what nobody reads after it; its number of rows."""
+    def store(self, each: RowPass, window: int) -> tuple[int, UnitFiles]:
+        """Makes a window of all that the pass writes; returns its number, and the files with their checksums."""
         plan = self._plan
         first, last = plan.window(each.node_type, window)
         layer, panels = plan.network.layers[each.layer], plan.panels[each.layer]
@@ -38,11 +39,11 @@ class RowPasses:
                     outputs[f"{each.layer}-{name}-{each.node_type}-{place}"][begin:end] = rows[:, panel.of_row(columns)]
             if (own := outputs.get(f"{each.layer}-own-{each.node_type}")) is not None:
                 own[begin:end] = layer.steps.own(each.node_type, x).numpy()
-        for stored in each.writes:
-            self._stored.write(stored, window, outputs[stored.name])
-        for stored in each.drops:
-            self._stored.remove(stored, window)
-        return last - first
+        files = {
+            window_file(stored, window): self._stored.write(stored, window, outputs[stored.name])
+            for stored in each.writes
+        }  # fmt: skip
+        return window, files
 
     @torch.no_grad()
     def output(self, each: RowPass, window: int) -> tuple[int, int, Rows]:

@@ -2,51 +2,90 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from diskgnn._native import read_ranges
 from diskgnn.inference.plan import InferencePlan, Stored
-from diskgnn.inference.scratch import Scratch, Traffic
+from diskgnn.storage.checked_files import ChecksummedFile
+from diskgnn.storage.row_reading import row_buffer
+from diskgnn.storage.shuffle import DamagedStepError
+from diskgnn.storage.work import ALL_STEPS
+from diskgnn.storage.work_folder import WorkFolder
 
 Rows = npt.NDArray[np.float32]
 
 
+@dataclass
+class Traffic:
+    """Bytes moved between disk and memory. Threads add to it."""
+
+    read_bytes: int = 0
+    written_bytes: int = 0
+    edge_bytes: int = 0  # of those read: offsets and indices
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def add(self, *, read: int = 0, written: int = 0, edges: int = 0) -> None:
+        """Count some; `edges` were read."""
+        with self._lock:
+            self.read_bytes += read + edges
+            self.edge_bytes += edges
+            self.written_bytes += written
+
+
 class StoredWindows:
-    """Windows of what `plan` stores, in files of `scratch`."""
+    """Windows of what `plan` stores, in files of `folder`. Threads may share it."""
 
-    def __init__(self, plan: InferencePlan, scratch: Scratch) -> None:
-        self._plan, self._scratch = plan, scratch
+    def __init__(self, plan: InferencePlan, folder: WorkFolder, traffic: Traffic) -> None:
+        self._plan, self._folder, self.traffic = plan, folder, traffic
 
-    @property
-    def traffic(self) -> Traffic:
-        """What was moved."""
-        return self._scratch.traffic
+    def write(self, stored: Stored, window: int, rows: npt.NDArray[Any]) -> int:
+        """Makes the file of a window of [n, columns] `rows`; returns its CRC-32C.
 
-    def is_whole(self, stored: Stored, window: int) -> bool:
-        """Whether a window is finished, and still what it was then: all of it is read."""
-        return self._scratch.is_whole(_file(stored, window))
-
-    def write(self, stored: Stored, window: int, rows: npt.NDArray[Any]) -> None:
-        """Make a window of [n, columns] `rows`, durably, unless it is there."""
-        if not self.is_whole(stored, window):
-            self._scratch.write(_file(stored, window), rows)
+        Raises:
+            DiskFullError: it is more than may be taken.
+        """
+        with ChecksummedFile(self._folder.path(window_file(stored, window)), disk=self._folder.disk) as file:
+            file.write(np.ascontiguousarray(rows).reshape(-1).view(np.uint8))
+        self.traffic.add(written=rows.nbytes)
+        return file.crc32c
 
     def read(self, stored: Stored, window: int, dtype: npt.DTypeLike = np.float32) -> Rows:
-        """[n, columns] the rows of a window."""
+        """Returns [n, columns] the rows of a window."""
         first, last = self._plan.window(stored.node_type, window)
-        return self._scratch.rows(_file(stored, window), last - first, stored.columns, dtype)
+        num_bytes = (last - first) * stored.row_bytes
+        buffer = row_buffer(1, num_bytes)
+        self.fill(stored, window, buffer)
+        return buffer[:num_bytes].view(dtype).reshape(last - first, stored.columns)
 
     def fill(self, stored: Stored, window: int, buffer: npt.NDArray[np.uint8]) -> None:
-        """Read a window's bytes to the start of `buffer`: page-aligned, with room to the next page."""
+        """Reads a window's bytes to the start of `buffer`: page-aligned, with room to the next page.
+
+        Raises:
+            DamagedStepError: another window, which was made before this one was dropped, has to be made again.
+        """
         first, last = self._plan.window(stored.node_type, window)
-        self._scratch.read(_file(stored, window), (last - first) * stored.row_bytes, buffer)
+        path, num_bytes = self._folder.path(window_file(stored, window)), (last - first) * stored.row_bytes
+        if not num_bytes:
+            return
+        if not path.exists():
+            raise DamagedStepError(ALL_STEPS, f"{self._folder.staging} does not hold what was written")
+        zero = np.zeros(1, np.int64)
+        read_ranges(str(path), "auto", zero, np.array([num_bytes]), zero, buffer)
+        self.traffic.add(read=num_bytes)
 
-    def remove(self, stored: Stored, window: int) -> None:
-        """A window is of no use any more."""
-        self._scratch.remove(_file(stored, window))
 
-
-def _file(stored: Stored, window: int) -> str:
+def window_file(stored: Stored, window: int) -> str:
+    """Returns the name of the file of a window."""
     return f"{stored.name}-{window:05d}"
+
+
+def window_files(stored: Iterable[Stored], windows: Iterable[int]) -> list[str]:
+    """Returns those of some windows of all of `stored`."""
+    numbers = list(windows)
+    return [window_file(each, window) for each in stored for window in numbers]

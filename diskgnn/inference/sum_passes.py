@@ -14,13 +14,13 @@ from torch import Tensor
 from diskgnn.inference.edges import EdgeFiles, EdgeWindow
 from diskgnn.inference.network import NetworkLayer
 from diskgnn.inference.plan import DegreePass, InferencePlan, Stored, SumPass
-from diskgnn.inference.scratch import Traffic
 from diskgnn.inference.sizes import CHUNK_ROWS
-from diskgnn.inference.stored_windows import StoredWindows
+from diskgnn.inference.stored_windows import StoredWindows, Traffic, window_file
 from diskgnn.ordered import in_order
 from diskgnn.progress import Advance
 from diskgnn.schema import EdgeType
 from diskgnn.storage.row_reading import row_buffer
+from diskgnn.storage.work import UnitFiles
 
 
 class SumPasses:
@@ -58,8 +58,9 @@ class SumPasses:
         panel[:, first:last] = self._stored.read(stored, window).reshape(last - first, heads, -1).swapaxes(0, 1)
 
     @torch.no_grad()
-    def store(self, each: SumPass, loaded: Mapping[Stored, Tensor], window: int) -> int:
-        """Make a window of the sums of what was `loaded` for the pass; its number of rows."""
+    def store(self, each: SumPass, loaded: Mapping[Stored, Tensor], window: int) -> tuple[int, UnitFiles]:
+        """Makes a window of the sums of what was `loaded` for the pass; returns its number, and the file with its
+        checksum."""
         plan = self._plan
         layer, panel = plan.network.layers[each.layer], plan.panels[each.layer][each.panel]
         first, last = plan.window(each.node_type, window)
@@ -84,20 +85,21 @@ class SumPasses:
             own = {name: rows[here] for name, rows in beside.items()}
             sums = layer.steps.aggregate(each.node_type, blocks, sources, own, panel)
             out[here] = sums.reshape(end - begin, -1).numpy()
-        self._stored.write(target, window, out)
-        return last - first
+        return window, {window_file(target, window): self._stored.write(target, window, out)}
 
-    def count_degrees(self, each: DegreePass, advance: Advance) -> None:
-        """Write how many edges leave each node; `advance` is told of edges."""
+    def count_degrees(self, each: DegreePass, advance: Advance) -> UnitFiles:
+        """Writes how many edges leave each node; `advance` is told of edges. Returns the files with their checksums."""
         plan = self._plan
         (edges,), (stored,) = self._edges[0].values(), each.writes
         counts = torch.zeros(plan.graph.nodes[stored.node_type].num_nodes, dtype=torch.int32)
         for piece in edges.all_indices():
             counts.index_add_(0, torch.from_numpy(piece), torch.ones(len(piece), dtype=torch.int32))
             advance(len(piece))
+        files = {}
         for window in range(plan.num_windows(stored.node_type)):
             first, last = plan.window(stored.node_type, window)
-            self._stored.write(stored, window, counts[first:last].numpy())
+            files[window_file(stored, window)] = self._stored.write(stored, window, counts[first:last].numpy())
+        return files
 
 
 def _edge_files(plan: InferencePlan, layer: NetworkLayer, traffic: Traffic) -> dict[EdgeType, EdgeFiles]:

@@ -33,7 +33,7 @@ from diskgnn.specs.sampling import SamplingOptions, SamplingSpec
 from diskgnn.storage import artifacts, faults
 from diskgnn.storage.destination import Destination, staging_of
 from diskgnn.storage.disk_space import DiskBudget, allocated_bytes, free_bytes, require_free_bytes
-from diskgnn.storage.manifest import Manifest, read_manifest
+from diskgnn.storage.manifest import read_manifest
 from diskgnn.storage.publishing import published
 from diskgnn.storage.replacing import refuse_inside_artifact
 from diskgnn.storage.writer import ArtifactWriter
@@ -218,15 +218,10 @@ def _is_samples(path: Path) -> bool:
 
 def _remove_stale_scratch(request: PrepareRequest) -> None:
     """Of a run that was killed when it had published the output. What a run with `overwrite` goes on with stays."""
-    made = request.scratch / "samples"
     with suppress(ArtifactError):
-        packed = read_manifest(request.out)
-        if made.exists() and (not _is_samples(made) or packed.source == _as_source(read_manifest(made))):
+        samples, packed = read_manifest(request.scratch / "samples"), read_manifest(request.out)
+        if packed.source == {"format": samples.format, "digest": samples.digest}:
             shutil.rmtree(request.scratch, ignore_errors=True)
-
-
-def _as_source(manifest: Manifest) -> dict[str, str]:
-    return {"format": manifest.format, "digest": manifest.digest}
 
 
 @contextmanager

@@ -62,7 +62,7 @@ Unit = TypeVar("Unit")
 # do not wait for as many bytes.
 _COMMIT_BYTES = 512 << 20
 _LEAST_SECONDS, _MOST_SECONDS = 2, 10
-_ALL_STEPS = ""  # in place of the name of a step that is to be made again
+ALL_STEPS = ""  # in place of the name of a step that is to be made again
 # Files that wait for a commit to be removed take at most so much disk beside what is in use.
 CONSUMED_BYTES = 128 << 20
 
@@ -104,7 +104,7 @@ class Work:
                 if error.step in made_again:
                     raise
                 made_again.add(error.step)
-                if error.step == _ALL_STEPS:
+                if error.step == ALL_STEPS:
                     self._pending.clear()
                     self._finished.clear()
                     self._consumed.clear()
@@ -202,7 +202,7 @@ class Work:
                     continue
                 for name in (*consumes(unit), *consumes_at_end):
                     if self._folder.is_dropped(name):
-                        raise DamagedStepError(_ALL_STEPS, f"{self._folder.staging} does not hold what was written")
+                        raise DamagedStepError(ALL_STEPS, f"{self._folder.staging} does not hold what was written")
                 yield unit
 
         running = run(missing())

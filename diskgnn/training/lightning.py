@@ -63,7 +63,7 @@ class PackedDataModule(_DataModule):
 
     Example:
         import lightning.pytorch as pl
-        from diskgnn.lightning import PackedDataModule
+        from diskgnn.training.lightning import PackedDataModule
 
         pl.Trainer(max_epochs=20).fit(module, datamodule=PackedDataModule("packed"), ckpt_path="last")
     """

@@ -89,7 +89,7 @@ def train(
         valid_source: minibatches to choose the best epoch by.
         test_source: minibatches to report the best epoch's scores on.
         task: 'classification', 'multilabel', 'regression' or 'link', to make sure: by default what the minibatches are
-            for. Or a `Task` of your own (`diskgnn.tasks.Task`).
+            for. Or a `Task` of your own (`diskgnn.training.tasks`).
         loss: 'mse' or 'l1' for regression; 'bce' or 'softmax' for links.
         model: 'sage', 'gat' or 'gcn'; on a graph with several types 'rgcn', 'rgat' or 'hgt'; the first by default. Or a
             module whose forward takes (blocks, x [U, D]) and returns [B, classes], labels or numbers; for links, a

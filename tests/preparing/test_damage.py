@@ -15,7 +15,7 @@ import pytest
 from graphs import make_graph
 from small_artifacts import names
 
-from diskgnn.errors import ArtifactError, OutputExistsError
+from diskgnn.errors import ArtifactError
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.pack import pack
 from diskgnn.preparing.prepare import prepare
@@ -213,12 +213,3 @@ def test_scratch_samples_damaged_before_packing_goes_on_are_made_again(
     prepare(graph, tmp_path / "whole", **settings)
     assert verify_artifact(tmp_path / "packed").digest == verify_artifact(tmp_path / "whole").digest
     assert names(tmp_path) == ["packed", "whole"]
-
-
-def test_scratch_samples_damaged_after_publishing_are_removed(graph: Path, tmp_path: Path) -> None:
-    with faults.armed("prepare.packed", KeyboardInterrupt()), pytest.raises(KeyboardInterrupt):
-        prepare(graph, tmp_path / "packed", **SETTINGS, **CACHES)
-    flip_any(tmp_path / ".packed.preparing" / "samples" / "manifest.json")
-    with pytest.raises(OutputExistsError):
-        prepare(graph, tmp_path / "packed", **SETTINGS, **CACHES)
-    assert names(tmp_path) == ["packed"]

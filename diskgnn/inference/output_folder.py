@@ -1,0 +1,101 @@
+"""The work folder of a file that inference writes: what lies in it goes when the file is whole."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from diskgnn.errors import OutputExistsError
+from diskgnn.storage.checked_files import sync
+from diskgnn.storage.destination import staging_of
+from diskgnn.storage.disk_space import DiskBudget
+from diskgnn.storage.replacing import refuse_inside_artifact
+from diskgnn.storage.work_folder import WorkFolder
+from diskgnn.storage.write_errors import beginning
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+_OUTPUT = "output"  # in the folder, until it is whole
+
+
+class OutputFolder(WorkFolder):
+    """The work folder of the file `output`.
+
+    Args:
+        output: the file that is made.
+        making: what follows from nothing but the inputs, see `WorkFolder`.
+        overwrite: replace `output` if it is there.
+        resumable: another run may go on with what this one leaves.
+        disk: what the folder and the output may take, in bytes or as '2GiB'; None is no bound.
+
+    Raises:
+        OutputExistsError: `output` exists and `overwrite` is False, or is no file.
+        BusyError: another process is making it.
+        ConfigError: the folder cannot be written to.
+    """
+
+    def __init__(
+        self, output: Path, making: Any, *, overwrite: bool, resumable: bool, disk: int | str | None = None
+    ) -> None:
+        self.output = output.resolve()
+        check_output(self.output, overwrite=overwrite)
+        budget = DiskBudget(disk, [staging_of(self.output)])
+        super().__init__(self.output, making, resumable=resumable, disk=budget)
+        self._new_folders: list[Path] = []  # that were made for the output
+
+    def __enter__(self) -> Self:
+        self._new_folders = [folder for folder in self.output.parents if not folder.exists()]
+        try:
+            super().__enter__()
+        except BaseException:
+            self._remove_new_folders()
+            raise
+        if self.path(_OUTPUT).exists():  # of a killed run
+            self.adopt(_OUTPUT)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            super().__exit__(kind, error, trace)
+        finally:
+            self._remove_new_folders()
+
+    def _remove_new_folders(self) -> None:
+        with suppress(OSError):  # something is in them
+            for folder in self._new_folders:
+                folder.rmdir()
+
+    @contextmanager
+    def publishing(self) -> Iterator[Path]:
+        """Where to write the output, whose bytes are claimed; then it is in its place, and the folder is gone."""
+        temporary = self.path(_OUTPUT)
+        yield temporary
+        sync(temporary)
+        temporary.replace(self.output)
+        sync(self.output.parent)
+        shutil.rmtree(self.staging, ignore_errors=True)
+
+
+def check_output(output: Path, *, overwrite: bool) -> None:
+    """Refuse an output that is there, would be in an artifact, or cannot be written.
+
+    Raises:
+        ConfigError: it lies inside of an artifact's directory, or of a folder that may not be written to.
+        OutputExistsError: it is a file and `overwrite` is False, or it is something else.
+    """
+    refuse_inside_artifact(output)
+    if output.is_dir():
+        raise OutputExistsError(f"{output} is a directory; choose a file in it, ending in .npy, .parquet or .csv")
+    if output.exists() and not overwrite:
+        raise OutputExistsError(f"{output} exists already; pass overwrite=True to replace it")
+    there = next(folder for folder in output.absolute().parents if folder.exists())
+    with beginning(output), tempfile.TemporaryFile(prefix=f".{output.name}.", dir=there):
+        pass

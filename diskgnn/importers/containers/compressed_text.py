@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,8 @@ from diskgnn.stores.locations import Location, bytes_of
 # Tables are packed to a third or a tenth. What says that it is this many times as large as it is on disk is a mistake
 # or an attack: some MB of it are a TB, which nobody would wait for.
 _MOST_RATIO, _ALWAYS_BYTES = 200, 1 << 30
+_BUFFER_BYTES = 1 << 16
+Batches = Iterator[pa.RecordBatch]
 _COMPRESSED = (".gz", ".zst", ".bz2")
 
 
@@ -38,6 +43,81 @@ def open_text(name: str, path: Location) -> Any:
     if compression is None:
         return stream
     return _Unpacked(name, path, stream, bytes_of(path))
+
+
+@contextmanager
+def text_for_arrow(name: str, path: Location) -> Iterator[tuple[pa.NativeFile, Callable[[Batches], Batches]]]:
+    """The same for Arrow's threads to read within the block, and what gives the batches that Arrow makes of it.
+
+    A thread of Arrow's that gives back something of Python's while the interpreter ends aborts the process. So it gets
+    copies of what was read, and no exception: for such a thread the text just ends, perhaps within a row. The error is
+    raised in place of the next batch, or at the end of the block.
+    """
+    with open_text(name, path) as stream:
+        if isinstance(stream, pa.OSFile | pa.MemoryMappedFile):  # nothing of Python is called
+            yield stream, iter
+            return
+        text = _EndingText(stream)
+        try:
+            yield pa.BufferedInputStream(pa.PythonFile(text, "r"), _BUFFER_BYTES), text.checked
+            text.raise_error()
+        except Exception:
+            text.raise_error()
+            raise
+        finally:
+            text.close()
+
+
+class _EndingText(io.RawIOBase):
+    """What `stream` holds, up to the first error, which is kept. A file for Arrow."""
+
+    def __init__(self, stream: Any) -> None:
+        super().__init__()
+        self._error: Exception | None = None
+        self._stream, self._reading, self._position = stream, threading.Lock(), 0
+
+    def readable(self) -> bool:
+        """True."""
+        return True
+
+    def tell(self) -> int:
+        """Bytes read so far."""
+        return self._position
+
+    def read(self, size: int = -1) -> bytes:
+        """The next `size` bytes, fewer at the end."""
+        with self._reading:
+            if self.closed or self._error is not None:
+                return b""
+            try:
+                data: bytes = self._stream.read(None if size < 0 else size)
+            except Exception as error:
+                self._error = error
+                return b""
+            self._position += len(data)
+            return data
+
+    def raise_error(self) -> None:
+        """Raises the error, if there was one."""
+        if self._error is not None:
+            raise self._error
+
+    def checked(self, batches: Batches) -> Batches:
+        """The same, of what was read without an error. However it ends, Arrow's threads have nothing left to read."""
+        try:
+            for batch in batches:
+                self.raise_error()
+                yield batch
+        finally:
+            self.close()
+            with suppress(OSError, pa.ArrowException):
+                for _ in batches:
+                    pass
+
+    def close(self) -> None:
+        """Waits for a read that is under way; later ones find the end. Idempotent."""
+        with self._reading:
+            super().close()
 
 
 class _Unpacked(io.RawIOBase):

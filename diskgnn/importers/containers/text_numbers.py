@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.csv
 
 from diskgnn.errors import InputError
-from diskgnn.importers.containers.compressed_text import open_text
+from diskgnn.importers.containers.compressed_text import open_text, text_for_arrow
 from diskgnn.importers.containers.rows import CHUNK_EDGES, RowSource
 from diskgnn.storage.file_reading import raise_if_disk_failed
 
@@ -72,7 +72,7 @@ def table(name: str, path: Path) -> dict[str, list[Any]]:
         InputError: it is none.
     """
     try:
-        with open_text(name, path) as stream:
+        with text_for_arrow(name, path) as (stream, _):
             return pa.csv.read_csv(stream).to_pydict()  # type: ignore[no-any-return]
     except (OSError, pa.ArrowException) as error:
         raise_if_disk_failed(error, path)
@@ -148,7 +148,7 @@ def _chunks(
     block_bytes = text_block_bytes(first_lines(name, path), skipped)
     try:
         with (
-            open_text(name, path) as stream,
+            text_for_arrow(name, path) as (stream, checked),
             pa.csv.open_csv(
                 stream,
                 pa.csv.ReadOptions(use_threads=False, block_size=block_bytes, column_names=names, skip_rows=skipped),
@@ -156,7 +156,7 @@ def _chunks(
                 pa.csv.ConvertOptions(column_types=dict.fromkeys(names, _ARROW_TYPES[dtype])),
             ) as reader,
         ):
-            for batch in reader:
+            for batch in checked(reader):
                 chunk = np.empty((batch.num_rows, width), dtype)
                 for number, values in enumerate(batch.columns):
                     if values.null_count and dtype.kind == "i":

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from diskgnn.errors import ConfigError, InputError
-from diskgnn.importers.containers.compressed_text import open_text
+from diskgnn.importers.containers.compressed_text import open_text, text_for_arrow
 from diskgnn.importers.containers.file_kinds import convert_from, wide_encoding
 from diskgnn.importers.containers.text_numbers import text_block_bytes
 from diskgnn.importers.tables.parts import without
@@ -74,11 +74,14 @@ class CsvPart:
         Raises:
             InputError: a row has too many or too few columns, or a value is not of its column's type.
         """
-        with self._stream() as file, self._open(list(columns), file, self._block_bytes) as reader:
-            try:
-                yield from map(_with_nulls, without(reader, first))
-            except (OSError, pa.ArrowException) as error:
-                raise self._damaged(error) from error
+        try:
+            with (
+                text_for_arrow(self._name, self.path) as (file, checked),
+                self._open(list(columns), file, self._block_bytes) as reader,
+            ):
+                yield from map(_with_nulls, without(checked(reader), first))
+        except (OSError, pa.ArrowException) as error:
+            raise self._damaged(error) from error
 
     def leading_zeros(self, column: str) -> str | None:
         """Text of the first rows such as 007, which is read as the number 7; None if there is none."""

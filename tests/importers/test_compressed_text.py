@@ -1,0 +1,40 @@
+"""Compressed tables that Arrow's threads read, when the process ends before they have read all."""
+
+from __future__ import annotations
+
+import gzip
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import csv as pacsv
+
+ENDING = """
+import os, signal, sys
+from pathlib import Path
+from diskgnn.importers.tables.csv_parts import CsvPart
+
+found = []
+for number in range(16):
+    if (child := os.fork()) == 0:
+        signal.alarm(60)
+        batches = CsvPart("edges", Path(sys.argv[1]), None, None, {}).batches(["src", "dst"], 1 << 16)
+        for _ in range(number % 4 + 1):
+            next(batches)
+        batches.close()
+        sys.exit(0)
+    found.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+print(*found)
+"""
+
+
+def test_a_process_that_stops_reading_ends_by_itself(tmp_path: Path) -> None:
+    ends, text = np.random.default_rng(0).integers(10_000, 100_000, (1_000_000, 2)), pa.BufferOutputStream()
+    pacsv.write_csv(pa.table({"src": ends[:, 0], "dst": ends[:, 1]}), text)
+    (tmp_path / "edges.csv.gz").write_bytes(gzip.compress(text.getvalue(), 6))
+    command = [sys.executable, "-c", ENDING, tmp_path / "edges.csv.gz"]
+    found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    assert found == ["0"] * 16, f"{-signal.SIGABRT}: a thread of Arrow's aborts it; {-signal.SIGALRM}: it hangs"

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from diskgnn._native import crc32c
 from diskgnn.errors import ArtifactError, BusyError, ConfigError
 from diskgnn.progress import Advance
 from diskgnn.storage import faults
@@ -31,7 +32,7 @@ from diskgnn.stores.drivers import named_errors
 from diskgnn.stores.locations import Location, StoredPath, bytes_of
 from diskgnn.stores.remote_files import attempted
 from diskgnn.stores.upload_memory import UploadMemory
-from diskgnn.stores.uploads import SentFile, end_uploads_in, write_file
+from diskgnn.stores.uploads import SentFile, begin_upload, end_uploads_in, write_file
 
 if TYPE_CHECKING:
     import pyarrow.fs as pafs
@@ -244,16 +245,19 @@ class Outbox:
 
     def _copy(self, name: str, path: Location) -> int:
         """Sends a file. Returns the CRC-32C of what was read of it."""
-        sent = SentFile(self.target / name, bytes_of(path), self._record, self._memory)
-        try:
-            with reading(path) as file:
+        crc = 0
+        with reading(path) as file:
+            upload = begin_upload(self.target / name, bytes_of(path), self._record, self._memory)
+            try:
                 for piece in pieces_of(file, path):
-                    sent.write(piece)
-            sent.close()
-        except BaseException:
-            sent.abandon()
-            raise
-        return sent.crc32c
+                    crc = crc32c(piece, crc)
+                    upload.write(piece)
+                upload.close()
+            except BaseException:
+                with suppress(OSError):
+                    upload.abandon()
+                raise
+        return crc
 
     def _is_unchanged(self, name: str, info: pafs.FileInfo | None) -> bool:
         """Returns True if the store says of file `name` what it said when that had arrived."""

@@ -122,10 +122,7 @@ def named_errors(doing: str) -> Iterator[None]:
 
 def is_refused(error: OSError) -> bool:
     """Returns True if asking again would not help: credentials are wrong, or do not allow it."""
-    said: BaseException = error
-    while isinstance(said, StoreError) and said.__cause__ is not None:  # a URL in its message may look like a refusal
-        said = said.__cause__
-    return isinstance(said, (FileNotFoundError, PermissionError)) or bool(_REFUSED.search(str(said)))
+    return isinstance(error, (FileNotFoundError, PermissionError)) or bool(_REFUSED.search(str(error)))
 
 
 def problem(error: BaseException) -> str:

@@ -183,8 +183,6 @@ def attempted(doing: str, call: Callable[[], Result]) -> Result:
             raise
         except OSError as error:
             if attempt == ATTEMPTS - 1 or is_refused(error):
-                if isinstance(error, StoreError):  # that says what was done
-                    raise
                 times = f" (at each of {ATTEMPTS} attempts)" if attempt == ATTEMPTS - 1 else ""
                 raise StoreError(error.errno, f"{doing}{times}: {problem(error)}") from error
             time.sleep(FIRST_PAUSE_SECONDS * 2**attempt)

@@ -186,7 +186,7 @@ class DriverUpload:
     abandon = close
 
 
-def _begin(
+def begin_upload(
     target: StoredPath, num_bytes: int, record: UploadRecord, memory: UploadMemory
 ) -> PartedUpload | DriverUpload:
     """Begins to write a file of about `num_bytes`, or goes on with the parts that a killed run has sent of it."""
@@ -240,7 +240,7 @@ class SentFile:
         """Begins a file of about `num_bytes`."""
         self._target = target
         with named_errors(f"writing {target}"):
-            self._upload = _begin(target, num_bytes, record, memory)
+            self._upload = begin_upload(target, num_bytes, record, memory)
         self.num_bytes = self.crc32c = 0
 
     def write(self, data: Any) -> int:

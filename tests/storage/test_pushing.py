@@ -22,6 +22,7 @@ from diskgnn.storage import faults, outbox
 from diskgnn.storage.artifacts import MANIFEST
 from diskgnn.storage.manifest import read_manifest
 from diskgnn.storage.verification import find_damage
+from diskgnn.stores import remote_files
 
 
 def test_push_goes_on_after_a_stop_and_nothing_opens_before_it_is_whole(store, graph, tmp_path, monkeypatch):
@@ -136,6 +137,22 @@ def test_push_deletes_nothing_but_files_of_what_it_replaces(store, there, graph,
         with pytest.raises(OutputExistsError, match=r"thesis\.tex"):
             diskgnn.push(made, there, overwrite=overwrite)
     assert store.read(f"{folder}/thesis.tex") == b"mine"
+
+
+def test_push_sends_a_file_again_that_the_driver_gives_up(store, graph, tmp_path, monkeypatch):
+    monkeypatch.setattr(remote_files, "FIRST_PAUSE_SECONDS", 0.001)
+    asked = []
+
+    def fault(request):
+        if request.method != "PUT" or LABELS not in request.path:
+            return None
+        asked.append(request)
+        return Fault(400, "BadDigest") if len(asked) == 1 else None
+
+    with store.proxy.failing(fault):
+        diskgnn.push(graph, store.url(f"{tmp_path.name}/pushed"))
+    assert len(asked) == 2
+    assert digest(store.url(f"{tmp_path.name}/pushed")) == digest(graph)
 
 
 def test_push_refuses_a_damaged_directory(store, graph, tmp_path):

@@ -36,7 +36,8 @@ from diskgnn.schema import EdgeType
 from diskgnn.storage import artifacts
 from diskgnn.storage.artifacts import edge_file
 from diskgnn.storage.shuffle import Shuffle
-from diskgnn.storage.work import Output, State, Work
+from diskgnn.storage.work import Output, Work
+from diskgnn.storage.work_folder import State
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
 
@@ -125,13 +126,13 @@ def _write(work: Work, given: EdgeList, resources: Resources) -> int:
     )
     carried = EdgeRecords(layout, given.columns, records, resources.memory_bytes)
     starts = layout.node_starts
-    work.fold(
-        "scatter", partial(_scatter, given, layout, edges, carried, resources.reporter), {"edges": 0},
+    scatter = partial(
+        work.fold, "scatter", partial(_scatter, given, layout, edges, carried, resources.reporter), {"edges": 0},
         key=starts, spills=(edges, records),
     )  # fmt: skip
     done = work.fold(
         "sort", partial(_sort, given, layout, edges, carried, resources), {"buckets": 0, "edges": 0},
-        key=starts, consumes=(edges, records),
+        key=starts, after=scatter, consumes=(edges, records),
     )  # fmt: skip
     return int(done["edges"])
 

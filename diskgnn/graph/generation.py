@@ -31,13 +31,13 @@ from diskgnn.paths import PathLike
 from diskgnn.progress import Reporter, StageReport
 from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE
 from diskgnn.storage import artifacts
-from diskgnn.storage.array_file import ArrayFile
 from diskgnn.storage.artifacts import edge_file, node_file
 from diskgnn.storage.destination import Destination
 from diskgnn.storage.disk_space import DiskBudget, allocated_bytes, require_free_bytes
 from diskgnn.storage.publishing import published
 from diskgnn.storage.row_format import RowFormat
-from diskgnn.storage.work import Output, State, Work, is_long
+from diskgnn.storage.work import Output, Work
+from diskgnn.storage.work_folder import State, is_long
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.resources import Resources
@@ -141,12 +141,11 @@ def generate(
             seed=seed,
         )
         indptr, indices = (edge_file(kind, ONE_EDGE_TYPE) for kind in (artifacts.INDPTR, artifacts.INDICES))
-        writer.unit([indptr, indices], lambda: _write_edges(writer, generator, spec, resources, chunks))
+        num_edges = _write_edges(writer, generator, spec, resources, chunks)
         writer.send([indptr, indices])
-        (num_edges,) = writer.files[indices].shape or ()
         writer.config = spec.to_json(num_edges)
         names = [node_file(kind, ONE_NODE_TYPE) for kind in (artifacts.FEATURES, artifacts.FEATURE_CHECKSUMS)]
-        writer.unit(names, lambda: _write_features(writer, generator, spec, chunks, reporter))
+        _write_features(writer, generator, spec, chunks, reporter)
         writer.send(names)
         _write_int64s(writer, node_file(artifacts.LABELS, ONE_NODE_TYPE), generator.labels, range(num_nodes), chunks)
         first = 0
@@ -274,9 +273,10 @@ def _write_int64s(
         fill(first, values)
         return values
 
-    def write() -> None:
-        with ArrayFile(writer, name, np.int64, len(numbers)) as file:
-            for values in chunks.of(make, numbers, 8):
-                file.write(values)
+    def write(state: State, output: Output) -> Generator[int, None, None]:
+        file = output.array(name, np.int64, len(numbers))
+        for values in chunks.of(make, numbers[file.rows_written :], 8):
+            file.write(values)
+            yield values.nbytes
 
-    writer.unit([name], write)
+    Work(writer, name).run(lambda work: work.fold("generate", write, {}))

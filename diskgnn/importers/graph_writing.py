@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 
 from diskgnn.errors import ConfigError, DataWarning, callers_level
 from diskgnn.graph.bucket_layout import index_dtype
-from diskgnn.graph.csc import edge_files, write_csc
-from diskgnn.graph.edge_records import record_dtype
+from diskgnn.graph.csc import EdgeList, edge_files, write_csc
+from diskgnn.graph.edge_records import EdgeColumn, record_dtype
 from diskgnn.importers import node_data
 from diskgnn.importers.containers.rows import EdgeStream
 from diskgnn.importers.graph_input import GraphInput
@@ -24,7 +24,7 @@ from diskgnn.importers.graph_sources import (
 )
 from diskgnn.importers.quantising import quantised_format, write_quantised
 from diskgnn.importers.source_listing import SourceListing, warn_of_left_out
-from diskgnn.importers.value_scan import ValueScan, kept_counts
+from diskgnn.importers.value_scan import ValueScan
 from diskgnn.progress import Reporter
 from diskgnn.schema import EdgeType, edge_type_name
 from diskgnn.storage import artifacts
@@ -33,6 +33,7 @@ from diskgnn.storage.graph_config import GraphConfig, NodeTypeConfig, TargetConf
 from diskgnn.storage.row_format import RowFormat
 from diskgnn.storage.source_contents import SourceContents
 from diskgnn.storage.value_counts import ValueCounts
+from diskgnn.storage.work import Work
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
 
@@ -186,33 +187,35 @@ def write_graph(writer: ArtifactWriter, graph: OpenGraph, resources: Resources) 
 
 
 def _write_edges(writer: ArtifactWriter, edges: OpenEdges, resources: Resources) -> tuple[int, ValueCounts]:
-    """All files of an edge type, after which a killed run goes on, or within them.
+    """Writes all files of an edge type.
 
     Returns:
         The number of its edges; what their features hold that training fails on, which is warned of.
     """
-    given, values, file = edges.list, ValueCounts(), edge_file(artifacts.EDGE_FEATURES, edges.list.type)
+    given = edges.list
     features = next((column for column in given.columns if column.kind == artifacts.EDGE_FEATURES), None)
-
-    def write() -> None:
-        nonlocal values
-        if features is None:
-            write_csc(writer, given, resources)
-            return
-        scan = ValueScan(rows_of(features))
-        scanned = replace(features, chunks_from=scan.following(features.chunks_from))
-        columns = tuple(scanned if column is features else column for column in given.columns)
-        write_csc(writer, replace(given, columns=columns), resources)
-        scan.finish(features.chunks_from, given.num_input_edges)
-        scan.warn(features.name, "edge")
-        values = kept_counts(writer, file, scan.counts)
-
-    if writer.unit(edge_files(given), write) and features is not None:
-        values = kept_counts(writer, file, values)
+    if features is None:
+        num_edges, values = write_csc(writer, given, resources), ValueCounts()
+    else:
+        num_edges, values = _write_with_features(writer, given, features, resources)
     writer.send(edge_files(given))
-    shape = writer.files[edge_file(artifacts.INDICES, given.type)].shape
-    assert shape is not None
-    return shape[0], values
+    return num_edges, values
+
+
+def _write_with_features(
+    writer: ArtifactWriter, given: EdgeList, features: EdgeColumn, resources: Resources
+) -> tuple[int, ValueCounts]:
+    work = Work(writer, f"edge_features-{'.'.join(given.type)}")
+    scan = ValueScan(rows_of(features))
+    if found := work.state_of("values"):
+        scan = ValueScan(rows_of(features), given.num_input_edges, found["counts"])
+    scanned = replace(features, chunks_from=scan.following(features.chunks_from))
+    columns = tuple(scanned if column is features else column for column in given.columns)
+    num_edges = write_csc(writer, replace(given, columns=columns), resources)
+    scan.finish(features.chunks_from, given.num_input_edges)
+    scan.warn(features.name, "edge")
+    work.note("values", {"counts": scan.found})
+    return num_edges, scan.counts
 
 
 def _write_small(
@@ -252,17 +255,7 @@ def _write_features(
         return details, ValueCounts()
     reference, rows = nodes.given.reference_features, nodes.features
 
-    values = ValueCounts()
-
-    def write() -> None:
-        nonlocal values
-        found = node_data.write_features(writer, name, rows, given_format, reference=reference, reporter=reporter)
-        values = kept_counts(writer, names[0], found)
-
-    if reference:
-        write()
-    else:
-        if writer.unit(names, write):
-            values = kept_counts(writer, names[0], values)
+    values = node_data.write_features(writer, name, rows, given_format, reference=reference, reporter=reporter)
+    if not reference:
         writer.send(names)
     return {}, values

@@ -22,7 +22,8 @@ from diskgnn.storage.artifacts import node_file
 from diskgnn.storage.checked_files import ChunkChecksums, npy_data_offset, npy_parts
 from diskgnn.storage.row_format import RowFormat
 from diskgnn.storage.value_counts import ValueCounts
-from diskgnn.storage.work import Output, State, Work
+from diskgnn.storage.work import Output, Work
+from diskgnn.storage.work_folder import State
 from diskgnn.storage.writer import ArtifactWriter
 
 # As many classes may be inferred from the labels of however few nodes; a model's last layer costs memory for each.

@@ -22,7 +22,8 @@ from diskgnn.storage.artifacts import node_file
 from diskgnn.storage.checked_files import load_npy
 from diskgnn.storage.quantisation import Quantisation
 from diskgnn.storage.row_format import RowFormat
-from diskgnn.storage.work import Output, State, Work
+from diskgnn.storage.work import Output, Work
+from diskgnn.storage.work_folder import State
 from diskgnn.storage.writer import ArtifactWriter
 
 QUANTISED = ("int8", "int4", "float16", "bfloat16")
@@ -93,15 +94,19 @@ def write_quantised(
     if stored.dtype in _CODES:
         codes_file = node_file(artifacts.FEATURE_CODES, node_type)
 
-        def scan() -> None:
+        def scan(state: State, output: Output) -> Generator[int, None, None]:
             with reporter.stage("scan features", source.total_bytes, "B") as advance:
-                low, high = np.full(given.num_features, np.inf), np.full(given.num_features, -np.inf)
-                for part in values.parts(advance):
-                    np.minimum(low, part.min(axis=0), out=low)
-                    np.maximum(high, part.max(axis=0), out=high)
-            writer.save_array(codes_file, affine(low, high, stored.dtype).to_array())
+                advance(int(state["rows"]) * source.row_bytes)
+                for part in values.parts(advance, int(state["rows"])):
+                    np.minimum(state["low"], part.min(axis=0), out=state["low"])
+                    np.maximum(state["high"], part.max(axis=0), out=state["high"])
+                    state["rows"] += len(part)
+                    yield part.nbytes
+            writer.save_array(codes_file, affine(state["low"], state["high"], stored.dtype).to_array())
+            output.claim([codes_file])
 
-        writer.unit([codes_file], scan)
+        extremes = {"low": np.full(given.num_features, np.inf), "high": np.full(given.num_features, -np.inf)}
+        Work(writer, features_file).run(lambda work: work.fold("scan", scan, {"rows": 0, **extremes}))
         quantisation = Quantisation(*load_npy(writer.path(codes_file))[0])
 
     def write(state: State, output: Output) -> Generator[int, None, None]:

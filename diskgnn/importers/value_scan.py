@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, fields
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,6 @@ import numpy.typing as npt
 from diskgnn.errors import DataWarning, callers_level
 from diskgnn.storage.row_format import RowFormat
 from diskgnn.storage.value_counts import EXTREME, ValueCounts
-from diskgnn.storage.writer import ArtifactWriter
 
 _SCAN_VALUES = 1 << 18  # at a time, so that temporary arrays stay in the processor's cache
 
@@ -28,7 +27,7 @@ class ValueScan:
     def __init__(self, rows: RowFormat, num_rows: int = 0, found: npt.NDArray[np.int64] | None = None) -> None:
         """Goes on after `num_rows` with what was `found` [6] in them, the fields of `ValueCounts`; it changes that."""
         self._infinity, self.num_rows = rows.exponent_bits, num_rows
-        self._found = np.zeros(len(fields(ValueCounts)), np.int64) if found is None else found
+        self.found = np.zeros(len(fields(ValueCounts)), np.int64) if found is None else found
         if rows.dtype == "bfloat16":
             self._extreme = int(np.float32(EXTREME).view(np.uint32)) >> 16
         elif rows.dtype == "float32":
@@ -39,7 +38,7 @@ class ValueScan:
     @property
     def counts(self) -> ValueCounts:
         """What was found so far."""
-        return ValueCounts(*self._found.tolist())
+        return ValueCounts(*self.found.tolist())
 
     def add(self, chunk: npt.NDArray[Any]) -> None:
         """`chunk` [some rows, D] follows what was added before."""
@@ -60,7 +59,7 @@ class ValueScan:
         found, infinity, before = magnitudes[rows, columns], number(self._infinity), self.counts
         nan, infinite = int((found > infinity).sum()), int((found == infinity).sum())
         first = (before.first_row, before.first_column) if before else (first_row + int(rows[0]), int(columns[0]))
-        self._found[:] = (
+        self.found[:] = (
             before.nan + nan, before.infinite + infinite, before.extreme + len(found) - nan - infinite,
             before.rows + len(np.unique(rows)), *first,
         )  # fmt: skip
@@ -105,8 +104,3 @@ class ValueScan:
         else:
             fails = "few models train on such numbers: scale or clip them, e.g. with (features - mean) / deviation"
         warnings.warn(f"{name} hold {counts} {where}; {fails}", DataWarning, stacklevel=callers_level())
-
-
-def kept_counts(writer: ArtifactWriter, file: str, counts: ValueCounts) -> ValueCounts:
-    """`counts` of the rows in `file`, or those that a killed run has kept, which wrote the file."""
-    return ValueCounts(**{name: writer.decided(f"{name} of {file}", value) for name, value in asdict(counts).items()})

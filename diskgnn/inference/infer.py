@@ -30,7 +30,7 @@ from diskgnn.progress import Reporter, StageReport
 from diskgnn.schema import edge_type_name
 from diskgnn.storage.disk_space import allocated_bytes, file_bytes, require_free_bytes
 from diskgnn.storage.verification import verify_file
-from diskgnn.storage.work import CONSUMED_BYTES
+from diskgnn.storage.work_folder import CONSUMED_BYTES
 from diskgnn.stores.locations import local
 from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.resources import Resources

@@ -32,7 +32,7 @@ from diskgnn.storage.extents import ExtentIndex, Part, align
 from diskgnn.storage.feature_scan import Window
 from diskgnn.storage.file_reading import fill
 from diskgnn.storage.packed_config import RowSetConfig
-from diskgnn.storage.work import State
+from diskgnn.storage.work_folder import State
 from diskgnn.storage.writer import ArtifactWriter
 
 _PIECE_BYTES = 4 << 20

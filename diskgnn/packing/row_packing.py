@@ -32,7 +32,8 @@ from diskgnn.progress import Advance
 from diskgnn.storage import artifacts, faults
 from diskgnn.storage.extents import ExtentIndex
 from diskgnn.storage.feature_scan import WINDOWS_IN_MEMORY, Window, scan_needed_rows
-from diskgnn.storage.work import Output, State, Work, is_long
+from diskgnn.storage.work import Output, Work
+from diskgnn.storage.work_folder import State, is_long
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
 

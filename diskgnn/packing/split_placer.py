@@ -31,7 +31,8 @@ from diskgnn.packing.tiers import Tiers
 from diskgnn.storage import artifacts
 from diskgnn.storage.packed_config import PackedConfig
 from diskgnn.storage.samples import Samples
-from diskgnn.storage.work import Output, State, Work
+from diskgnn.storage.work import Output, Work
+from diskgnn.storage.work_folder import State
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
 

@@ -23,7 +23,8 @@ from diskgnn.storage.checked_files import ChecksummedFile, checksum_file
 from diskgnn.storage.disk_space import require_free_bytes
 from diskgnn.storage.file_reading import pieces_of, reading
 from diskgnn.storage.manifest import Manifest, open_artifact, read_manifest
-from diskgnn.storage.work import State, UnitFiles, Work
+from diskgnn.storage.work import UnitFiles, Work
+from diskgnn.storage.work_folder import State
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.stores.locations import AnyPath, StoredPath, local, stored
 

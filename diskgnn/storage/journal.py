@@ -2,8 +2,8 @@
 
 One JSON document a line, behind its checksum, appended and made durable. The first says what is made. Each other one
 names a finished file, its length and its CRC-32C, or files that were dropped since all that was made of them is
-finished, or says what was decided, which whoever goes on keeps to. A run that goes on after a kill believes a file only
-as far as the journal does, and the journal up to its first damaged line.
+finished. A run that goes on after a kill believes a file only as far as the journal does, and the journal up to its
+first damaged line.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from diskgnn.storage.checked_lines import checked_line, whole_lines
 from diskgnn.storage.disk_space import UNLIMITED, DiskBudget, allocated_bytes, file_bytes
 from diskgnn.storage.manifest_document import typed
 
-_DECIDED, _DROPPED = "decided", "dropped"
+_DROPPED = "dropped"
 
 
 class Journal:
@@ -35,7 +35,6 @@ class Journal:
     def __init__(self, path: Path, making: Any) -> None:
         self.path = path
         self._finished: dict[str, tuple[int, int]] = {}  # bytes, CRC-32C
-        self._decided: dict[str, int] = {}
         self._dropped: set[str] = set()
         self._lock = threading.Lock()
         self._first_line = json.dumps(making, sort_keys=True)
@@ -52,9 +51,7 @@ class Journal:
         for line in lines[1:]:
             try:
                 record = typed(json.loads(line), dict)
-                if _DECIDED in record:
-                    self._decided[typed(record[_DECIDED], str)] = typed(record["value"], int)
-                elif _DROPPED in record:
+                if _DROPPED in record:
                     self._drop(typed(each, str) for each in typed(record[_DROPPED], list))
                 else:
                     self._finish(typed(record["file"], str), typed(record["bytes"], int), typed(record["crc32c"], int))
@@ -67,7 +64,6 @@ class Journal:
     def begin(self) -> None:
         """Start it."""
         self._finished.clear()
-        self._decided.clear()
         self._dropped.clear()
         self.path.unlink(missing_ok=True)
         self._append(self._first_line)
@@ -95,12 +91,6 @@ class Journal:
     def is_dropped(self, name: str) -> bool:
         """Returns True if file `name` was dropped, and not made again since."""
         return name in self._dropped
-
-    def decide(self, name: str, value: int) -> int:
-        """What was decided under `name` when it was asked first, by a run before, too; durable."""
-        if name not in self._decided:
-            self.note({_DECIDED: name, "value": value})
-        return self._decided.setdefault(name, value)
 
     def note(self, *lines: Mapping[str, Any]) -> None:
         """Append lines."""

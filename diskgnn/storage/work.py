@@ -36,10 +36,8 @@ stage again without the step that made it; or without all steps, if what that st
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -50,26 +48,14 @@ from diskgnn.storage import faults
 from diskgnn.storage.array_file import ArrayFile
 from diskgnn.storage.disk_space import allocated_bytes, require_free_bytes
 from diskgnn.storage.shuffle import DamagedStepError, Shuffle
-from diskgnn.storage.work_folder import WorkFolder
+from diskgnn.storage.work_folder import Note, State, WorkFolder
 from diskgnn.storage.writer import ArtifactWriter
 
-State = dict[str, npt.NDArray[Any]]
 UnitFiles = Mapping[str, int]  # by name, the CRC-32C of each file that a unit left
 Result = TypeVar("Result")
 Unit = TypeVar("Unit")
 
-# Waiting for the disk takes 10 to 30 ms. After so many bytes, and at most this often, nobody notices that. Slow steps
-# do not wait for as many bytes.
-_COMMIT_BYTES = 512 << 20
-_LEAST_SECONDS, _MOST_SECONDS = 2, 10
 ALL_STEPS = ""  # in place of the name of a step that is to be made again
-# Files that wait for a commit to be removed take at most so much disk beside what is in use.
-CONSUMED_BYTES = 128 << 20
-
-
-def is_long(num_bytes: int) -> bool:
-    """True if a stage that handles so many bytes is worth a commit."""
-    return num_bytes > faults.reading("unit.bytes", _COMMIT_BYTES)
 
 
 class Work:
@@ -83,12 +69,6 @@ class Work:
 
     def __init__(self, folder: WorkFolder, name: str) -> None:
         self._folder, self._name = folder, name
-        # Not committed: by step, what is to be noted, the files that it claims, and those that are complete.
-        self._pending: dict[str, tuple[State, Sequence[str], Sequence[str]]] = {}
-        self._finished: list[str] = []  # files of units
-        self._consumed: dict[str, int] = {}  # files that are removed after the commit, and their bytes
-        self._committing = threading.RLock()
-        self._handled_bytes, self._committed_seconds = 0, time.monotonic()
 
     def run(self, stage: Callable[[Work], Result]) -> Result:
         """Runs a stage; once more for each step whose files turn out to be damaged.
@@ -105,9 +85,6 @@ class Work:
                     raise
                 made_again.add(error.step)
                 if error.step == ALL_STEPS:
-                    self._pending.clear()
-                    self._finished.clear()
-                    self._consumed.clear()
                     self._folder.restart()
                 else:
                     self.forget(error.step)
@@ -121,6 +98,7 @@ class Work:
         key: npt.ArrayLike = (),
         spills: Sequence[Shuffle] = (),
         consumes: Sequence[Shuffle] = (),
+        after: Callable[[], object] = lambda: None,
         is_kept: bool = True,
     ) -> State:
         """Runs a step, or what a killed run left of it.
@@ -132,15 +110,20 @@ class Work:
             key: what a killed run must have had alike; else the step begins anew.
             spills: that it fills. If one is in memory the step is not committed, but run again.
             consumes: that nobody reads after it.
+            after: runs the steps that nobody but this one reads; it is called unless a killed run has finished this.
             is_kept: a killed run goes on with it; if not, it is never committed.
 
         Returns:
             The state at its end.
         """
         durable = is_kept and self._folder.is_resumable and not any(spill.in_memory for spill in spills)
-        before = self._noted(step, key) if durable else {}
+        before = self._folder.noted(self._full(step)) if durable else {}
+        if not np.array_equal(before.get("key", ()), key):
+            before = {}
         is_committed = bool(before)
-        state = {name: np.array(value) for name, value in first.items()} | _section(before, "state")
+        state = {name: np.array(value) for name, value in {**first, **_section(before, "state")}.items()}
+        if "finished" not in before:
+            after()
         with ExitStack() as closed:
             for spill in spills:
                 closed.callback(spill.close)
@@ -197,7 +180,7 @@ class Work:
                 # Each is looked at, so that what is damaged is removed.
                 whole = [self._folder.is_dropped(name) or self._folder.adopt(name) for name in files(unit)]
                 if all(whole):
-                    self._consume(consumes(unit))
+                    self._folder.consume(consumes(unit))
                     adopted(unit)
                     continue
                 for name in (*consumes(unit), *consumes_at_end):
@@ -206,45 +189,20 @@ class Work:
                 yield unit
 
         running = run(missing())
-        with closing(running), self._folder.disk.relieved(self._give_back), self._finished_kept():
+        with closing(running), self._folder.disk.relieved(self._folder.give_back):
             while True:
                 try:
                     unit, unit_files = next(running)
                 except StopIteration as ended:
-                    self._consume(consumes_at_end)
+                    self._folder.consume(consumes_at_end)
+                    self._folder.commit()
                     result: Result = ended.value
                     return result
                 faults.point("work.unit")
-                for name, crc32c in unit_files.items():
-                    self._folder.add(name, crc32c=crc32c)
-                with self._committing:
-                    self._finished += unit_files
-                    self._consume(consumes(unit))
-                unit_bytes = sum(allocated_bytes(self._folder.path(name)) for name in unit_files)
-                if self.is_due(unit_bytes) or sum(self._consumed.values()) >= CONSUMED_BYTES:
-                    self.commit()
-
-    @contextmanager
-    def _finished_kept(self) -> Iterator[None]:
-        """Commits at the end of the block, or where an error ends it: units that are finished are worth keeping."""
-        try:
-            yield
-        except (Exception, KeyboardInterrupt):
-            with suppress(OSError):  # the first error is the one to tell
-                self.commit()
-            raise
-        self.commit()
-
-    def _consume(self, names: Collection[str]) -> None:
-        self._consumed |= {name: allocated_bytes(self._folder.path(name)) for name in names}
-
-    def _give_back(self) -> bool:
-        """Commits early, since the disk budget is used up; returns False if nothing waits to be removed."""
-        with self._committing:
-            if not any(self._consumed.values()):
-                return False
-            self.commit()
-            return True
+                self._folder.finish(unit_files)
+                self._folder.consume(consumes(unit))
+                if self.is_due(sum(allocated_bytes(self._folder.path(name)) for name in unit_files)):
+                    self._folder.commit()
 
     def shuffle(self, step: str, name: str, num_partitions: int, *, in_memory: bool = False) -> Shuffle:
         """Returns a shuffle of this stage, which `step` is going to fill."""
@@ -255,35 +213,23 @@ class Work:
 
     def state_of(self, step: str) -> State:
         """Returns the state of a step, or what was passed to `note`, as it was noted last; {} if nothing was."""
-        with self._committing:
-            return _section(self._noted(step, None), "state")
+        return _section(self._folder.noted(self._full(step)), "state")
 
     def note(self, name: str, state: State, files: Sequence[str] = ()) -> None:
-        """Has `state` noted at the next commit: what later steps follow from, and which `files` hold it.
-
-        Threads of a step may call this, `state_of` and `commit`.
-        """
-        with self._committing:
-            self._pending[name] = _noting((), state), files, ()
+        """Has `state` noted at the next commit: what later steps follow from, and which `files` hold it."""
+        self._folder.note(self._full(name), Note(_noting((), state), files))
 
     def forget(self, name: str) -> None:
-        """What was noted of a step is true no more."""
-        self._pending.pop(name, None)
-        self._folder.forget(f"{self._name}.{name}")
+        """Removes what was noted of a step: it is true no more."""
+        self._folder.forget(self._full(name))
 
     def commit(self) -> None:
-        """Makes durable what was noted and what units left, the files first; then what was consumed is removed."""
-        with self._committing:
-            for step, (noted, files, complete) in self._pending.items():
-                self._folder.keep(complete)
-                self._folder.record(f"{self._name}.{step}", noted, claims=files)
-            self._folder.keep(self._finished)
-            self._folder.send(self._finished)
-            self._folder.drop(self._consumed)
-            self._pending.clear()
-            self._finished.clear()
-            self._consumed.clear()
-            self._handled_bytes, self._committed_seconds = 0, time.monotonic()
+        """Makes durable what was noted and what units left, of all stages in this folder."""
+        self._folder.commit()
+
+    def is_due(self, handled_bytes: int) -> bool:
+        """Returns True if it is time for a commit, now that so many bytes more were handled."""
+        return self._folder.is_due(handled_bytes)
 
     def require_space(self, needed_bytes: int, what: str, files: Sequence[str]) -> None:
         """Refuses to write `what` of `needed_bytes` in all, which go to `files` and to this stage's own, if the disk
@@ -298,11 +244,8 @@ class Work:
         there = sum(map(allocated_bytes, [*own, *map(self._folder.path, files)]))
         require_free_bytes(self._folder.staging, max(0, needed_bytes - there), what, disk=self._folder.disk)
 
-    def _noted(self, step: str, key: npt.ArrayLike | None) -> State:
-        """What was noted of a step, in this run or a killed one; {} if nothing, or not under `key` (None: any)."""
-        pending = self._pending.get(step)
-        noted = (self._folder.recorded(f"{self._name}.{step}") or {}) if pending is None else pending[0]
-        return noted if key is None or np.array_equal(noted.get("key", ()), key) else {}
+    def _full(self, step: str) -> str:
+        return f"{self._name}.{step}"
 
     def _note(
         self,
@@ -322,16 +265,7 @@ class Work:
         else:
             noted |= output.state()
         claims = [*(spill.name for spill in spills), *(output.shared_names if finished else output.open_names)]
-        self._pending[step] = noted, claims, output.names if finished else ()
-
-    def is_due(self, handled_bytes: int) -> bool:
-        """Returns True if it is time for a commit, now that so many bytes more were handled."""
-        self._handled_bytes += handled_bytes
-        if not self._folder.is_resumable:
-            return False
-        least_bytes = faults.reading("unit.bytes", _COMMIT_BYTES)
-        seconds = (time.monotonic() - self._committed_seconds) * _COMMIT_BYTES / least_bytes
-        return seconds >= (_LEAST_SECONDS if self._handled_bytes >= least_bytes else _MOST_SECONDS)
+        self._folder.note(self._full(step), Note(noted, claims, output.names if finished else ()))
 
 
 class Output:

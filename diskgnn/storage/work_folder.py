@@ -7,14 +7,18 @@ files that its journal names, and that are still what they were.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection, Iterable, Mapping
+import threading
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
-from diskgnn.errors import BusyError
+from diskgnn.errors import BusyError, DiskGNNError
 from diskgnn.storage import faults
 from diskgnn.storage.artifacts import JOURNAL
 from diskgnn.storage.checked_files import checksum_file, sync
@@ -27,6 +31,29 @@ from diskgnn.storage.write_errors import beginning, raise_write_error
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+State = dict[str, npt.NDArray[Any]]
+
+# Waiting for the disk takes 10 to 30 ms. After so many bytes, and at most this often, nobody notices that. Slow steps
+# do not wait for as many bytes.
+_COMMIT_BYTES = 512 << 20
+_LEAST_SECONDS, _MOST_SECONDS = 2, 10
+# Files that wait for a commit to be removed take at most so much disk beside what is in use.
+CONSUMED_BYTES = 128 << 20
+
+
+@dataclass(frozen=True)
+class Note:
+    """What a step has a run after a kill know."""
+
+    state: State
+    claims: Sequence[str] = ()  # files that hold what the state says; they are made durable first
+    complete: Sequence[str] = ()  # files that are registered
+
+
+def is_long(num_bytes: int) -> bool:
+    """True if a stage that handles so many bytes is worth a commit."""
+    return num_bytes > faults.reading("unit.bytes", _COMMIT_BYTES)
 
 
 class WorkFolder:
@@ -53,6 +80,12 @@ class WorkFolder:
         self._lock = FileLock(self.staging.with_suffix(".lock"))
         self._journal = Journal(self.staging / JOURNAL, making)
         self._whole: dict[str, tuple[int, int]] = {}  # by name, bytes and CRC-32C of what this run wrote or adopted
+        # Not committed: what is to be noted, by name; files of units; files to be removed after that, and their bytes.
+        self._pending: dict[str, Note] = {}
+        self._finished: list[str] = []
+        self._consumed: dict[str, int] = {}
+        self._committing = threading.RLock()
+        self._handled_bytes, self._committed_seconds = 0, time.monotonic()
 
     def __enter__(self) -> Self:
         with beginning(self.final):
@@ -76,6 +109,9 @@ class WorkFolder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if isinstance(error, Exception | KeyboardInterrupt):
+            with suppress(OSError, DiskGNNError):  # the first error is the one to tell
+                self.commit()  # what is finished is worth keeping
         keeps = self._resumable and self._journal.has_finished
         self._end(keeps=keeps)
         if not self._published and not keeps:
@@ -101,7 +137,8 @@ class WorkFolder:
 
     def restart(self) -> None:
         """Removes all that was written so far, by killed runs, too."""
-        self._whole.clear()
+        for pending in (self._whole, self._pending, self._finished, self._consumed):
+            pending.clear()
         shutil.rmtree(self.staging, ignore_errors=True)
         self.staging.mkdir()
         if self._resumable:
@@ -142,8 +179,8 @@ class WorkFolder:
             path.unlink(missing_ok=True)
         return False
 
-    def send(self, names: Iterable[str]) -> None:
-        """Says that nobody needs files, which are registered, here any more: an artifact may go to a store."""
+    def _send(self, names: Iterable[str]) -> None:
+        """Called with files that are durable, and that nobody needs here any more: an artifact may go to a store."""
 
     def drop(self, names: Collection[str]) -> None:
         """Removes files: all that was to be made of them is finished, and noted."""
@@ -158,27 +195,68 @@ class WorkFolder:
         """Returns True if a file was dropped, by this run or a killed one."""
         return self._journal.is_dropped(name)
 
-    # Notes
+    # Group commit
 
-    def record(self, name: str, done: Mapping[str, npt.NDArray[Any]], *, claims: Iterable[str]) -> None:
-        """Notes durably how far a stage is. Nothing, unless it is resumable.
+    def note(self, name: str, note: Note) -> None:
+        """Has a note written at the next commit, in place of the one before."""
+        with self._committing:
+            self._pending[name] = note
 
-        Args:
-            name: of the stage. Its record before is believed until this one is durable.
-            done: arrays that say what is done, with the checksums that whoever goes on compares.
-            claims: the files that hold what is done; they are made durable first.
-        """
-        if self._resumable:
-            self._journal.record(name, done, claims, self.disk)
-
-    def recorded(self, name: str) -> dict[str, npt.NDArray[Any]] | None:
-        """Returns what the last `record` of a stage said that is whole; None if there is none."""
-        return self._journal.last_record(name) if self._resumable else None
+    def noted(self, name: str) -> State:
+        """Returns the state in the last note of a name, by this run or a killed one; {} if there is none."""
+        with self._committing:
+            if (pending := self._pending.get(name)) is not None:
+                return pending.state
+            return (self._journal.last_record(name) or {}) if self._resumable else {}
 
     def forget(self, name: str) -> None:
-        """Removes what `record` said of a stage: it is true no more."""
-        self._journal.forget_record(name, self.disk)
+        """Removes a note: it is true no more."""
+        with self._committing:
+            self._pending.pop(name, None)
+            self._journal.forget_record(name, self.disk)
 
-    def decided(self, name: str, value: int) -> int:
-        """Returns `value`, or what a killed run, which this one goes on with, decided in its place."""
-        return self._journal.decide(name, value) if self._resumable else value
+    def finish(self, files: Mapping[str, int]) -> None:
+        """Registers the files of a unit, by name their CRC-32C, which the next commit makes durable."""
+        with self._committing:
+            for name, crc32c in files.items():
+                self.add(name, crc32c=crc32c)
+            self._finished += files
+
+    def consume(self, names: Collection[str]) -> None:
+        """Has files removed after the next commit: nobody needs them once what was made of them is committed."""
+        with self._committing:
+            self._consumed |= {name: allocated_bytes(self.path(name)) for name in names}
+
+    def commit(self) -> None:
+        """Makes durable what was noted and what units left, the files first; then what was consumed is removed."""
+        with self._committing:
+            for name, note in self._pending.items():
+                self.keep(note.complete)
+                if self._resumable:
+                    self._journal.record(name, note.state, note.claims, self.disk)
+            self.keep(self._finished)
+            self._send(self._finished)
+            self.drop(self._consumed)
+            self._pending.clear()
+            self._finished.clear()
+            self._consumed.clear()
+            self._handled_bytes, self._committed_seconds = 0, time.monotonic()
+
+    def is_due(self, handled_bytes: int) -> bool:
+        """Returns True if it is time for a commit, now that so many bytes more were handled."""
+        self._handled_bytes += handled_bytes
+        if sum(self._consumed.values()) >= CONSUMED_BYTES:
+            return True
+        if not self._resumable:
+            return False
+        least_bytes = faults.reading("unit.bytes", _COMMIT_BYTES)
+        seconds = (time.monotonic() - self._committed_seconds) * _COMMIT_BYTES / least_bytes
+        return seconds >= (_LEAST_SECONDS if self._handled_bytes >= least_bytes else _MOST_SECONDS)
+
+    def give_back(self) -> bool:
+        """Commits early, since the disk budget is used up; returns False if nothing waits to be removed."""
+        with self._committing:
+            if not any(self._consumed.values()):
+                return False
+            self.commit()
+            return True

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -139,7 +139,13 @@ class ArtifactWriter(WorkFolder):
             self._journal.add(name, entry.bytes, entry.crc32c)
 
     def send(self, names: Iterable[str]) -> None:
-        """Sends files, which are registered and which nobody needs here any more, if the artifact goes to a store."""
+        """Commits, and sends files that nobody needs here any more, if the artifact goes to a store."""
+        if self._outbox is not None:
+            self.commit()
+            self.keep(names := list(names))
+            self._send(names)
+
+    def _send(self, names: Iterable[str]) -> None:
         for name in names:
             if self._outbox is not None and name not in self.external and self.path(name).exists():
                 self._outbox.send(name, self.path(name), self.files[name])
@@ -163,21 +169,6 @@ class ArtifactWriter(WorkFolder):
 
     def _register_sent(self, name: str, entry: FileEntry) -> None:
         self.files[name], self._whole[name] = entry, (entry.bytes, entry.crc32c)
-
-    def unit(self, names: Sequence[str], write: Callable[[], object]) -> bool:
-        """Adopt files if an earlier run finished all of them (True); or have `write` make and register them.
-
-        They are durable then, and noted in the journal, if the writer is resumable.
-        """
-        here = [name for name in names if not (self._resumable and self._adopt_sent(name))]
-        finished = [self._journal.checksum(name) for name in here] if self._resumable else []
-        if names and len(finished) == len(here) and None not in finished:
-            for name, crc32c in zip(here, finished, strict=True):
-                self.add(name, crc32c=crc32c)
-            return True
-        write()
-        self.keep(names)
-        return False
 
     def add_external(
         self, name: str, path: Path, *, crc32c: int, headerless: tuple[str, tuple[int, ...]] | None = None

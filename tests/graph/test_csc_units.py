@@ -55,8 +55,7 @@ def sort(
         faults.pretending("unit.bytes", 1),
         ArtifactWriter(out, GRAPH, config={}, resumable=True) as writer,
     ):
-        names = [edge_file(kind, ONE_EDGE_TYPE) for kind in (INDPTR, INDICES)]
-        writer.unit(names, lambda: write_csc(writer, given, Resources(memory_bytes, 2, SILENT)))
+        write_csc(writer, given, Resources(memory_bytes, 2, SILENT))
         writer.publish()
     return source.given
 

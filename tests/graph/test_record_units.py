@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from diskgnn.graph.csc import EdgeList, EdgeOptions, edge_files, write_csc
+from diskgnn.graph.csc import EdgeList, EdgeOptions, write_csc
 from diskgnn.graph.edge_buckets import EdgeChunk
 from diskgnn.graph.edge_records import EdgeColumn
 from diskgnn.progress import SILENT
@@ -63,7 +63,7 @@ def write(out: Path, memory_bytes: int, source: Source, *, reverse: bool = False
         faults.pretending("unit.bytes", unit_bytes),
         ArtifactWriter(out, artifacts.GRAPH, config={}, resumable=True) as writer,
     ):
-        writer.unit(edge_files(given), lambda: write_csc(writer, given, Resources(memory_bytes, 2, SILENT)))
+        write_csc(writer, given, Resources(memory_bytes, 2, SILENT))
         writer.publish()
 
 

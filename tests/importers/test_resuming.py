@@ -50,7 +50,8 @@ def schema(tmp_path: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("point", "after", "sorted_again", "copied_again"),
-    [("unit.written", 0, 2, 1), ("unit.written", 1, 1, 1), ("unit.written", 2, 0, 1), ("artifact.sync", 0, 0, 0)],
+    # Each edge type has three pieces: counted, scattered and sorted.
+    [("work.piece", 0, 2, 1), ("work.piece", 3, 1, 1), ("work.piece", 6, 0, 1), ("artifact.sync", 0, 0, 0)],
 )
 def test_a_killed_conversion_goes_on(
     tmp_path: Path, schema: dict[str, Any], point: str, after: int, sorted_again: int, copied_again: int
@@ -67,7 +68,7 @@ def test_a_killed_conversion_goes_on(
 
 
 def test_what_changed_is_converted_anew(tmp_path: Path, schema: dict[str, Any]) -> None:
-    with faults.armed("unit.written", KeyboardInterrupt(), after=1), pytest.raises(KeyboardInterrupt):
+    with faults.armed("work.piece", KeyboardInterrupt(), after=3), pytest.raises(KeyboardInterrupt):
         convert(tmp_path / "out", schema=schema)
     path = Path(schema["edges"]["node:to:node"]["edges"])
     os.utime(path, ns=(0, 0))
@@ -75,7 +76,7 @@ def test_what_changed_is_converted_anew(tmp_path: Path, schema: dict[str, Any]) 
     convert(tmp_path / "out", schema=schema, reporter=stages)
     assert stages.names.count("sort edges") == 2
     damaged = tmp_path / "other"
-    with faults.armed("unit.written", KeyboardInterrupt(), after=1), pytest.raises(KeyboardInterrupt):
+    with faults.armed("work.piece", KeyboardInterrupt(), after=3), pytest.raises(KeyboardInterrupt):
         convert(damaged, schema=schema)
     (tmp_path / ".other.partial" / "indices-node.to.node.npy").write_bytes(b"damaged")
     convert(damaged, schema=schema)

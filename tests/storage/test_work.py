@@ -17,7 +17,8 @@ from diskgnn.storage.artifacts import GRAPH, JOURNAL
 from diskgnn.storage.destination import staging_of
 from diskgnn.storage.disk_space import OWN_BYTES, DiskBudget
 from diskgnn.storage.shuffle import DamagedStepError, Shuffle
-from diskgnn.storage.work import Output, State, Work
+from diskgnn.storage.work import Output, Work
+from diskgnn.storage.work_folder import State
 from diskgnn.storage.writer import ArtifactWriter
 
 pytestmark = pytest.mark.in_memory

@@ -25,6 +25,7 @@ from diskgnn.storage.checked_lines import checked_line
 from diskgnn.storage.disk_space import free_bytes, require_free_bytes
 from diskgnn.storage.manifest import open_artifact
 from diskgnn.storage.verification import verify_artifact
+from diskgnn.storage.work_folder import Note
 from diskgnn.storage.writer import ArtifactWriter
 
 
@@ -194,9 +195,15 @@ def test_no_damage_of_a_journal_is_believed(tmp_path: Path) -> None:
         writer.add(name, crc32c=crc32c(name.encode()))
         writer.keep([name])
 
+    def decided(writer: ArtifactWriter, value: int) -> int:
+        if not writer.noted("budget"):
+            writer.note("budget", Note({"bytes": np.array(value)}))
+            writer.commit()
+        return int(writer.noted("budget")["bytes"])
+
     with pytest.raises(KeyboardInterrupt), begin() as writer:  # noqa: PT012
         finish(writer, "before.bin")
-        assert writer.decided("budget", 640) == 640
+        assert decided(writer, 640) == 640
         finish(writer, "after.bin")
         raise KeyboardInterrupt
     staging = tmp_path / ".samples.partial"
@@ -210,12 +217,12 @@ def test_no_damage_of_a_journal_is_believed(tmp_path: Path) -> None:
             damaged[position] ^= 1 << int(random.integers(8))
         (staging / "journal.jsonl").write_bytes(damaged)
         with pytest.raises(KeyboardInterrupt), begin() as writer:  # noqa: PT012
-            adopted = writer.adopt("before.bin"), writer.decided("budget", 5), writer.adopt("after.bin")
+            adopted = writer.adopt("before.bin"), decided(writer, 5), writer.adopt("after.bin")
             found.add(adopted)
             finish(writer, "more.bin")
             raise KeyboardInterrupt
         with pytest.raises(KeyboardInterrupt), begin() as writer:  # noqa: PT012
-            assert writer.decided("budget", 7) == adopted[1]
+            assert decided(writer, 7) == adopted[1]
             assert writer.adopt("more.bin")
             raise KeyboardInterrupt
     assert found == {(True, 640, True), (True, 640, False), (True, 5, False), (False, 5, False)}
@@ -255,21 +262,22 @@ def test_records_of_how_far_a_stage_is(tmp_path: Path) -> None:
 
     def recorded() -> list[int] | None:
         with pytest.raises(KeyboardInterrupt), begin() as writer:  # noqa: PT012
-            found = writer.recorded("stage")
+            found = writer.noted("stage")
             raise KeyboardInterrupt
-        return None if found is None else found["done"].tolist()
+        return found["done"].tolist() if found else None
 
     def record(*numbers: int) -> None:
         with begin() as writer:
             for number in numbers:
-                writer.record("stage", {"done": np.array([number, number])}, claims=["rows"] if number == 1 else [])
+                writer.note("stage", Note({"done": np.array([number, number])}, ["rows"] if number == 1 else []))
+                writer.commit()
 
     with pytest.raises(FileNotFoundError):  # a claim that is not there
         record(1)
     for _ in range(2):
         record(2, 3, 4)
         assert recorded() == [4, 4]
-    with pytest.raises(RuntimeError), faults.armed("unit.written", RuntimeError("killed")):
+    with pytest.raises(SystemExit), faults.armed("unit.written", SystemExit("killed")):
         record(5)
     assert recorded() == [4, 4]
     files = sorted((tmp_path / ".samples.partial").glob("stage*"), key=lambda path: path.stat().st_mtime_ns)
@@ -454,7 +462,7 @@ def test_what_overwriting_would_go_on_with_is_not_cleaned(tmp_path: Path) -> Non
         writer.save_array("a.npy", np.zeros(3))
         writer.publish()
     with pytest.raises(KeyboardInterrupt), begin(2, overwrite=True) as writer:  # noqa: PT012
-        writer.record("stage", {"done": np.zeros(3)}, claims=[])
+        writer.note("stage", Note({"done": np.zeros(3)}))
         raise KeyboardInterrupt
     with pytest.raises(OutputExistsError, match=r"exists already.*\.samples\.partial has what a run .* stopped at"):
         begin(2)

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from diskgnn._native import find_ranges
 from diskgnn.errors import ConfigError
-from diskgnn.storage.work import State
+from diskgnn.storage.work_folder import State
 from diskgnn.units import format_size
 
 # What joining a range holds for each id beside its bytes, which are there twice: its node, and Arrow's hash table.

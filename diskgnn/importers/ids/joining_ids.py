@@ -23,7 +23,8 @@ from diskgnn.storage import artifacts
 from diskgnn.storage.disk_space import allocated_bytes
 from diskgnn.storage.file_reading import ReadableFile
 from diskgnn.storage.shuffle import Shuffle
-from diskgnn.storage.work import Output, State, Work
+from diskgnn.storage.work import Output, Work
+from diskgnn.storage.work_folder import State
 from diskgnn.storage.writer import ArtifactWriter
 
 _MERGED_IDS = 1 << 18  # at least as many mentioned ids are merged at once with those before

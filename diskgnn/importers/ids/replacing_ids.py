@@ -32,7 +32,8 @@ from diskgnn.importers.tables import table_rows
 from diskgnn.importers.tables.table import Table, is_table
 from diskgnn.progress import Reporter
 from diskgnn.schema import SPLITS, ClassValue, EdgeType
-from diskgnn.storage.work import Output, State, Work, is_long
+from diskgnn.storage.work import Output, Work
+from diskgnn.storage.work_folder import State, is_long
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
 

@@ -17,7 +17,8 @@ from diskgnn.importers.ids.user_ids import UserIds
 from diskgnn.progress import Reporter
 from diskgnn.schema import EdgeType
 from diskgnn.storage import artifacts
-from diskgnn.storage.work import Output, State, Work
+from diskgnn.storage.work import Output, Work
+from diskgnn.storage.work_folder import State
 from diskgnn.storage.writer import ArtifactWriter
 
 ID_BYTES = 32  # typical, with what is kept beside it

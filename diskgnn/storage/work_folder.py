@@ -109,14 +109,16 @@ class WorkFolder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if isinstance(error, Exception | KeyboardInterrupt):
-            with suppress(OSError, DiskGNNError):  # the first error is the one to tell
-                self.commit()  # what is finished is worth keeping
-        keeps = self._resumable and self._journal.has_finished
-        self._end(keeps=keeps)
-        if not self._published and not keeps:
-            shutil.rmtree(self.staging, ignore_errors=True)
-        self._lock.release()
+        try:
+            if isinstance(error, Exception | KeyboardInterrupt):
+                with suppress(OSError, DiskGNNError):  # the first error is the one to tell
+                    self.commit()  # what is finished is worth keeping
+        finally:
+            keeps = self._resumable and self._journal.has_finished
+            self._end(keeps=keeps)
+            if not self._published and not keeps:
+                shutil.rmtree(self.staging, ignore_errors=True)
+            self._lock.release()
         kept = "what is complete was kept: the same command goes on with it" if keeps else "nothing is left"
         raise_write_error(error, self.final, kept)
 

@@ -18,12 +18,12 @@ from diskgnn.storage.shuffle import DamagedStepError
 _READ_BYTES = 4 << 20
 
 
-PLACING = "placing"  # the step under which the splits that are placed are noted; all rows follow from it
+STAGE, PLACING = "pack", "placing"  # the step under which the splits that are placed are noted; all rows follow from it
 
 
 def damaged(message: str) -> DamagedStepError:
     """Returns the error that has everything made again, since headers and rows share pages."""
-    return DamagedStepError(PLACING, message)
+    return DamagedStepError(f"{STAGE}.{PLACING}", message)
 
 
 @contextmanager

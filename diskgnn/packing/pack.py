@@ -16,6 +16,7 @@ from diskgnn._native import PageWriter
 from diskgnn.default_reporter import reporter_for
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.source_schema import label_target
+from diskgnn.packing.adopting import STAGE
 from diskgnn.packing.file_sizes import fits_disk
 from diskgnn.packing.memory_division import (
     COPIES,
@@ -207,7 +208,7 @@ class _Run:
         request = self._request
         read_bytes = 0 if request.by_reference else _require_space(writer, request)
         read_bytes += 2 * request.samples.manifest.total_bytes  # to place, and to write the headers
-        placed, more_bytes = Work(writer, "pack").run(partial(self._place, writer, go_on))
+        placed, more_bytes = Work(writer, STAGE).run(partial(self._place, writer, go_on))
         return placed, read_bytes + placed.read_bytes + more_bytes
 
     def _place(self, writer: ArtifactWriter, go_on: Callable[[_Placing], int], work: Work) -> tuple[Placed, int]:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from diskgnn._native import PageWriter, crc32c
 from diskgnn.graph.source_schema import label_target
+from diskgnn.packing.adopting import STAGE
 from diskgnn.packing.header_encoder import HeaderEncoder
 from diskgnn.packing.header_writer import HeaderWriter
 from diskgnn.packing.memory_division import (
@@ -118,7 +119,7 @@ class _PartPacking:
             if artifacts.static_file(name) in files:
                 needed[nodes] = True
         placed = Placed(request.row_sets, tuple(self._static_nodes), self._needed, splits, {}, 0, files=files)
-        pack_rows(Work(self._writer, "pack"), self._writer, pages, placed, self._resources)
+        pack_rows(Work(self._writer, STAGE), self._writer, pages, placed, self._resources)
 
     def _place(self, split: str, pages: PageWriter) -> PlacedSplit:
         """Places the split, and writes the headers of the extents that are wanted, if any."""

@@ -34,7 +34,7 @@ class DamagedStepError(ArtifactError):
 
     def __init__(self, step: str, message: str) -> None:
         super().__init__(f"{message}; run the same command again")
-        self.step = step  # that has to be made again
+        self.step = step  # that has to be made again, as STAGE.STEP
 
 
 class _Piece(NamedTuple):

@@ -81,13 +81,14 @@ class Work:
             try:
                 return stage(self)
             except DamagedStepError as error:
-                if error.step in made_again:
+                is_own = error.step == ALL_STEPS or error.step.startswith(f"{self._name}.")
+                if error.step in made_again or not is_own:  # but of the stage around this one, maybe
                     raise
                 made_again.add(error.step)
                 if error.step == ALL_STEPS:
                     self._folder.restart()
                 else:
-                    self.forget(error.step)
+                    self._folder.forget(error.step)
 
     def fold(
         self,
@@ -131,7 +132,7 @@ class Work:
                 spill.open(noted, for_more="finished" not in before)
             if "finished" not in before:
                 assert isinstance(self._folder, ArtifactWriter)
-                output = Output(self._folder, step, before)
+                output = Output(self._folder, self._full(step), before)
                 with output, closing(run(state, output)) as pieces:
                     for num_bytes in pieces:
                         faults.point("work.piece")
@@ -143,7 +144,7 @@ class Work:
                 if durable:
                     self._note(step, key, state, spills, output, finished=True)
             elif not all(self._folder.adopt(name) for name in before["finished"].tolist()):
-                raise DamagedStepError(step, f"{self._folder.staging} does not hold what was written")
+                raise DamagedStepError(self._full(step), f"{self._folder.staging} does not hold what was written")
         # Where it was committed half-way its end is, too; and a kill must not find both its inputs and its output gone.
         if is_committed or any(not spill.in_memory for spill in consumes):
             self.commit()
@@ -209,7 +210,7 @@ class Work:
         path = self._folder.path(f"{self._name}.{name}")
         if in_memory and path.exists():  # of a killed run with less memory
             self._folder.disk.remove(path, allocated_bytes(path))
-        return Shuffle(step, None if in_memory else path, num_partitions, self._folder.disk)
+        return Shuffle(self._full(step), None if in_memory else path, num_partitions, self._folder.disk)
 
     def state_of(self, step: str) -> State:
         """Returns the state of a step, or what was passed to `note`, as it was noted last; {} if nothing was."""

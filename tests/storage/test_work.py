@@ -201,6 +201,34 @@ def test_damage_while_running_costs_the_step_once(tmp_path: Path, whole: dict[st
     assert content(tmp_path / "out") == whole
 
 
+def test_damage_of_the_stage_around_is_left_to_it(tmp_path: Path, whole: dict[str, bytes]) -> None:
+    asked, spoilt, inner_runs = Asked(), list[int](), list[int]()
+
+    def spoil() -> None:
+        if not spoilt:
+            spoilt.append(1)
+            flip(staging_of(tmp_path / "out") / "around.found", 0.9)
+
+    def around(writer: ArtifactWriter, work: Work) -> None:
+        found = work.shuffle("split", "found", PARTITIONS)
+        work.fold("split", partial(split, asked, found), {"read": 0}, spills=[found])
+
+        def inside(inner: Work) -> None:
+            inner_runs.append(1)
+            inner.fold("merge", partial(merge, found), {"partitions": 0}, consumes=[found])
+
+        Work(writer, "inside").run(inside)
+
+    with (
+        faults.armed("work.piece", spoil, after=NUMBERS // PIECE),
+        ArtifactWriter(tmp_path / "out", GRAPH, config={}, resumable=True) as writer,
+    ):
+        Work(writer, "around").run(partial(around, writer))
+        writer.publish()
+    assert (asked.numbers, len(inner_runs)) == (2 * NUMBERS, 2)
+    assert content(tmp_path / "out") == whole
+
+
 def test_another_key_begins_anew(tmp_path: Path) -> None:
     """What a plan says that a killed run did not have is not gone on with."""
 

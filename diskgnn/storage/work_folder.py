@@ -247,7 +247,9 @@ class WorkFolder:
     def is_due(self, handled_bytes: int) -> bool:
         """Returns True if it is time for a commit, now that so many bytes more were handled."""
         self._handled_bytes += handled_bytes
-        if sum(self._consumed.values()) >= CONSUMED_BYTES:
+        with self._committing:
+            consumed_bytes = sum(self._consumed.values())
+        if consumed_bytes >= CONSUMED_BYTES:
             return True
         if not self._resumable:
             return False

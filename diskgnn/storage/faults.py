@@ -29,7 +29,7 @@ POINTS = frozenset({
     "loading.page_lock", "loading.transfer", "pack.header", "pack.rows",
     "pack.schedule", "pack.window", "partition.read", "prepare.packed", "push.file", "push.files",
     "push.part", "push.published", "repair.made", "sample.minibatch", "sample.sweep", "shuffle.write", "training.step",
-    "unit.renamed", "unit.written", "upload.part", "work.piece", "work.unit", "worker.packed", "worker.placed",
+    "unit.written", "upload.part", "work.piece", "work.unit", "worker.packed", "worker.placed",
     "worker.sampled",
 })  # fmt: skip
 READINGS = frozenset({

@@ -110,7 +110,9 @@ class WorkFolder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            if isinstance(error, Exception | KeyboardInterrupt):
+            # Where nothing was worth a commit yet, nothing is left.
+            is_begun = bool(self._finished) or self._journal.has_finished
+            if is_begun and isinstance(error, Exception | KeyboardInterrupt):
                 with suppress(OSError, DiskGNNError):  # the first error is the one to tell
                     self.commit()  # what is finished is worth keeping
         finally:

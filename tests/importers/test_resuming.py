@@ -57,7 +57,8 @@ def test_a_killed_conversion_goes_on(
     tmp_path: Path, schema: dict[str, Any], point: str, after: int, sorted_again: int, copied_again: int
 ) -> None:
     convert(tmp_path / "whole", schema=schema)
-    with faults.armed(point, KeyboardInterrupt(), after=after), pytest.raises(KeyboardInterrupt):
+    stopped = faults.armed(point, KeyboardInterrupt(), after=after), faults.pretending("unit.bytes", 1)
+    with stopped[0], stopped[1], pytest.raises(KeyboardInterrupt):
         convert(tmp_path / "out", schema=schema)
     assert not (tmp_path / "out").exists()
     stages = Stages()
@@ -68,7 +69,8 @@ def test_a_killed_conversion_goes_on(
 
 
 def test_what_changed_is_converted_anew(tmp_path: Path, schema: dict[str, Any]) -> None:
-    with faults.armed("work.piece", KeyboardInterrupt(), after=3), pytest.raises(KeyboardInterrupt):
+    stopped = faults.armed("work.piece", KeyboardInterrupt(), after=3), faults.pretending("unit.bytes", 1)
+    with stopped[0], stopped[1], pytest.raises(KeyboardInterrupt):
         convert(tmp_path / "out", schema=schema)
     path = Path(schema["edges"]["node:to:node"]["edges"])
     os.utime(path, ns=(0, 0))
@@ -76,7 +78,8 @@ def test_what_changed_is_converted_anew(tmp_path: Path, schema: dict[str, Any]) 
     convert(tmp_path / "out", schema=schema, reporter=stages)
     assert stages.names.count("sort edges") == 2
     damaged = tmp_path / "other"
-    with faults.armed("work.piece", KeyboardInterrupt(), after=3), pytest.raises(KeyboardInterrupt):
+    stopped = faults.armed("work.piece", KeyboardInterrupt(), after=3), faults.pretending("unit.bytes", 1)
+    with stopped[0], stopped[1], pytest.raises(KeyboardInterrupt):
         convert(damaged, schema=schema)
     (tmp_path / ".other.partial" / "indices-node.to.node.npy").write_bytes(b"damaged")
     convert(damaged, schema=schema)
@@ -101,7 +104,8 @@ def test_arrays_in_memory_are_known_again(tmp_path: Path, mapped: bool) -> None:
     convert(tmp_path / "whole", **given)
 
     def killed_and_again(then: dict[str, Any]) -> list[str]:
-        with faults.armed("artifact.sync", KeyboardInterrupt()), pytest.raises(KeyboardInterrupt):
+        stopped = faults.armed("artifact.sync", KeyboardInterrupt()), faults.pretending("unit.bytes", 1)
+        with stopped[0], stopped[1], pytest.raises(KeyboardInterrupt):
             convert(tmp_path / "out", overwrite=True, **given)
         stages = Stages()
         convert(tmp_path / "out", overwrite=True, **then, reporter=stages)
@@ -162,7 +166,8 @@ def test_graphs_in_memory_are_known_again(tmp_path: Path, kind: str) -> None:
 
     convert(tmp_path / "whole", **given())
     for label, again in ((0, 0), (1, 1)):
-        with faults.armed("artifact.sync", KeyboardInterrupt()), pytest.raises(KeyboardInterrupt):
+        stopped = faults.armed("artifact.sync", KeyboardInterrupt()), faults.pretending("unit.bytes", 1)
+        with stopped[0], stopped[1], pytest.raises(KeyboardInterrupt):
             convert(tmp_path / "out", overwrite=True, **given())
         stages = Stages()
         convert(tmp_path / "out", overwrite=True, reporter=stages, **given(label))
@@ -179,7 +184,8 @@ def test_rows_made_by_another_function_are_others(tmp_path: Path) -> None:
         rows = of_array("features", table).mapped((1,), table.dtype, lambda chunk: chunk[:, column : column + 1])
         return GraphInput({"node": NodeInput(features=rows)}, {("node", "to", "node"): EdgeInput(small["edges"])})
 
-    with faults.armed("artifact.sync", KeyboardInterrupt()), pytest.raises(KeyboardInterrupt):
+    stopped = faults.armed("artifact.sync", KeyboardInterrupt()), faults.pretending("unit.bytes", 1)
+    with stopped[0], stopped[1], pytest.raises(KeyboardInterrupt):
         convert(tmp_path / "out", schema=given(0))
     convert(tmp_path / "out", schema=given(5))
     np.testing.assert_array_equal(Graph.open(tmp_path / "out").nodes["node"].features, table[:, 5:])

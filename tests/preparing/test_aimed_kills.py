@@ -23,7 +23,7 @@ from diskgnn.storage import faults
 from diskgnn.storage.verification import verify_artifact
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork")
-POINTS = ("artifact.exchanged", "artifact.publish", "artifact.sync", "prepare.packed", "unit.renamed", "unit.written")
+POINTS = ("artifact.exchanged", "artifact.publish", "artifact.sync", "prepare.packed", "unit.written", "work.unit")
 SPREAD, LAST = 3, 4  # kills of each kind of run: anywhere, and at the end, where something is published
 
 

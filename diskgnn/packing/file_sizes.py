@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from diskgnn.packing.adopting import STAGE
 from diskgnn.packing.placed import Placed, PlacedSplit
 from diskgnn.storage import artifacts
 from diskgnn.storage.disk_space import allocated_bytes, file_bytes, free_bytes, require_free_bytes
@@ -19,7 +20,7 @@ def require_space(writer: ArtifactWriter, placed: Placed, *, is_noted: bool) -> 
     """
     needed_bytes = _missing_bytes(writer, placed)
     if is_noted:
-        needed_bytes += 2 * sum(_record_bytes(split) for split in placed.splits)
+        needed_bytes += _missing_record_bytes(writer, placed)
     writer.disk.look()
     require_free_bytes(writer.staging, needed_bytes, f"packing {writer.final}", exact=True, disk=writer.disk)
 
@@ -33,7 +34,7 @@ def _missing_bytes(writer: ArtifactWriter, placed: Placed) -> int:
 def fits_disk(writer: ArtifactWriter, placed: Placed) -> bool:
     """Returns True if the whole directory has room here at once."""
     writer.disk.look()
-    needed_bytes = _missing_bytes(writer, placed) + 2 * sum(_record_bytes(split) for split in placed.splits)
+    needed_bytes = _missing_bytes(writer, placed) + _missing_record_bytes(writer, placed)
     return needed_bytes <= free_bytes(writer.staging, writer.disk)
 
 
@@ -58,6 +59,12 @@ def file_sizes(placed: Placed) -> dict[str, int]:
     sizes = {name: size for name, size in sizes.items() if placed.wants(name)}
     sizes[artifacts.MANIFEST] = _MANIFEST_BYTES + len(sizes) * _MANIFEST_ENTRY_BYTES
     return sizes
+
+
+def _missing_record_bytes(writer: ArtifactWriter, placed: Placed) -> int:
+    """Returns the bytes that two records more may take, beside what those of a killed run take already."""
+    there = sum(allocated_bytes(path) for path in writer.staging.glob(f"{STAGE}.*.npz"))
+    return max(0, 2 * sum(_record_bytes(split) for split in placed.splits) - there)
 
 
 def _record_bytes(split: PlacedSplit) -> int:

@@ -235,8 +235,9 @@ class StaticFile:
     def start(self, state: State) -> None:
         """Creates the file and reserves its space."""
         self._state = state[self.name]
-        self._path.write_bytes(self._header)
         reserve(self._path, self._num_bytes, self._writer.disk)
+        with self._path.open("r+b") as file:  # in place: what a killed run left of it has its space
+            file.write(self._header)
 
     def write(self, window: Window, threads: int) -> None:
         """Writes the static rows of `window`. The file is not mapped: errors of the disk would be SIGBUS then."""

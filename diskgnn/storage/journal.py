@@ -76,17 +76,22 @@ class Journal:
     def add_all(self, files: Mapping[str, tuple[int, int]]) -> None:
         """Notes that files, by name their bytes and CRC-32C, are finished and durable."""
         with self._lock:
-            lines = []
+            self.note(*(
+                {"file": name, "bytes": num_bytes, "crc32c": crc32c} for name, (num_bytes, crc32c) in files.items()
+            ))  # fmt: skip
             for name, (num_bytes, crc32c) in files.items():
                 self._finish(name, num_bytes, crc32c)
-                lines.append({"file": name, "bytes": num_bytes, "crc32c": crc32c})
-            self.note(*lines)
 
     def drop(self, names: Collection[str]) -> None:
         """Notes that nobody needs some files any more; they may be removed after that."""
         with self._lock:
-            self._drop(names)
             self.note({_DROPPED: list(names)})
+            self._drop(names)
+
+    def forget(self, name: str) -> None:
+        """Believes no more that file `name` is finished: it was removed, and is made again."""
+        with self._lock:
+            self._finished.pop(name, None)
 
     def is_dropped(self, name: str) -> bool:
         """Returns True if file `name` was dropped, and not made again since."""
@@ -169,11 +174,15 @@ class Journal:
 
     def _append(self, *lines: str) -> None:
         descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        num_bytes = os.fstat(descriptor).st_size
         try:
             content = memoryview(b"".join(map(checked_line, lines)))
             while content:
                 content = content[os.write(descriptor, content) :]
             os.fsync(descriptor)
+        except BaseException:
+            os.ftruncate(descriptor, num_bytes)  # nothing behind a torn line would count
+            raise
         finally:
             os.close(descriptor)
 

@@ -21,7 +21,7 @@ from diskgnn._native import crc32c
 from diskgnn.errors import ArtifactError
 from diskgnn.storage import cache_hints, faults
 from diskgnn.storage.checked_files import ChecksummedFile
-from diskgnn.storage.disk_space import DiskBudget, file_bytes
+from diskgnn.storage.disk_space import DiskBudget, allocated_bytes
 from diskgnn.storage.file_reading import fill, opened
 
 _LINK = struct.Struct("<qq")  # of a piece: where that before it of its partition begins (-1: nowhere), its length
@@ -197,4 +197,4 @@ class Shuffle:
         """Gives back what it holds: nobody reads it any more."""
         self._held.clear()
         if self.path is not None and self.path.exists():
-            self._disk.remove(self.path, file_bytes(self._log_bytes))
+            self._disk.remove(self.path, allocated_bytes(self.path))

@@ -121,6 +121,8 @@ class Work:
         before = self._folder.noted(self._full(step)) if durable else {}
         if not np.array_equal(before.get("key", ()), key):
             before = {}
+        if durable and not before:  # whoever goes on later must not find a note of what is written over now
+            self.forget(step)
         is_committed = bool(before)
         state = {name: np.array(value) for name, value in {**first, **_section(before, "state")}.items()}
         if "finished" not in before:
@@ -179,8 +181,10 @@ class Work:
         def missing() -> Iterator[Unit]:
             for unit in units:
                 # Each is looked at, so that what is damaged is removed.
-                whole = [self._folder.is_dropped(name) or self._folder.adopt(name) for name in files(unit)]
+                names = files(unit)
+                whole = [self._folder.is_dropped(name) or self._folder.adopt(name) for name in names]
                 if all(whole):
+                    self._folder.finish_adopted(names)
                     self._folder.consume(consumes(unit))
                     adopted(unit)
                     continue

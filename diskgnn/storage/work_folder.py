@@ -84,7 +84,7 @@ class WorkFolder:
         self._pending: dict[str, Note] = {}
         self._finished: list[str] = []
         self._consumed: dict[str, int] = {}
-        self._committing = threading.RLock()
+        self._committing, self._is_committing = threading.RLock(), False
         self._handled_bytes, self._committed_seconds = 0, time.monotonic()
 
     def __enter__(self) -> Self:
@@ -176,11 +176,18 @@ class WorkFolder:
         if crc32c is not None:
             self.add(name, crc32c=crc32c)
             return True
-        self.disk.release(allocated_bytes(path))
+        self._journal.forget(name)
+        there = allocated_bytes(path)
         if path.is_dir():
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
+        self.disk.release(there)
+        return False
+
+    @property
+    def _sends(self) -> bool:
+        """True if what is finished leaves this disk."""
         return False
 
     def _send(self, names: Iterable[str]) -> None:
@@ -226,6 +233,11 @@ class WorkFolder:
                 self.add(name, crc32c=crc32c)
             self._finished += files
 
+    def finish_adopted(self, names: Iterable[str]) -> None:
+        """Says that files of a unit, which a killed run finished, may be sent with the next commit."""
+        with self._committing:
+            self._finished += (name for name in names if name in self._whole)
+
     def consume(self, names: Collection[str]) -> None:
         """Has files removed after the next commit: nobody needs them once what was made of them is committed."""
         with self._committing:
@@ -234,13 +246,17 @@ class WorkFolder:
     def commit(self) -> None:
         """Makes durable what was noted and what units left, the files first; then what was consumed is removed."""
         with self._committing:
-            for name, note in self._pending.items():
-                self.keep(note.complete)
-                if self._resumable:
-                    self._journal.record(name, note.state, note.claims, self.disk)
-            self.keep(self._finished)
-            self._send(self._finished)
-            self.drop(self._consumed)
+            self._is_committing = True
+            try:
+                for name, note in self._pending.items():
+                    self.keep(note.complete)
+                    if self._resumable:
+                        self._journal.record(name, note.state, note.claims, self.disk)
+                self.keep(self._finished)
+                self._send(self._finished)
+                self.drop(self._consumed)
+            finally:
+                self._is_committing = False
             self._pending.clear()
             self._finished.clear()
             self._consumed.clear()
@@ -260,9 +276,10 @@ class WorkFolder:
         return seconds >= (_LEAST_SECONDS if self._handled_bytes >= least_bytes else _MOST_SECONDS)
 
     def give_back(self) -> bool:
-        """Commits early, since the disk budget is used up; returns False if nothing waits to be removed."""
+        """Commits early, since the disk budget is used up; returns False if nothing waits to be removed or sent."""
         with self._committing:
-            if not any(self._consumed.values()):
+            waits = any(self._consumed.values()) or (self._sends and bool(self._finished))
+            if self._is_committing or not waits:
                 return False
             self.commit()
             return True

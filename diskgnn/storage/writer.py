@@ -145,6 +145,10 @@ class ArtifactWriter(WorkFolder):
             self.keep(names := list(names))
             self._send(names)
 
+    @property
+    def _sends(self) -> bool:
+        return self._outbox is not None
+
     def _send(self, names: Iterable[str]) -> None:
         for name in names:
             if self._outbox is not None and name not in self.external and self.path(name).exists():

@@ -247,7 +247,7 @@ def test_whatever_is_damaged_or_gone_is_made_again(after: int, graph: Graph, tmp
             with pytest.raises(Killed), faults.armed("unit.written", Killed(), after=after):
                 diskgnn.infer(graph, tmp_path / "out.npy", net, memory=PLENTY, threads=1)
             left = sorted(path for path in folder.iterdir() if path.suffix != ".jsonl")
-            if number == len(left):
+            if number >= len(left):
                 break
             if number % 2:
                 left[number].unlink()

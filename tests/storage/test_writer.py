@@ -463,6 +463,7 @@ def test_what_overwriting_would_go_on_with_is_not_cleaned(tmp_path: Path) -> Non
         writer.publish()
     with pytest.raises(KeyboardInterrupt), begin(2, overwrite=True) as writer:  # noqa: PT012
         writer.note("stage", Note({"done": np.zeros(3)}))
+        writer.commit()
         raise KeyboardInterrupt
     with pytest.raises(OutputExistsError, match=r"exists already.*\.samples\.partial has what a run .* stopped at"):
         begin(2)

@@ -22,6 +22,7 @@ from diskgnn.importers.containers.rows import RowSource
 from diskgnn.schema import ClassValue
 
 _FEW = 32  # rows may have a class each
+_NO_VALUE = frozenset({"na", "n/a", "nan", "null", "none"})  # what other programs write into empty cells
 _MOST_VALUES = 10_000  # that stand in a manifest
 _LARGEST = 2**63 - 1
 _WHOLE = 2.0**53  # up to here a float64 is exactly the whole number that was written
@@ -127,6 +128,14 @@ def class_labels(
         warnings.warn(
             f"{column.name}: each of {len(values)} rows has a class of its own ({values_text(values)}); is it another "
             f"column that was meant?",
+            DataWarning,
+            stacklevel=callers_level(),
+        )
+    nothing = tuple(value for value in values or () if isinstance(value, str) and value.strip().lower() in _NO_VALUE)
+    if nothing and classes is None:
+        warnings.warn(
+            f"{column.name}: {values_text(nothing)} is taken as a class; where it means that a row has no label, empty "
+            "these cells",
             DataWarning,
             stacklevel=callers_level(),
         )

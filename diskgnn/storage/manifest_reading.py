@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from diskgnn.errors import ArtifactError, ConfigError, ReadError
-from diskgnn.storage.artifacts import MADE_BY, MANIFEST, VERSIONS
+from diskgnn.storage.artifacts import CHECKPOINT, MADE_BY, MANIFEST, VERSIONS
 from diskgnn.storage.file_reading import is_file, read_whole
 from diskgnn.storage.manifest_document import typed
 from diskgnn.stores.locations import Location, StoredPath
@@ -36,9 +36,14 @@ def read_document(path: Location, format: str | None = None) -> dict[str, Any]: 
             raise ArtifactError(f"{path} is not there: neither is {path.root}; {made_by}")
         if not path.is_dir():
             raise ArtifactError(f"{path} is {'not a directory' if path.exists() else 'not there'}; {made_by}")
+        if is_file(path / CHECKPOINT):
+            raise ArtifactError(
+                f"{path} is a checkpoint that training left, and has no checksums; {made_by}. `diskgnn inspect {path}` "
+                "says what it is"
+            )
         raise ArtifactError(
-            f"{path} has no {MANIFEST}, so it is no diskgnn artifact; {made_by}. If it was one, remove it and make it "
-            "again with the command that made it"
+            f"{path} has no {MANIFEST}, so it is no diskgnn artifact; {made_by}. If it was one, move it away and "
+            "make it again with the command that made it"
         )
     try:
         document = typed(json.loads(read_whole(manifest_path, most_bytes=_MAX_MANIFEST_BYTES).decode()), dict)

@@ -33,6 +33,7 @@ from diskgnn.nn.model_spec import ModelSpec
 from diskgnn.paths import PathLike
 from diskgnn.schema import EdgeType, SourceSchema
 from diskgnn.storage import faults
+from diskgnn.storage.artifacts import CHECKPOINT
 from diskgnn.storage.file_reading import ReadableFile, raise_if_disk_failed
 from diskgnn.storage.locks import alone
 from diskgnn.storage.own_files import open_new_file
@@ -45,7 +46,7 @@ from diskgnn.training.tasks import Task, saved_task
 FORMAT, VERSION = "diskgnn.checkpoint", 5
 _PARTS = {"config": dict, "position": dict, "epoch_so_far": dict, "history": list, "model": dict, "optimizer": dict,
           "rng": dict}  # fmt: skip
-FILE = "checkpoint.pt"
+FILE = CHECKPOINT
 
 
 def checkpoint_exists(directory: PathLike) -> bool:

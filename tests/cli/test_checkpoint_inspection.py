@@ -57,6 +57,9 @@ def test_says_what_was_trained_on_what_and_how(tables, tmp_path):
     assert found["sampling"]["fanouts"] == [3, 2]
     assert found["sampling"]["temporal"] == "ignore"
     assert (found["config"]["lr"], found["config"]["num_batches"]) == (0.01, 4)
+    refused = run("verify", tmp_path / "a run", exit_code=ArtifactError.exit_code).stderr
+    assert "a run is a checkpoint that training left" in refused
+    assert "diskgnn inspect" in refused
     said = run("inspect", tmp_path / "a run").stdout
     for words in ("gat", "fanouts", "town", "diskgnn infer GRAPH"):
         assert words in said

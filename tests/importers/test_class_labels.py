@@ -30,6 +30,14 @@ def graph_of(folder: Path, labels: Any, **given: Any) -> Graph:
     return Graph.open(folder / "graph")
 
 
+def graph_of_all(folder: Path, labels: Any, **given: Any) -> Graph:
+    """The same without a column of splits."""
+    table = pa.table({"x": np.random.default_rng(1).random(COUNT, np.float32), "label": labels})
+    pq.write_table(table, folder / "nodes.parquet")
+    convert(folder / "graph", edges=RING, nodes=folder / "nodes.parquet", **given)
+    return Graph.open(folder / "graph")
+
+
 @pytest.mark.parametrize("kind", [pa.string(), pa.bool_(), pa.int64(), pa.float32()])
 def test_labels_that_nobody_has_are_refused(tmp_path: Path, kind: pa.DataType) -> None:
     with pytest.raises(InputError, match=r"expected the class of some rows, found none in 40.*leave the labels out"):
@@ -100,6 +108,15 @@ def test_what_is_no_class_is_refused(tmp_path: Path, labels: Any, error: type[Ex
 def test_a_class_for_each_row_is_doubted(tmp_path: Path) -> None:
     with pytest.warns(DataWarning, match="each of 40 rows has a class of its own .n0, n1, .*another column that"):
         graph_of(tmp_path, pa.array([f"n{number}" for number in range(COUNT)]))
+
+
+@pytest.mark.parametrize("word", ["NA", "n/a", "null", "None", "NaN"])
+def test_words_for_nothing_are_doubted_as_classes(tmp_path: Path, word: str) -> None:
+    labels = pa.array(["a", word, "b", None] * (COUNT // 4))
+    split = {"train": np.arange(0, COUNT, 4)}
+    with pytest.warns(DataWarning, match=f"label.*: {word} is taken as a class; .*empty these cells"):
+        graph = graph_of_all(tmp_path, labels, **split)
+    assert set(graph.nodes["node"].config.target.classes) == {"a", word, "b"}
 
 
 def test_too_much_text_is_refused(tmp_path: Path) -> None:

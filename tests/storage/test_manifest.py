@@ -31,7 +31,7 @@ def wipe(path: Path, position: int) -> None:
 DAMAGE: list[tuple[Callable[[Path], object], str]] = [
     (lambda p: shutil.rmtree(p), r"is not there; make it with `diskgnn convert`"),
     (lambda p: (shutil.rmtree(p), p.write_text("")), r"is not a directory"),
-    (lambda p: (p / "manifest.json").unlink(), r"no diskgnn artifact; .* remove it and make it again"),
+    (lambda p: (p / "manifest.json").unlink(), r"no diskgnn artifact; .* move it away and make it again"),
     (lambda p: (p / "manifest.json").write_text("{"), r"json is damaged \(it is no JSON\); `diskgnn convert` it again"),
     (lambda p: (p / "manifest.json").write_bytes(b"\xff\xfe"), r"manifest\.json is damaged"),
     (lambda p: (p / "manifest.json").write_text("[" * 100_000), r"manifest\.json is damaged"),

@@ -39,7 +39,7 @@ def headline(comparison: Comparison, summaries: Sequence[LoaderSummary]) -> str:
 
 
 def reason(comparison: Comparison, summaries: Sequence[LoaderSummary]) -> str:
-    """That no disk is needed, or else where the time of our epoch goes; empty where that is not known."""
+    """Says that no disk is needed, or where the time of our epoch goes; empty if that is not known."""
     if fits_in_memory(comparison, summaries):
         graph = comparison.graph
         needed = format_size(graph["feature_bytes"] + graph.get("topology_bytes", 0))

@@ -56,7 +56,7 @@ class Finding:
 
     @property
     def figures(self) -> dict[str, Any]:
-        """What the command printed last, a JSON object; all that it printed if it printed nothing else.
+        """Returns the JSON object that the command printed last; all that it printed if it printed nothing else.
 
         Raises:
             DiskGNNError: the command failed.

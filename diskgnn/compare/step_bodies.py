@@ -1,4 +1,4 @@
-"""What one process of a comparison does: prepare, load, train, evaluate or count.
+"""The work of one process of a comparison: prepare, load, train, evaluate or count.
 
 Each step has a process of its own (see `processes`), so that memory, caches and counters are its own, too.
 """
@@ -36,7 +36,7 @@ MAX_TRACED_EVENTS = 3000
 
 
 class Fewest(NamedTuple):
-    """What any cache of a size must read at least."""
+    """The least that a cache of some size has to read."""
 
     rows: int
     row_bytes: int

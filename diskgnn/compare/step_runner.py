@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Outcome(Generic[T]):
-    """What came of one step."""
+    """The outcome of one step."""
 
     status: str  # 'ok', 'unavailable', 'failed', 'out of memory'
     message: str = ""
@@ -180,7 +180,7 @@ class _Server:
             self._requests.flush()
 
     def answers_within(self, seconds: float) -> bool:
-        """Whether the step ends in that time."""
+        """Returns True if the step ends in that time."""
         return bool(select.select([self._answers], [], [], seconds)[0])
 
     def answer(self) -> int:

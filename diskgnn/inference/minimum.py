@@ -1,4 +1,4 @@
-"""How few bytes inference can move, to compare with what it moved."""
+"""Counts the fewest bytes that inference can move, to compare with what it moved."""
 
 from __future__ import annotations
 

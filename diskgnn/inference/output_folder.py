@@ -75,7 +75,7 @@ class OutputFolder(WorkFolder):
 
     @contextmanager
     def publishing(self) -> Iterator[Path]:
-        """Where to write the output, whose bytes are claimed; then it is in its place, and the folder is gone."""
+        """Yields where to write the output, whose bytes are claimed; then puts it in place and removes the folder."""
         temporary = self.path(_OUTPUT)
         yield temporary
         sync(temporary)

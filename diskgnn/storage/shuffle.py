@@ -38,7 +38,7 @@ class DamagedStepError(ArtifactError):
 
 
 class _Piece(NamedTuple):
-    """Where a piece of the log is."""
+    """The place of a piece in the log."""
 
     link: bytes
     crc32c: int

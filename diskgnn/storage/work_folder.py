@@ -44,7 +44,7 @@ CONSUMED_BYTES = 128 << 20
 
 @dataclass(frozen=True)
 class Note:
-    """What a step has a run after a kill know."""
+    """A step notes this for the run after a kill."""
 
     state: State
     claims: Sequence[str] = ()  # files that hold what the state says; they are made durable first

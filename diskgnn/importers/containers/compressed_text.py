@@ -69,7 +69,7 @@ def text_for_arrow(name: str, path: Location) -> Iterator[tuple[pa.NativeFile, C
 
 
 class _EndingText(io.RawIOBase):
-    """What `stream` holds, up to the first error, which is kept. A file for Arrow."""
+    """A file for Arrow: it has what `stream` holds, up to the first error, which is kept."""
 
     def __init__(self, stream: Any) -> None:
         super().__init__()

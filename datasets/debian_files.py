@@ -166,8 +166,8 @@ _FOLDED = _folded_letters()
 
 def write_features(path: Path, names: Names, width: int, dtype: str) -> None:
     """Write the features to the .npy file `path`, which appears only when it is complete."""
-    from diskgnn.storage.checked_files import npy_header_bytes
-    from diskgnn.storage.disk_space import require_free_bytes
+    from diskgnn.files.checked_files import npy_header_bytes
+    from diskgnn.files.disk_space import require_free_bytes
 
     num_nodes = len(names.offsets) - 1
     require_free_bytes(path.parent, num_nodes * width * np.dtype(dtype).itemsize, f"features {path}")

@@ -41,11 +41,11 @@ if TYPE_CHECKING:
     from diskgnn.sampling.sample import sample
     from diskgnn.specs.sampling import SamplingSpec
     from diskgnn.specs.targets import LinkTarget, NodeTarget
-    from diskgnn.storage.fetching import fetch
-    from diskgnn.storage.pushing import push
     from diskgnn.training.checkpoints import load_model
     from diskgnn.training.evaluate import evaluate
     from diskgnn.training.train import train
+    from diskgnn.work.fetching import fetch
+    from diskgnn.work.pushing import push
 
 __version__ = VERSION
 
@@ -72,7 +72,7 @@ _MODULES = {
     "convert": "importers.convert",
     "estimate": "preparing.estimate",
     "evaluate": "training.evaluate",
-    "fetch": "storage.fetching",
+    "fetch": "work.fetching",
     "generate": "graph.generation",
     "generate_typed": "importers.generating",
     "infer": "inference.infer",
@@ -80,7 +80,7 @@ _MODULES = {
     "pack": "packing.pack",
     "predict": "inference.predict",
     "prepare": "preparing.prepare",
-    "push": "storage.pushing",
+    "push": "work.pushing",
     "read_target": "importers.seed_tables",
     "relink": "graph.relinking",
     "sample": "sampling.sample",

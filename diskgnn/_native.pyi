@@ -367,7 +367,7 @@ def dequantise_rows(
     out: npt.NDArray[np.float32],
     threads: int,
 ) -> None:
-    """Fill out [n * D] with (code - zero_point) * scale (native/storage/row_widening.h).
+    """Fill out [n * D] with (code - zero_point) * scale (native/files/row_widening.h).
 
     Args:
         codes: [n * D] signed bytes, or with `bits` 4 [n * ceil(D / 2)] of two codes a byte, the low half first.
@@ -386,7 +386,7 @@ def gather_rows(
     """
 
 def read_file_rows(descriptor: int, row_bytes: int, rows: npt.NDArray[np.int64], x: npt.NDArray[np.uint8]) -> None:
-    """x [U * row_bytes] = rows of a file, asked for all at once, best in ascending order (native/storage/row_io.h).
+    """x [U * row_bytes] = rows of a file, asked for all at once, best in ascending order (native/files/row_io.h).
 
     Raises:
         OSError: the disk failed, or the file ends before a row does.
@@ -568,7 +568,7 @@ class PipelineOptions:
 class Pipeline:
     """Reads extents ahead, assembles minibatches from the tiers, hands them out (native/loading/extent_pipeline.h).
 
-    `extents` is [T, 3], the fields of `storage.extents.EXTENT_DTYPE`, and `rows` [T, K, 7], those of `ROWS_DTYPE`.
+    `extents` is [T, 3], the fields of `formats.extents.EXTENT_DTYPE`, and `rows` [T, K, 7], those of `ROWS_DTYPE`.
     `tiers` are those of the K row sets. `engine` reads the file `path`; or, with `requests`, somebody else does, and it
     has `num_bytes`.
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from object_store import ObjectStore, object_store
 
-from diskgnn.storage import faults
+from diskgnn.files import faults
 
 if not torch.cuda.is_available():  # before anything imports triton: its kernels then run in NumPy
     os.environ.setdefault("TRITON_INTERPRET", "1")

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import diskgnn
 from diskgnn.baselines.in_memory import InMemory
+from diskgnn.formats.packed import Packed
+from diskgnn.formats.samples import Samples
+from diskgnn.formats.verification import find_damage
 from diskgnn.graph.inspection import describe
 from diskgnn.preparing.repair import repair
-from diskgnn.storage.packed import Packed
-from diskgnn.storage.samples import Samples
-from diskgnn.storage.verification import find_damage
 from diskgnn.system.resources import Resources
 
 SAMPLING = {"fanouts": [2, 2], "batch_size": 5}

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from diskgnn._native import crc32c
-from diskgnn.storage.artifacts import MANIFEST
-from diskgnn.storage.manifest_document import content_digest
+from diskgnn.formats.artifacts import MANIFEST
+from diskgnn.formats.manifest_document import content_digest
 
 _ODD: list[Any] = [
     None, True, False, 0, 1, -1, 2, 3, 7, 127, 1 << 16, (1 << 31) - 1, 1 << 31, (1 << 63) - 1, 1 << 63, -(1 << 63),

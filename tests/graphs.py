@@ -9,16 +9,16 @@ from pathlib import Path
 import numpy as np
 
 from diskgnn.batches.minibatch import MiniBatch
+from diskgnn.files.checked_files import ChunkChecksums
+from diskgnn.formats import artifacts
+from diskgnn.formats.artifacts import edge_file, node_file
+from diskgnn.formats.graph_config import GraphConfig
+from diskgnn.formats.row_format import RowFormat
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.pack import pack
 from diskgnn.sampling.sample import sample
 from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE
-from diskgnn.storage import artifacts
-from diskgnn.storage.artifacts import edge_file, node_file
-from diskgnn.storage.checked_files import ChunkChecksums
-from diskgnn.storage.graph_config import GraphConfig
-from diskgnn.storage.row_format import RowFormat
-from diskgnn.storage.writer import ArtifactWriter
+from diskgnn.work.writer import ArtifactWriter
 
 # Files of a graph made from plain edges.
 INDPTR, INDICES = (edge_file(kind, ONE_EDGE_TYPE) for kind in (artifacts.INDPTR, artifacts.INDICES))

@@ -15,7 +15,7 @@ from unittest import mock
 
 import pyarrow.fs as pafs
 
-from diskgnn.storage.disk_space import allocated_bytes
+from diskgnn.files.disk_space import allocated_bytes
 
 BUCKET = "bucket"
 SECRET = "a-very-secret-key"

@@ -6,8 +6,8 @@ import numpy as np
 from graphs import INDICES, INDPTR
 
 from diskgnn._native import DrawRequest, Expansion32, Expansion64, GraphFiles
+from diskgnn.files.checked_files import npy_data_offset
 from diskgnn.graph.graph import Graph
-from diskgnn.storage.checked_files import npy_data_offset
 
 
 def request(seeds, fanouts, key=0, minibatch=0, slice_start=None):

@@ -6,9 +6,9 @@ import numpy as np
 from graphs import bits_of
 
 from diskgnn._native import io_uring_refusal
-from diskgnn.storage import artifacts
-from diskgnn.storage.manifest import open_artifact
-from diskgnn.storage.writer import ArtifactWriter
+from diskgnn.formats import artifacts
+from diskgnn.formats.manifest import open_artifact
+from diskgnn.work.writer import ArtifactWriter
 
 ENGINES = ["threads"] if io_uring_refusal() else ["threads", "io_uring"]
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from diskgnn.storage.array_file import ArrayFile
-from diskgnn.storage.artifacts import GRAPH
-from diskgnn.storage.manifest import Manifest
-from diskgnn.storage.writer import ArtifactWriter
+from diskgnn.formats.artifacts import GRAPH
+from diskgnn.formats.manifest import Manifest
+from diskgnn.work.array_file import ArrayFile
+from diskgnn.work.writer import ArtifactWriter
 
 
 def write(path: Path, seed: int = 0, *, kind: str = GRAPH, overwrite: bool = False) -> Manifest:

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from diskgnn._native import crc32c, crc32c_combine
+from diskgnn.files.checked_files import CHECKSUM_CHUNK_BYTES, npy_header_bytes
+from diskgnn.formats import artifacts
+from diskgnn.formats.artifacts import edge_file, node_file
+from diskgnn.formats.graph_config import EdgeTypeConfig, GraphConfig, NodeTypeConfig
+from diskgnn.formats.row_format import RowFormat
 from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE
-from diskgnn.storage import artifacts
-from diskgnn.storage.artifacts import edge_file, node_file
-from diskgnn.storage.checked_files import CHECKSUM_CHUNK_BYTES, npy_header_bytes
-from diskgnn.storage.graph_config import EdgeTypeConfig, GraphConfig, NodeTypeConfig
-from diskgnn.storage.row_format import RowFormat
-from diskgnn.storage.writer import ArtifactWriter
+from diskgnn.work.writer import ArtifactWriter
 
 Pieces = Mapping[int, np.ndarray]  # by the row where each begins; all other rows are zeros
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from object_store import Fault, Request
 
-from diskgnn.storage.manifest import read_manifest
+from diskgnn.formats.manifest import read_manifest
 
 PREPARE = {"fanouts": [3, 2], "batch_size": 16, "epochs": 2, "cpu_cache": "10%", "static_cache": 0, "threads": 2}
 

@@ -21,10 +21,10 @@ import scipy.sparse as sp
 import torch
 
 import diskgnn
+from diskgnn.files import faults
+from diskgnn.formats.manifest import open_artifact
 from diskgnn.nn.models import make_model
 from diskgnn.specs.targets import LinkTarget, NodeTarget
-from diskgnn.storage import faults
-from diskgnn.storage.manifest import open_artifact
 from diskgnn.system.resources import SmallBudgetError
 
 # By case, what is made, in order: the graph, then for each way of sampling the samples and the packed directory.

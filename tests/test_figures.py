@@ -12,7 +12,7 @@ import pytest
 from graphs import make_graph
 
 import diskgnn
-from diskgnn.storage.packed import Packed
+from diskgnn.formats.packed import Packed
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tools"))

@@ -10,9 +10,9 @@ from typed_batches import WRITES, TypedGraph
 from typed_directories import write_typed_graph
 
 import diskgnn
+from diskgnn.formats.packed import Packed
+from diskgnn.formats.samples import Samples
 from diskgnn.specs.targets import LinkTarget
-from diskgnn.storage.packed import Packed
-from diskgnn.storage.samples import Samples
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 

@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diskgnn.errors import ConfigError
+from diskgnn.formats.artifacts import edge_file
 from diskgnn.schema import (
     SourceSchema,
     check_type_name,
@@ -13,7 +14,6 @@ from diskgnn.schema import (
     parse_edge_type,
     reverse_edge_type,
 )
-from diskgnn.storage.artifacts import edge_file
 
 NAMES = st.text("abcXYZ019_-", min_size=1, max_size=64)
 EDGE_TYPES = st.tuples(NAMES, NAMES, NAMES)

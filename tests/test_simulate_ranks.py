@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import diskgnn
+from diskgnn.formats import artifacts
+from diskgnn.formats.packed import Packed
 from diskgnn.graph.graph import Graph
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.specs.sampling import SamplingSpec
-from diskgnn.storage import artifacts
-from diskgnn.storage.packed import Packed
 from diskgnn.system.resources import Resources
 
 TOOL = Path(__file__).parents[1] / "tools" / "simulate_ranks"

@@ -9,12 +9,12 @@ import pytest
 from sparse_graphs import write_sparse_graph
 
 import diskgnn
+from diskgnn.formats.samples import Samples
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.inspection import describe
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.targets import NodeTarget
-from diskgnn.storage.samples import Samples
 
 BEYOND = 1 << 31
 MEMORY = "512MiB"

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import diskgnn
-from diskgnn.storage.packed import Packed
-from diskgnn.storage.samples import Samples
+from diskgnn.formats.packed import Packed
+from diskgnn.formats.samples import Samples
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 

@@ -8,13 +8,13 @@ import numpy as np
 from graphs import chunk_checksums
 from typed_batches import CLASSES, EDGE_WIDTHS, NODES, NUM_EDGES, WIDTHS, WRITES, TypedGraph
 
+from diskgnn.formats import artifacts
+from diskgnn.formats.artifacts import edge_file, node_file
+from diskgnn.formats.graph_config import EdgeTypeConfig, GraphConfig, NodeTypeConfig, TargetConfig
+from diskgnn.formats.row_format import RowFormat
 from diskgnn.graph.graph import Graph
 from diskgnn.schema import SPLITS
-from diskgnn.storage import artifacts
-from diskgnn.storage.artifacts import edge_file, node_file
-from diskgnn.storage.graph_config import EdgeTypeConfig, GraphConfig, NodeTypeConfig, TargetConfig
-from diskgnn.storage.row_format import RowFormat
-from diskgnn.storage.writer import ArtifactWriter
+from diskgnn.work.writer import ArtifactWriter
 
 PAPER_SPLITS = dict(zip(SPLITS, np.split(np.random.default_rng(5).permutation(NODES["paper"]), [24, 32]), strict=True))
 

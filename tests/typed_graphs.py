@@ -8,13 +8,13 @@ import numpy as np
 from graphs import chunk_checksums
 from neighbor_order import order_hash
 
+from diskgnn.formats import artifacts
+from diskgnn.formats.artifacts import edge_file, node_file
+from diskgnn.formats.graph_config import EdgeTypeConfig, GraphConfig, NodeTypeConfig, TargetConfig
+from diskgnn.formats.row_format import RowFormat
 from diskgnn.graph.graph import Graph
 from diskgnn.schema import EdgeType
-from diskgnn.storage import artifacts
-from diskgnn.storage.artifacts import edge_file, node_file
-from diskgnn.storage.graph_config import EdgeTypeConfig, GraphConfig, NodeTypeConfig, TargetConfig
-from diskgnn.storage.row_format import RowFormat
-from diskgnn.storage.writer import ArtifactWriter
+from diskgnn.work.writer import ArtifactWriter
 
 WRITES: EdgeType = ("author", "writes", "paper")
 WRITTEN: EdgeType = ("paper", "rev_writes", "author")

@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from diskgnn.formats import artifacts
+from diskgnn.formats.minibatch_columns import MinibatchLayout
+from diskgnn.formats.sampled_minibatch import PairSample, SampledBlock, SampledMinibatch
+from diskgnn.formats.samples_config import SamplesConfig, SamplesLayout, SequenceSize
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.convert import convert
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.targets import LinkTarget, NodeTarget
-from diskgnn.storage import artifacts
-from diskgnn.storage.minibatch_columns import MinibatchLayout
-from diskgnn.storage.sampled_minibatch import PairSample, SampledBlock, SampledMinibatch
-from diskgnn.storage.samples_config import SamplesConfig, SamplesLayout, SequenceSize
-from diskgnn.storage.writer import ArtifactWriter
+from diskgnn.work.writer import ArtifactWriter
 
 WRITES, CITES = ("author", "writes", "paper"), ("paper", "cites", "paper")
 FANOUT = 3

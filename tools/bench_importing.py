@@ -26,7 +26,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from diskgnn.compare.measurement import Measurement, run
-from diskgnn.storage.checked_files import npy_header_bytes
+from diskgnn.files.checked_files import npy_header_bytes
 from diskgnn.units import parse_size
 
 CHUNK = 1 << 20

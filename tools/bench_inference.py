@@ -34,7 +34,7 @@ from pathlib import Path
 import numpy as np
 
 from diskgnn.compare.measurement import Measurement, run
-from diskgnn.storage.row_reading import requests
+from diskgnn.files.row_reading import requests
 from diskgnn.system.memory import available_cores
 from diskgnn.system.memory_cgroup import refusal
 from diskgnn.units import format_size, parse_size

@@ -27,12 +27,12 @@ import diskgnn
 from benchmarks.limits import drop_page_cache, peak_bytes
 from diskgnn._native import NeighborSampler
 from diskgnn.compare.measurement import Measurement, median_and_spread, run_in_turns
+from diskgnn.files import faults
+from diskgnn.formats.samples import Samples
 from diskgnn.graph.graph import Graph
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.planned_minibatch import PlannedMinibatch
 from diskgnn.specs.sampling import DRAWS, SamplingSpec
-from diskgnn.storage import faults
-from diskgnn.storage.samples import Samples
 from diskgnn.system.memory import available_cores
 from diskgnn.system.memory_cgroup import refusal
 from diskgnn.units import format_size

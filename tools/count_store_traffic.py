@@ -18,8 +18,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from object_store import BUCKET, MostAllocated, ObjectStore, object_store
 
 import diskgnn
-from diskgnn.storage import faults
-from diskgnn.storage.manifest import read_manifest
+from diskgnn.files import faults
+from diskgnn.formats.manifest import read_manifest
 
 
 def main() -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from diskgnn.storage import artifacts
-from diskgnn.storage.packed import Packed
+from diskgnn.formats import artifacts
+from diskgnn.formats.packed import Packed
 from fuzz_targets import sound_directories
 
 PAGE_BYTES = 4096

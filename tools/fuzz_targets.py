@@ -20,21 +20,21 @@ import torch
 import diskgnn
 from diskgnn.batches.blocks import Block
 from diskgnn.errors import ArtifactError
+from diskgnn.files.checked_files import load_npy, npy_header
+from diskgnn.files.checked_lines import checked_line
+from diskgnn.formats import artifacts
+from diskgnn.formats.artifacts import MANIFEST
+from diskgnn.formats.extents import ROWS_DTYPE
+from diskgnn.formats.graph_config import GraphConfig
+from diskgnn.formats.manifest import read_manifest
+from diskgnn.formats.manifest_document import content_digest
+from diskgnn.formats.minibatch_checks import checked_header
+from diskgnn.formats.minibatch_columns import MinibatchLayout
+from diskgnn.formats.packed import Packed
+from diskgnn.formats.packed_config import PackedConfig
+from diskgnn.formats.samples_config import SamplesConfig
 from diskgnn.nn.aggregation import neighbour_mean
-from diskgnn.storage import artifacts
-from diskgnn.storage.artifacts import MANIFEST
-from diskgnn.storage.checked_files import load_npy, npy_header
-from diskgnn.storage.checked_lines import checked_line
-from diskgnn.storage.extents import ROWS_DTYPE
-from diskgnn.storage.graph_config import GraphConfig
-from diskgnn.storage.journal import Journal
-from diskgnn.storage.manifest import read_manifest
-from diskgnn.storage.manifest_document import content_digest
-from diskgnn.storage.minibatch_checks import checked_header
-from diskgnn.storage.minibatch_columns import MinibatchLayout
-from diskgnn.storage.packed import Packed
-from diskgnn.storage.packed_config import PackedConfig
-from diskgnn.storage.samples_config import SamplesConfig
+from diskgnn.work.journal import Journal
 
 _SCRATCH = tempfile.TemporaryDirectory(prefix="diskgnn-fuzz-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None)
 _FOLDER = Path(_SCRATCH.name)  # removed when the process ends

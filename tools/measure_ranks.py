@@ -32,7 +32,7 @@ from torch import distributed, multiprocessing
 
 import diskgnn
 from diskgnn import train
-from diskgnn.storage.packed import Packed
+from diskgnn.formats.packed import Packed
 from diskgnn.training.checkpoints import load_checkpoint
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}

@@ -20,10 +20,10 @@ from typing import Any
 
 from diskgnn.compare.counting import InputRows, belady_rows, diskgnn_rows, static_rows
 from diskgnn.compare.measurement import Measurement, run
+from diskgnn.formats.packed import Packed
+from diskgnn.formats.samples import Samples
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.row_sets import row_sets_of
-from diskgnn.storage.packed import Packed
-from diskgnn.storage.samples import Samples
 from diskgnn.units import format_size, parse_size
 
 

@@ -15,13 +15,13 @@ from diskgnn.baselines.row_buffers import RowBuffers
 from diskgnn.baselines.sampling_source import SamplingSource, SamplingSourceOptions
 from diskgnn.batches.batch_source import LoadStats
 from diskgnn.errors import ConfigError
+from diskgnn.files.read_engine import check_engine, warn_if_no_io_uring
+from diskgnn.files.row_reading import row_buffer
+from diskgnn.formats.row_format import FeatureFile
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.row_sets import feature_files
 from diskgnn.paths import PathLike
 from diskgnn.specs.caches import cache_rows
-from diskgnn.storage.read_engine import check_engine, warn_if_no_io_uring
-from diskgnn.storage.row_format import FeatureFile
-from diskgnn.storage.row_reading import row_buffer
 from diskgnn.units import parse_size
 
 if TYPE_CHECKING:

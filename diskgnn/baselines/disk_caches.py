@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.errors import ConfigError
+from diskgnn.formats.samples import Samples
 from diskgnn.packing.accesses import hottest_nodes
 from diskgnn.progress import Advance
-from diskgnn.storage.samples import Samples
 from diskgnn.units import format_size
 
 

@@ -20,6 +20,7 @@ from torch import Tensor
 from diskgnn.batches.batch_source import Cursor, CursorSource, LoadStats
 from diskgnn.batches.minibatch import AnyMiniBatch, TypedMiniBatch
 from diskgnn.errors import ConfigError, InputError
+from diskgnn.formats.samples_config import drawing_to_json, spec_to_json
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.source_schema import source_schema
 from diskgnn.loading.tracing import TraceEvent
@@ -30,7 +31,6 @@ from diskgnn.schema import SPLITS, SourceSchema
 from diskgnn.specs.keywords import takes_options
 from diskgnn.specs.sampling import DrawingOptions, SamplingSpec
 from diskgnn.specs.targets import NodeTarget
-from diskgnn.storage.samples_config import drawing_to_json, spec_to_json
 from diskgnn.system.memory import available_cores
 from diskgnn.units import whole_number
 

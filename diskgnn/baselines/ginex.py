@@ -21,12 +21,12 @@ from diskgnn.baselines.sampling_source import draw
 from diskgnn.baselines.superbatches import SUPERBATCH, SuperbatchFiles, changeset, place_superbatch
 from diskgnn.batches.batch_source import LoadStats
 from diskgnn.batches.minibatch import MiniBatch
+from diskgnn.files import faults
 from diskgnn.graph.graph import Graph
 from diskgnn.ordered import in_order
 from diskgnn.paths import PathLike
 from diskgnn.sampling.planned_minibatch import PlannedMinibatch
 from diskgnn.specs.caches import cache_rows
-from diskgnn.storage import faults
 from diskgnn.units import whole_number
 
 if TYPE_CHECKING:

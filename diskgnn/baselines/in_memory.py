@@ -15,14 +15,14 @@ from diskgnn.baselines.epoch_source import SourceOptions
 from diskgnn.baselines.row_buffers import RowBuffers
 from diskgnn.baselines.sampling_source import SamplingSource
 from diskgnn.batches.batch_source import LoadStats
+from diskgnn.files import faults
+from diskgnn.formats.row_format import FeatureFile
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.row_sets import feature_files
 from diskgnn.paths import PathLike
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.specs.fanouts import Fanouts
 from diskgnn.specs.sampling import DrawingOptions, SamplingSpec
-from diskgnn.storage import faults
-from diskgnn.storage.row_format import FeatureFile
 from diskgnn.system.memory import cgroup_limit_bytes
 from diskgnn.units import format_size
 

@@ -14,9 +14,9 @@ from diskgnn.baselines.row_buffers import RowBuffers
 from diskgnn.baselines.sampling_source import SamplingSource, SamplingSourceOptions
 from diskgnn.batches.batch_source import LoadStats
 from diskgnn.errors import ConfigError
+from diskgnn.formats.row_format import FeatureFile
 from diskgnn.graph.graph import Graph
 from diskgnn.paths import PathLike
-from diskgnn.storage.row_format import FeatureFile
 from diskgnn.system.disk_rates import device_bytes
 from diskgnn.units import whole_number
 

@@ -26,10 +26,10 @@ from diskgnn.baselines.sampling_source import SampledBlocks, draw
 from diskgnn.batches.batch_source import LoadStats
 from diskgnn.batches.minibatch import MiniBatch
 from diskgnn.errors import ConfigError
+from diskgnn.files.read_engine import warn_if_no_io_uring
 from diskgnn.graph.graph import Graph
 from diskgnn.paths import PathLike
 from diskgnn.sampling.planned_minibatch import PlannedMinibatch
-from diskgnn.storage.read_engine import warn_if_no_io_uring
 from diskgnn.units import parse_size, whole_number
 
 if TYPE_CHECKING:

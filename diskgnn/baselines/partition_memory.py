@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from diskgnn._native import DIRECT_ALIGNMENT, NeighborSampler, read_ranges
 from diskgnn.baselines.partitions import EDGE_BYTES, EDGES, FEATURES, Partitions
-from diskgnn.storage import faults
-from diskgnn.storage.row_reading import row_buffer
+from diskgnn.files import faults
+from diskgnn.files.row_reading import row_buffer
 
 _READERS = 4
 Edges = npt.NDArray[np.int32]  # [n, 2] destination and source, as positions in their partitions; by destination

@@ -25,13 +25,13 @@ from diskgnn.baselines.partitions import (
 from diskgnn.baselines.row_runs import RowRun, RunFile, copy_runs
 from diskgnn.draws import batch_key, permutation
 from diskgnn.errors import ConfigError, InputError
+from diskgnn.files.disk_space import require_free_bytes
+from diskgnn.formats import artifacts
 from diskgnn.graph.graph import Graph
 from diskgnn.paths import PathLike
 from diskgnn.progress import Advance, StageReport
-from diskgnn.storage import artifacts
-from diskgnn.storage.disk_space import require_free_bytes
-from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
+from diskgnn.work.writer import ArtifactWriter
 
 MAX_PARTITIONS = 256  # buckets are numbered in 16 bits
 _BYTES_PER_EDGE = 64  # in passing, while edges are sorted into buckets
@@ -64,7 +64,7 @@ def write_partitions(
     Raises:
         ConfigError: a number of partitions that cannot work.
         InputError: no train nodes.
-        ArtifactError, OutputExistsError, DiskFullError: see `storage.writer`.
+        ArtifactError, OutputExistsError, DiskFullError: see `work.writer`.
     """
     began = time.perf_counter()
     resources = Resources.beside(memory, threads)

@@ -23,13 +23,13 @@ import numpy.typing as npt
 
 from diskgnn._native import DIRECT_ALIGNMENT
 from diskgnn.errors import ArtifactError
+from diskgnn.formats import artifacts
+from diskgnn.formats.extents import align
+from diskgnn.formats.manifest import Manifest, open_pinned
+from diskgnn.formats.manifest_document import typed
+from diskgnn.formats.verification import verify_file
 from diskgnn.graph.graph import Graph
 from diskgnn.paths import PathLike
-from diskgnn.storage import artifacts
-from diskgnn.storage.extents import align
-from diskgnn.storage.manifest import Manifest, open_pinned
-from diskgnn.storage.manifest_document import typed
-from diskgnn.storage.verification import verify_file
 
 NODES, STARTS, FEATURES, EDGES, BUCKETS, TRAIN = (
     "nodes.npy", "starts.npy", "features.bin", "edges.bin", "buckets.npy", "train.npy",

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from diskgnn.storage.row_format import RowFormat
+from diskgnn.formats.row_format import RowFormat
 
 MAX_FREE = 8  # buffers that nobody uses; a source has no more in flight, but for one thread per core
 _SPARE = 4  # one part in so many is added to what is asked for: larger minibatches fit, too; untouched, it is free

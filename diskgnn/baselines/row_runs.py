@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn._native import scatter_rows
+from diskgnn.formats.feature_scan import WINDOWS_IN_MEMORY, Window, scan_needed_rows
 from diskgnn.graph.graph import Graph
 from diskgnn.progress import Advance
-from diskgnn.storage.feature_scan import WINDOWS_IN_MEMORY, Window, scan_needed_rows
 from diskgnn.system.resources import Resources
 
 

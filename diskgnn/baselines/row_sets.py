@@ -14,11 +14,11 @@ from torch import Tensor
 from diskgnn.batches.batch_source import LoadStats
 from diskgnn.batches.blocks import Block, Pairs
 from diskgnn.batches.minibatch import TypedMiniBatch
+from diskgnn.formats.row_format import FeatureFile
+from diskgnn.formats.sampled_minibatch import SampledMinibatch
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.row_sets import feature_files
 from diskgnn.schema import EdgeType
-from diskgnn.storage.row_format import FeatureFile
-from diskgnn.storage.sampled_minibatch import SampledMinibatch
 
 
 class FeatureRows(Protocol):

@@ -19,15 +19,15 @@ from diskgnn.batches.batch_source import LoadStats
 from diskgnn.batches.blocks import Block
 from diskgnn.batches.minibatch import AnyMiniBatch, MiniBatch
 from diskgnn.errors import ConfigError
+from diskgnn.files import faults
+from diskgnn.formats.row_format import FeatureFile
+from diskgnn.formats.sampled_minibatch import SampledMinibatch
 from diskgnn.graph.graph import Graph
 from diskgnn.ordered import in_order, submitted
 from diskgnn.paths import PathLike
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.planned_minibatch import PlannedMinibatch, Sampler
 from diskgnn.sampling.sample import damage_named
-from diskgnn.storage import faults
-from diskgnn.storage.row_format import FeatureFile
-from diskgnn.storage.sampled_minibatch import SampledMinibatch
 from diskgnn.units import whole_number
 
 if TYPE_CHECKING:

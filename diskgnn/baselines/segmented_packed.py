@@ -25,14 +25,14 @@ from diskgnn.batches.batch_source import LoadStats
 from diskgnn.batches.minibatch import MiniBatch
 from diskgnn.draws import batch_key, permutation
 from diskgnn.errors import ArtifactError
+from diskgnn.files.read_engine import warn_if_no_io_uring
+from diskgnn.files.row_reading import row_buffer
+from diskgnn.formats.extent_headers import decode_header
+from diskgnn.formats.extents import align
+from diskgnn.formats.sampled_minibatch import SampledMinibatch
 from diskgnn.graph.graph import Graph
 from diskgnn.ordered import in_order, submitted
 from diskgnn.paths import PathLike
-from diskgnn.storage.extent_headers import decode_header
-from diskgnn.storage.extents import align
-from diskgnn.storage.read_engine import warn_if_no_io_uring
-from diskgnn.storage.row_reading import row_buffer
-from diskgnn.storage.sampled_minibatch import SampledMinibatch
 
 _AREAS = 2  # extents in memory: one is read while one is gathered from
 

@@ -25,6 +25,13 @@ from diskgnn.baselines.segments import (
     SegmentedRowCounts,
 )
 from diskgnn.draws import batch_key, permutation
+from diskgnn.files.disk_space import require_free_bytes
+from diskgnn.formats import artifacts
+from diskgnn.formats.extent_headers import EncodedHeader, encode_header
+from diskgnn.formats.extents import align
+from diskgnn.formats.minibatch_columns import MinibatchLayout
+from diskgnn.formats.sampled_minibatch import RowPlaces, SampledMinibatch
+from diskgnn.formats.samples import Samples
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.accesses import hottest_nodes
 from diskgnn.paths import PathLike
@@ -33,16 +40,9 @@ from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import sample_plan
 from diskgnn.specs.caches import cache_rows
 from diskgnn.specs.sampling import SamplingSpec
-from diskgnn.storage import artifacts
-from diskgnn.storage.disk_space import require_free_bytes
-from diskgnn.storage.extent_headers import EncodedHeader, encode_header
-from diskgnn.storage.extents import align
-from diskgnn.storage.minibatch_columns import MinibatchLayout
-from diskgnn.storage.sampled_minibatch import RowPlaces, SampledMinibatch
-from diskgnn.storage.samples import Samples
-from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
 from diskgnn.units import parse_size, whole_number
+from diskgnn.work.writer import ArtifactWriter
 
 SEGMENT_BATCHES = 200  # what the authors' program takes by default
 
@@ -87,7 +87,7 @@ def prepare_segmented_packed(
 
     Raises:
         ConfigError: `disk_limit` is too small even if no row is stored twice; says what is needed. Or as `sample`.
-        ArtifactError, OutputExistsError, DiskFullError: see `storage.writer`.
+        ArtifactError, OutputExistsError, DiskFullError: see `work.writer`.
     """
     if segment_batches is not None:
         whole_number("segment_batches", segment_batches)

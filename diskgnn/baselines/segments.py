@@ -21,13 +21,13 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.errors import ArtifactError
+from diskgnn.formats import artifacts
+from diskgnn.formats.manifest import Manifest, open_pinned
+from diskgnn.formats.manifest_document import typed
+from diskgnn.formats.minibatch_columns import MinibatchLayout
+from diskgnn.formats.verification import verify_file
 from diskgnn.graph.graph import Graph
 from diskgnn.paths import PathLike
-from diskgnn.storage import artifacts
-from diskgnn.storage.manifest import Manifest, open_pinned
-from diskgnn.storage.manifest_document import typed
-from diskgnn.storage.minibatch_columns import MinibatchLayout
-from diskgnn.storage.verification import verify_file
 
 STATIC, EXTENTS, INDEX, CACHES = "static.bin", "extents.bin", "index.npy", "caches.bin"
 INDEX_DTYPE = np.dtype(

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from diskgnn.errors import ArtifactError
+from diskgnn.formats.packed import Packed
 from diskgnn.graph.graph import Graph
 from diskgnn.loading.loader import Loader
 from diskgnn.paths import PathLike
 from diskgnn.preparing.prepare import prepare
 from diskgnn.progress import StageReport
-from diskgnn.storage.packed import Packed
 
 
 def prepare_static_packed(

@@ -28,7 +28,7 @@ def cache(output: Output, /, action: str, folder: Path | None, yes: bool) -> Non
     `list` shows sizes, last uses and what each directory was made for. `clear` removes all that no loader uses now; a
     loader makes again what it needs. XDG_CACHE_HOME says where the folder is, too.
     """
-    from diskgnn.storage.cache_folder import default_cache_folder, list_directories, remove
+    from diskgnn.work.cache_folder import default_cache_folder, list_directories, remove
 
     folder = folder or default_cache_folder()
     found = list_directories(folder)

@@ -16,9 +16,9 @@ from diskgnn.cli.command import Command
 from diskgnn.cli.drawing import sampling_arguments
 from diskgnn.cli.options import CACHE, Size
 from diskgnn.cli.rendering import Output, to_json
+from diskgnn.files.own_files import open_new_file
 from diskgnn.nn.model_spec import ModelSpec
 from diskgnn.specs.sampling import SamplingSpec
-from diskgnn.storage.own_files import open_new_file
 
 if TYPE_CHECKING:
     from diskgnn.compare.results import Comparison, LoaderResult
@@ -206,8 +206,8 @@ def _settings(
 
 
 def _check_writable_file(path: Path, argument: str) -> None:
-    from diskgnn.storage.replacing import refuse_inside_artifact
     from diskgnn.training.outputs import writing
+    from diskgnn.work.overwriting import refuse_inside_artifact
 
     refuse_inside_artifact(path, argument)
     with writing(path, argument):

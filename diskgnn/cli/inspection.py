@@ -13,12 +13,12 @@ from diskgnn.cli import options
 from diskgnn.cli.command import Command
 from diskgnn.cli.options import Size
 from diskgnn.cli.rendering import Output
-from diskgnn.storage.artifacts import MANIFEST
+from diskgnn.formats.artifacts import MANIFEST
 from diskgnn.units import format_count, format_size
 
 if TYPE_CHECKING:
     from diskgnn.errors import DiskGNNError
-    from diskgnn.storage.verification import Damage
+    from diskgnn.formats.verification import Damage
     from diskgnn.stores.locations import AnyPath
 
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 def inspect(output: Output, /, artifact: Path) -> None:
     """Say what a graph, samples or packed directory holds and how it was made, or a folder of several ranks; or what a
     checkpoint of `diskgnn train` is, and which commands take it."""
+    from diskgnn.formats.ranks import rank_directories
     from diskgnn.graph.inspection import describe
-    from diskgnn.storage.ranks import rank_directories
 
     if _is_checkpoint(artifact):
         _show_checkpoint(output, artifact)
@@ -122,7 +122,7 @@ def verify(
     With --repair, make damaged samples and packed data again, equal to the byte. A folder of several ranks is taken
     rank by rank.
     """
-    from diskgnn.storage.ranks import rank_directories
+    from diskgnn.formats.ranks import rank_directories
 
     output: Output = ctx.obj
 
@@ -147,7 +147,7 @@ def verify(
 
 def _verified(output: Output, artifact: AnyPath, repaired: Sequence[Damage]) -> dict[str, Any]:
     """Say what is damaged of one directory, if anything is; the same for --json."""
-    from diskgnn.storage.verification import DamagedError, UnreadableError, find_damage
+    from diskgnn.formats.verification import DamagedError, UnreadableError, find_damage
 
     for damage in repaired:
         output.text(f"made again: {damage.file}{_which(damage)}")

@@ -26,8 +26,8 @@ def _finish(output: Output, reports: StageReport | list[StageReport]) -> None:
 
 
 def _ready_to_train(output: Output, reports: StageReport | list[StageReport], packed: Location, ranks: int = 1) -> None:
-    from diskgnn.storage.manifest import read_manifest
-    from diskgnn.storage.ranks import rank_directories
+    from diskgnn.formats.manifest import read_manifest
+    from diskgnn.formats.ranks import rank_directories
 
     _finish(output, reports)
     if isinstance(packed, StoredPath):

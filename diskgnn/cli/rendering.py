@@ -24,7 +24,7 @@ from diskgnn.units import format_seconds, format_size, format_value, label
 
 if TYPE_CHECKING:
     from diskgnn.cli.serving import Board
-    from diskgnn.storage.source_contents import ReadItem, SourceContents
+    from diskgnn.formats.source_contents import ReadItem, SourceContents
 
 _MOST_ALIKE = 8  # columns of a table that get a line each, although they were read alike
 

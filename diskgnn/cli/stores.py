@@ -28,7 +28,7 @@ def fetch(output: Output, /, url: Any, directory: Path, **arguments: Any) -> Non
 
     What comes is compared with its checksums. Stopped half-way, the same command goes on where it was.
     """
-    from diskgnn.storage.fetching import fetch
+    from diskgnn.work.fetching import fetch
 
     report = fetch(url, directory, **arguments, reporter=output.reporter)
     _show(output, report, f"{directory} is a copy of {url}", report.read_bytes)
@@ -45,7 +45,7 @@ def push(output: Output, /, directory: Path, url: Any, overwrite: bool) -> None:
 
     It appears there whole or not at all. Stopped half-way, the same command goes on with the files that are missing.
     """
-    from diskgnn.storage.pushing import push
+    from diskgnn.work.pushing import push
 
     report = push(directory, url, overwrite=overwrite, reporter=output.reporter)
     _show(output, report, f"{url} is a copy of {directory}", report.written_bytes)

@@ -111,8 +111,8 @@ def train(
     What was prepared with `--ranks 4` is trained on by four processes: `torchrun --nproc-per-node 4 -m diskgnn train
     PACKED`. With `--max-restarts` and `--checkpoint`, they go on from the checkpoint when one of them has died.
     """
+    from diskgnn.formats.ranks import shard_of_environment
     from diskgnn.loading.options import LoaderOptions
-    from diskgnn.storage.ranks import shard_of_environment
     from diskgnn.training.checkpoints import checkpoint_exists
     from diskgnn.training.train import train
 

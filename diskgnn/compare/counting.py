@@ -18,13 +18,13 @@ import numpy.typing as npt
 from diskgnn._native import RowCache
 from diskgnn.baselines.superbatches import SUPERBATCH, SuperbatchFiles, place_superbatch
 from diskgnn.compare.results import SweepPoint
+from diskgnn.formats.samples import Samples
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.accesses import Accesses, count_histogram, hottest_nodes
 from diskgnn.packing.reuse import Reuse
 from diskgnn.packing.row_sets import RowSet, row_sets_of
 from diskgnn.packing.tier_budgets import Demand, divide_cpu_rows, divide_static_rows
 from diskgnn.sampling.sample import sample
-from diskgnn.storage.samples import Samples
 
 _NO_STATIC = np.empty(0, np.int64)
 

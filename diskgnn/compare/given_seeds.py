@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.compare.limited_graph import seeds_of_type, target_type
+from diskgnn.formats.samples_config import given_arrays
 from diskgnn.graph.graph import Graph
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.split_arrays import SplitArrays
 from diskgnn.specs.targets import NodeTarget, Target
-from diskgnn.storage.samples_config import given_arrays
 
 
 def trained_seeds(graph: Graph, sampling: SamplingSpec, max_batches: int | None) -> dict[str, npt.NDArray[Any]]:

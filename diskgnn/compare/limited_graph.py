@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from diskgnn.formats import artifacts
 from diskgnn.graph.graph import Graph
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.schema import SPLITS, EdgeType, edge_type_name
 from diskgnn.specs.targets import LinkTarget
-from diskgnn.storage import artifacts
-from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.stores.locations import local
+from diskgnn.work.writer import ArtifactWriter
 
 
 def make_training_graph(graph: Graph, out: Path, target: str | EdgeType, train: npt.NDArray[np.int64]) -> Graph:

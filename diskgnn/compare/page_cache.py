@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from diskgnn.storage.manifest import Manifest
+from diskgnn.formats.manifest import Manifest
 from diskgnn.stores.locations import local
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from diskgnn.storage.scratch_folders import ScratchFolder
+from diskgnn.files.scratch_folders import ScratchFolder
 
 
 @contextmanager

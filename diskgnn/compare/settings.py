@@ -9,6 +9,7 @@ from typing import Any
 
 from diskgnn.compare.registry import Variant, select
 from diskgnn.errors import ConfigError
+from diskgnn.formats.samples_config import fanouts_to_json, spec_to_json
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.row_sets import feature_files
 from diskgnn.graph.source_schema import label_target
@@ -17,7 +18,6 @@ from diskgnn.paths import PathLike
 from diskgnn.specs.caches import cache_rows
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.targets import NodeTarget
-from diskgnn.storage.samples_config import fanouts_to_json, spec_to_json
 from diskgnn.stores.locations import local
 from diskgnn.units import format_size, parse_size, whole_number
 

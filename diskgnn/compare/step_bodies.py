@@ -21,11 +21,11 @@ from diskgnn.compare.loader_setup import LoaderInputs
 from diskgnn.compare.registry import Variant, find
 from diskgnn.compare.repeating import Measured, measure_repeatedly
 from diskgnn.compare.results import EpochCost, SweepPoint
+from diskgnn.formats.artifacts import GRAPH
+from diskgnn.formats.manifest import open_artifact
 from diskgnn.graph.graph import Graph
 from diskgnn.loading.tracing import TRAIN_TRACK, TraceEvent
 from diskgnn.nn.model_spec import ModelSpec
-from diskgnn.storage.artifacts import GRAPH
-from diskgnn.storage.manifest import open_artifact
 from diskgnn.system.disk_rates import device_bytes
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from typing import Any, Generic, TypeVar, cast
 from diskgnn.compare import page_cache
 from diskgnn.compare.step_bodies import train
 from diskgnn.errors import ConfigError, DiskGNNError
-from diskgnn.storage.disk_space import folder_bytes
-from diskgnn.storage.manifest import Manifest
+from diskgnn.files.disk_space import folder_bytes
+from diskgnn.formats.manifest import Manifest
 from diskgnn.system.memory_cgroup import MemoryCgroup
 from diskgnn.units import format_size
 

@@ -19,8 +19,8 @@ from diskgnn.batches.minibatch import AnyMiniBatch, TypedMiniBatch
 from diskgnn.embeddings.embedding_journal import Ids, Rows
 from diskgnn.embeddings.embedding_table import PARTS, EmbeddingTable, FetchedRows, chunks
 from diskgnn.errors import ArtifactError, ConfigError
-from diskgnn.storage import faults
-from diskgnn.storage.checked_files import sync
+from diskgnn.files import faults
+from diskgnn.files.checked_files import sync
 
 FOLDER = "embeddings"  # in the folder of the checkpoint
 _MOST_AHEAD = 2  # minibatches whose rows are fetched and not asked for yet

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.errors import ArtifactError
-from diskgnn.storage.own_files import open_to_append
-from diskgnn.storage.write_errors import raise_write_error
+from diskgnn.files.own_files import open_to_append
+from diskgnn.files.write_errors import raise_write_error
 
 # Of a record: how many rows, and the checksum of what follows; then the checksum of these two. Without it, a count that
 # has a bit flipped upwards would make all that follows look like one record that was cut short.

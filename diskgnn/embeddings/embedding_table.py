@@ -31,10 +31,10 @@ import torch
 from diskgnn._native import read_file_rows, write_file_rows
 from diskgnn.embeddings.embedding_journal import KEPT, Ids, Rows, UndoJournal
 from diskgnn.errors import ReadError
-from diskgnn.storage import faults
-from diskgnn.storage.disk_space import require_free_bytes
-from diskgnn.storage.own_files import open_new_file
-from diskgnn.storage.write_errors import raise_write_error
+from diskgnn.files import faults
+from diskgnn.files.disk_space import require_free_bytes
+from diskgnn.files.own_files import open_new_file
+from diskgnn.files.write_errors import raise_write_error
 
 PARTS = 3  # of a row: the vector and two moments
 _BETAS, _EPS = (0.9, 0.999), 1e-8  # torch.optim.SparseAdam's

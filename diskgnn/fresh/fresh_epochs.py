@@ -14,6 +14,8 @@ from diskgnn._native import KeptPages
 from diskgnn.batches.batch_source import Cursor, CursorSource, LoadStats
 from diskgnn.batches.minibatch import AnyMiniBatch
 from diskgnn.errors import ConfigError
+from diskgnn.files.scratch_folders import ScratchFolder
+from diskgnn.formats.samples_config import drawing_to_json, spec_to_json
 from diskgnn.fresh.window_job import WindowJob, WindowPreparer
 from diskgnn.fresh.window_sizes import WindowSizes
 from diskgnn.graph.graph import Graph
@@ -29,8 +31,6 @@ from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.specs.caches import DEFAULT_CPU_CACHE, CacheSpec
 from diskgnn.specs.keywords import takes_options
 from diskgnn.specs.sampling import DrawingOptions, SamplingSpec
-from diskgnn.storage.samples_config import drawing_to_json, spec_to_json
-from diskgnn.storage.scratch_folders import ScratchFolder
 from diskgnn.stores.locations import local
 from diskgnn.system.memory import available_cores
 from diskgnn.system.resources import Resources

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from diskgnn._native import DIRECT_ALIGNMENT, READ_ALONG_BYTES, RowFile
+from diskgnn.files import faults
+from diskgnn.files.row_reading import GAP_BYTES
+from diskgnn.formats.sampled_minibatch import SampledMinibatch
 from diskgnn.packing.row_sets import RowSet
-from diskgnn.storage import faults
-from diskgnn.storage.row_reading import GAP_BYTES
-from diskgnn.storage.sampled_minibatch import SampledMinibatch
 from diskgnn.stores.locations import StoredPath
 
 # What a request costs the disk beside its bytes, in bytes of a longer one (docs/PERFORMANCE.md).

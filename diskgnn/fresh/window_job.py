@@ -15,6 +15,9 @@ import numpy as np
 
 from diskgnn._native import RowFile
 from diskgnn.batches.batch_source import LoadStats
+from diskgnn.files import faults
+from diskgnn.files.row_reading import GAP_BYTES
+from diskgnn.formats.samples import Samples
 from diskgnn.fresh.rows_in_place import row_files, stay_in_the_graph
 from diskgnn.loading.tracing import TraceEvent
 from diskgnn.packing.memory_division import for_packing, labels_bytes
@@ -29,9 +32,6 @@ from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.planned_minibatch import Sampler
 from diskgnn.sampling.sample import sample_plan
 from diskgnn.sampling.window_plan import WindowPlan
-from diskgnn.storage import faults
-from diskgnn.storage.row_reading import GAP_BYTES
-from diskgnn.storage.samples import Samples
 from diskgnn.system.resources import Resources, SmallBudgetError, require_all
 
 _SHARDS_PER_THREAD = 2

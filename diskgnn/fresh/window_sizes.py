@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from diskgnn.storage.disk_space import free_bytes
+from diskgnn.files.disk_space import free_bytes
 
 _DISK_PART = 2  # of the free disk space, a window takes one part in so many at most
 

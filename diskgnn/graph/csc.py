@@ -20,6 +20,8 @@ import numpy.typing as npt
 
 from diskgnn._native import count_edges, sort_bucket, sort_bucket_with_order
 from diskgnn.errors import InputError
+from diskgnn.formats import artifacts
+from diskgnn.formats.artifacts import edge_file
 from diskgnn.graph.bucket_layout import BucketLayout, index_dtype, lay_out_buckets
 from diskgnn.graph.edge_buckets import EdgeBuckets, EdgeChunk, EdgesFrom, EdgeSource, edges_from
 from diskgnn.graph.edge_records import (
@@ -33,13 +35,11 @@ from diskgnn.graph.edge_records import (
 from diskgnn.ordered import in_order
 from diskgnn.progress import Reporter
 from diskgnn.schema import EdgeType
-from diskgnn.storage import artifacts
-from diskgnn.storage.artifacts import edge_file
-from diskgnn.storage.shuffle import Shuffle
-from diskgnn.storage.work import Output, Work
-from diskgnn.storage.work_folder import State
-from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
+from diskgnn.work.runner import Output, Work
+from diskgnn.work.shuffle import Shuffle
+from diskgnn.work.work_folder import State
+from diskgnn.work.writer import ArtifactWriter
 
 _MAX_BINS = 1 << 16
 _TABLES = 8  # of 8 bytes for each bin, while buckets are laid out

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from diskgnn._native import EdgeBuffers
 from diskgnn.errors import InputError
 from diskgnn.graph.bucket_layout import BucketLayout
-from diskgnn.storage.shuffle import Shuffle
+from diskgnn.work.shuffle import Shuffle
 
 # src and dst [number of edges in this chunk], both int32 or both int64.
 EdgeChunk = tuple[npt.NDArray[Any], npt.NDArray[Any]]

@@ -17,14 +17,14 @@ import numpy.typing as npt
 
 from diskgnn.errors import InputError
 from diskgnn.feature_columns import FeatureColumn
+from diskgnn.formats import artifacts
+from diskgnn.formats.artifacts import edge_file
 from diskgnn.graph.bucket_layout import BucketLayout
 from diskgnn.graph.edge_buckets import EdgeChunk
 from diskgnn.schema import EdgeType
-from diskgnn.storage import artifacts
-from diskgnn.storage.array_file import ArrayFile
-from diskgnn.storage.artifacts import edge_file
-from diskgnn.storage.shuffle import Shuffle
-from diskgnn.storage.work import Output
+from diskgnn.work.array_file import ArrayFile
+from diskgnn.work.runner import Output
+from diskgnn.work.shuffle import Shuffle
 
 _MAX_PIECE_BYTES = 64 << 20
 _ORDER_BYTES = 28  # beside each record that is brought to its bucket: what says which, and in which order

@@ -22,6 +22,11 @@ import numpy.typing as npt
 
 from diskgnn._native import FeatureType, GraphGenerator
 from diskgnn.default_reporter import reporter_for
+from diskgnn.files.destination import Destination
+from diskgnn.files.disk_space import DiskBudget, allocated_bytes, require_free_bytes
+from diskgnn.formats import artifacts
+from diskgnn.formats.artifacts import edge_file, node_file
+from diskgnn.formats.row_format import RowFormat
 from diskgnn.graph.bucket_layout import index_dtype
 from diskgnn.graph.csc import EDGE_BYTES, EdgeList, EdgeOptions, least_memory_bytes, write_csc
 from diskgnn.graph.edge_buckets import EdgeChunk
@@ -30,17 +35,12 @@ from diskgnn.ordered import in_order
 from diskgnn.paths import PathLike
 from diskgnn.progress import Reporter, StageReport
 from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE
-from diskgnn.storage import artifacts
-from diskgnn.storage.artifacts import edge_file, node_file
-from diskgnn.storage.destination import Destination
-from diskgnn.storage.disk_space import DiskBudget, allocated_bytes, require_free_bytes
-from diskgnn.storage.publishing import published
-from diskgnn.storage.row_format import RowFormat
-from diskgnn.storage.work import Output, Work
-from diskgnn.storage.work_folder import State, is_long
-from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.resources import Resources
+from diskgnn.work.publishing import published
+from diskgnn.work.runner import Output, Work
+from diskgnn.work.work_folder import State, is_long
+from diskgnn.work.writer import ArtifactWriter
 
 _MAX_CHUNK_BYTES = 8 << 20
 _SPARE_BYTES = 4 << 20  # for chunks and buckets, at least

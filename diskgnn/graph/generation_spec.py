@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from diskgnn.errors import ConfigError
+from diskgnn.formats.graph_config import GraphConfig
+from diskgnn.formats.row_format import RowFormat
 from diskgnn.schema import SPLITS
-from diskgnn.storage.graph_config import GraphConfig
-from diskgnn.storage.row_format import RowFormat
 
 
 @dataclass(frozen=True)

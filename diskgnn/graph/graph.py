@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.errors import ArtifactError, ConfigError
+from diskgnn.formats import artifacts
+from diskgnn.formats.graph_config import GraphConfig
+from diskgnn.formats.manifest import Manifest, open_pinned
+from diskgnn.formats.row_format import FeatureFile
 from diskgnn.graph.type_data import EdgeSet, NodeSet
 from diskgnn.schema import EdgeType
-from diskgnn.storage import artifacts
-from diskgnn.storage.graph_config import GraphConfig
-from diskgnn.storage.manifest import Manifest, open_pinned
-from diskgnn.storage.row_format import FeatureFile
 from diskgnn.stores.locations import AnyPath
 
 

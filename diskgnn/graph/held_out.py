@@ -15,12 +15,12 @@ import numpy.typing as npt
 
 from diskgnn._native import ExcludedEdges
 from diskgnn.errors import DataWarning, callers_level
+from diskgnn.formats.samples_config import EvalEdges
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.known_edges import CHUNK_EDGES, known_edges
 from diskgnn.graph.type_data import EdgeSet
 from diskgnn.progress import Reporter
 from diskgnn.schema import EdgeType, edge_type_name, reverse_edge_type
-from diskgnn.storage.samples_config import EvalEdges
 
 HELD_OUT_SPLITS = ("valid", "test")
 # Of a pair and each type that it is looked for in: the pair itself, how pairs are sorted, and what is found of them.

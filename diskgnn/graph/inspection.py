@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from diskgnn.files.checked_files import npy_data_offset
+from diskgnn.files.file_reading import read_array
+from diskgnn.formats import artifacts
+from diskgnn.formats.graph_config import GraphConfig
+from diskgnn.formats.manifest import Manifest, open_artifact
+from diskgnn.formats.packed import Packed
+from diskgnn.formats.packed_config import PackedSplit
+from diskgnn.formats.samples import Samples
+from diskgnn.formats.samples_config import SequenceSize
+from diskgnn.formats.source_contents import SourceContents
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.schema_facts import is_plain, schema_facts
 from diskgnn.schema import ONE_NODE_TYPE, ClassValue
-from diskgnn.storage import artifacts
-from diskgnn.storage.checked_files import npy_data_offset
-from diskgnn.storage.file_reading import read_array
-from diskgnn.storage.graph_config import GraphConfig
-from diskgnn.storage.manifest import Manifest, open_artifact
-from diskgnn.storage.packed import Packed
-from diskgnn.storage.packed_config import PackedSplit
-from diskgnn.storage.samples import Samples
-from diskgnn.storage.samples_config import SequenceSize
-from diskgnn.storage.source_contents import SourceContents
 from diskgnn.stores.locations import AnyPath
 
 _KINDS = {

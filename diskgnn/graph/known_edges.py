@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
+from diskgnn.files.checked_files import npy_data_offset
+from diskgnn.files.file_reading import read_array
+from diskgnn.formats.verification import verify_input
 from diskgnn.graph.type_data import EdgeSet
-from diskgnn.storage.checked_files import npy_data_offset
-from diskgnn.storage.file_reading import read_array
-from diskgnn.storage.verification import verify_input
 
 _CHUNK_NODES, CHUNK_EDGES = 1 << 16, 1 << 17
 Edges = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]  # (sources, destinations)

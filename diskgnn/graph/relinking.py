@@ -9,15 +9,15 @@ import numpy as np
 
 from diskgnn._native import crc32c
 from diskgnn.errors import ArtifactError, ConfigError
+from diskgnn.files.checked_files import CHECKSUM_CHUNK_BYTES, checksum_file, npy_header, sync
+from diskgnn.files.destination import staging_of
+from diskgnn.files.locks import alone
+from diskgnn.files.own_files import open_new_file
+from diskgnn.formats import artifacts
+from diskgnn.formats.artifacts import MANIFEST, node_file
+from diskgnn.formats.manifest import Manifest, read_manifest
+from diskgnn.formats.manifest_document import ExternalFile, external_to_json
 from diskgnn.paths import PathLike
-from diskgnn.storage import artifacts
-from diskgnn.storage.artifacts import MANIFEST, node_file
-from diskgnn.storage.checked_files import CHECKSUM_CHUNK_BYTES, checksum_file, npy_header, sync
-from diskgnn.storage.destination import staging_of
-from diskgnn.storage.locks import alone
-from diskgnn.storage.manifest import Manifest, read_manifest
-from diskgnn.storage.manifest_document import ExternalFile, external_to_json
-from diskgnn.storage.own_files import open_new_file
 from diskgnn.stores.locations import local
 
 _COMPARED_CHUNKS = 1024

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from diskgnn.formats.row_format import FeatureFile
 from diskgnn.graph.graph import Graph
 from diskgnn.schema import EdgeType
-from diskgnn.storage.row_format import FeatureFile
 
 
 def feature_files(graph: Graph) -> dict[str | EdgeType, FeatureFile]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from diskgnn.formats import artifacts
+from diskgnn.formats.row_format import RowFormat
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.type_data import EdgeSet, NodeSet
 from diskgnn.schema import edge_type_name
-from diskgnn.storage import artifacts
-from diskgnn.storage.row_format import RowFormat
 
 
 def is_plain(graph: Graph) -> bool:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from diskgnn.errors import ConfigError
+from diskgnn.formats.graph_config import TargetConfig
 from diskgnn.graph.graph import Graph
 from diskgnn.schema import SourceSchema
 from diskgnn.specs.targets import LinkTarget, Target
-from diskgnn.storage.graph_config import TargetConfig
 
 
 def label_target(graph: Graph, target: Target) -> TargetConfig | None:

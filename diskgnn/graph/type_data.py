@@ -18,14 +18,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from diskgnn.errors import ArtifactError
+from diskgnn.files.checked_files import checksum_file, npy_data_offset
+from diskgnn.files.file_reading import raise_if_disk_failed, read_array
+from diskgnn.formats import artifacts
+from diskgnn.formats.artifacts import edge_file, node_file
+from diskgnn.formats.graph_config import EdgeTypeConfig, NodeTypeConfig
+from diskgnn.formats.manifest import Manifest
 from diskgnn.graph.type_files import AGAIN, Expected, RowFiles, TypeData, expect, read_at_random
 from diskgnn.schema import ONE_NODE_TYPE, SPLITS, EdgeType, edge_type_name
-from diskgnn.storage import artifacts
-from diskgnn.storage.artifacts import edge_file, node_file
-from diskgnn.storage.checked_files import checksum_file, npy_data_offset
-from diskgnn.storage.file_reading import raise_if_disk_failed, read_array
-from diskgnn.storage.graph_config import EdgeTypeConfig, NodeTypeConfig
-from diskgnn.storage.manifest import Manifest
 from diskgnn.stores.locations import Location
 
 

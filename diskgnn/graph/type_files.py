@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.errors import ArtifactError
-from diskgnn.storage.checked_files import CHECKSUM_CHUNK_BYTES
-from diskgnn.storage.manifest import Manifest
-from diskgnn.storage.quantisation import Quantisation
-from diskgnn.storage.row_format import FeatureFile, RowFormat
+from diskgnn.files.checked_files import CHECKSUM_CHUNK_BYTES
+from diskgnn.formats.manifest import Manifest
+from diskgnn.formats.quantisation import Quantisation
+from diskgnn.formats.row_format import FeatureFile, RowFormat
 
 AGAIN = "make it with `diskgnn convert` again"
 Expected = Sequence[tuple[str, tuple[int, ...]]]  # (dtype, shape) of which one is to be found

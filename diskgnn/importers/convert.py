@@ -11,6 +11,9 @@ from typing import Any
 
 from diskgnn.default_reporter import reporter_for
 from diskgnn.errors import ConfigError, InputError
+from diskgnn.files.destination import Destination
+from diskgnn.formats import artifacts
+from diskgnn.formats.source_contents import SourceContents
 from diskgnn.graph.csc import EdgeOptions
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.held_out import told_of_graph
@@ -27,14 +30,11 @@ from diskgnn.importers.tables.table import Table, TableColumns, is_table
 from diskgnn.paths import PathLike
 from diskgnn.progress import Reporter, StageReport, say
 from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, SPLITS
-from diskgnn.storage import artifacts
-from diskgnn.storage.destination import Destination
-from diskgnn.storage.publishing import published
-from diskgnn.storage.source_contents import SourceContents
-from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.memory import memory_budget
 from diskgnn.system.resources import Resources
+from diskgnn.work.publishing import published
+from diskgnn.work.writer import ArtifactWriter
 
 __all__ = [
     "FORMATS",

@@ -10,12 +10,12 @@ import warnings
 from dataclasses import dataclass
 
 from diskgnn.errors import ConfigError, DataWarning, callers_level
+from diskgnn.formats.graph_config import GraphConfig
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.class_labels import KnownClasses
 from diskgnn.importers.tables.column_encoding import KnownColumns
 from diskgnn.paths import PathLike
 from diskgnn.schema import EdgeType, edge_type_name
-from diskgnn.storage.graph_config import GraphConfig
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,10 @@ import numpy.typing as npt
 from diskgnn._native import FeatureType, GraphGenerator
 from diskgnn.default_reporter import reporter_for
 from diskgnn.errors import ConfigError
+from diskgnn.files.destination import Destination
+from diskgnn.files.disk_space import kept_bytes, require_free_bytes
+from diskgnn.formats import artifacts
+from diskgnn.formats.row_format import FEATURE_STORAGE, RowFormat
 from diskgnn.graph.bucket_layout import index_dtype
 from diskgnn.graph.csc import EdgeList
 from diskgnn.graph.edge_buckets import EdgeChunk
@@ -36,14 +40,10 @@ from diskgnn.ordered import in_order
 from diskgnn.paths import PathLike
 from diskgnn.progress import Reporter, StageReport
 from diskgnn.schema import SPLITS, EdgeType, edge_type_name, reverse_edge_type
-from diskgnn.storage import artifacts
-from diskgnn.storage.destination import Destination
-from diskgnn.storage.disk_space import kept_bytes, require_free_bytes
-from diskgnn.storage.publishing import published
-from diskgnn.storage.row_format import FEATURE_STORAGE, RowFormat
-from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.resources import Resources
+from diskgnn.work.publishing import published
+from diskgnn.work.writer import ArtifactWriter
 
 Make = Callable[[int, int], npt.NDArray[Any]]  # (first, count) -> items
 

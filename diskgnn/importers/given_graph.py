@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from diskgnn.files.disk_space import allocated_bytes, kept_bytes, require_free_bytes
 from diskgnn.graph.csc import least_memory_bytes
 from diskgnn.importers.graph_input import GraphInput
 from diskgnn.importers.graph_writing import OpenGraph, WrittenGraph, open_graph, write_graph
@@ -12,10 +13,9 @@ from diskgnn.importers.ids.replacing_ids import LEAST_ID_BYTES, STAGE, replace_u
 from diskgnn.importers.ids.user_ids import UserIds, default_owner, find_user_ids
 from diskgnn.importers.tables.table import is_table
 from diskgnn.schema import EdgeType
-from diskgnn.storage.disk_space import allocated_bytes, kept_bytes, require_free_bytes
-from diskgnn.storage.work import Work
-from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
+from diskgnn.work.runner import Work
+from diskgnn.work.writer import ArtifactWriter
 
 _ARRAY_BYTES, _TABLE_BYTES = 8 << 20, 32 << 20  # of what is read at once
 

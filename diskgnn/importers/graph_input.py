@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 import yaml
 
 from diskgnn.errors import ConfigError
+from diskgnn.files.file_reading import raise_if_disk_failed, read_whole
+from diskgnn.formats.source_contents import SourceContents
 from diskgnn.importers.containers.arrays import Source
 from diskgnn.importers.containers.raw_files import RawFile
 from diskgnn.importers.containers.rows import EdgeStream
@@ -29,8 +31,6 @@ from diskgnn.schema import (
     parse_edge_type,
     reverse_edge_type,
 )
-from diskgnn.storage.file_reading import raise_if_disk_failed, read_whole
-from diskgnn.storage.source_contents import SourceContents
 from diskgnn.stores.locations import is_url, local
 
 DESCRIPTION = "graph.yaml"  # in a folder that is given in its place

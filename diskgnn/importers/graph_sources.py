@@ -12,6 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.errors import ConfigError, InputError
+from diskgnn.formats import artifacts
+from diskgnn.formats.graph_config import EdgeTypeConfig
+from diskgnn.formats.row_format import RowFormat
+from diskgnn.formats.value_counts import ValueCounts
 from diskgnn.graph.csc import EdgeList, EdgeOptions
 from diskgnn.graph.edge_records import EdgeColumn
 from diskgnn.importers.both_directions import noticing
@@ -27,10 +31,6 @@ from diskgnn.importers.source_listing import EXCLUDED, SourceListing
 from diskgnn.importers.tables import table_rows
 from diskgnn.importers.tables.table import Table, TableColumns, is_table
 from diskgnn.schema import SPLITS, ClassValue, EdgeType, edge_type_name, reverse_edge_type
-from diskgnn.storage import artifacts
-from diskgnn.storage.graph_config import EdgeTypeConfig
-from diskgnn.storage.row_format import RowFormat
-from diskgnn.storage.value_counts import ValueCounts
 
 
 def open_topology(given: EdgeInput, owner: str = "") -> EdgeStream:

@@ -7,6 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from diskgnn.errors import ConfigError, DataWarning, callers_level
+from diskgnn.formats import artifacts
+from diskgnn.formats.artifacts import edge_file, node_file
+from diskgnn.formats.graph_config import GraphConfig, NodeTypeConfig, TargetConfig
+from diskgnn.formats.row_format import RowFormat
+from diskgnn.formats.source_contents import SourceContents
+from diskgnn.formats.value_counts import ValueCounts
 from diskgnn.graph.bucket_layout import index_dtype
 from diskgnn.graph.csc import EdgeList, edge_files, write_csc
 from diskgnn.graph.edge_records import EdgeColumn, record_dtype
@@ -27,15 +33,9 @@ from diskgnn.importers.source_listing import SourceListing, warn_of_left_out
 from diskgnn.importers.value_scan import ValueScan
 from diskgnn.progress import Reporter
 from diskgnn.schema import EdgeType, edge_type_name
-from diskgnn.storage import artifacts
-from diskgnn.storage.artifacts import edge_file, node_file
-from diskgnn.storage.graph_config import GraphConfig, NodeTypeConfig, TargetConfig
-from diskgnn.storage.row_format import RowFormat
-from diskgnn.storage.source_contents import SourceContents
-from diskgnn.storage.value_counts import ValueCounts
-from diskgnn.storage.work import Work
-from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
+from diskgnn.work.runner import Work
+from diskgnn.work.writer import ArtifactWriter
 
 Details = dict[str, int | float | str]
 

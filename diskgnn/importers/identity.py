@@ -17,10 +17,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from diskgnn._native import crc32c_chunks
+from diskgnn.files.checked_files import CHECKSUM_CHUNK_BYTES
 from diskgnn.importers.containers import torch_files
 from diskgnn.importers.containers.raw_files import RawFile
 from diskgnn.importers.containers.rows import EdgeStream, RowSource
-from diskgnn.storage.checked_files import CHECKSUM_CHUNK_BYTES
 from diskgnn.stores.locations import Location, StoredPath, located
 
 _PIECE_BYTES, _PIECE_OBJECTS = 4 << 20, 1 << 16

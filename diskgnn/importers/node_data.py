@@ -13,18 +13,18 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.errors import DataWarning, InputError, callers_level
+from diskgnn.files.checked_files import ChunkChecksums, npy_data_offset, npy_parts
+from diskgnn.formats import artifacts
+from diskgnn.formats.artifacts import node_file
+from diskgnn.formats.row_format import RowFormat
+from diskgnn.formats.value_counts import ValueCounts
 from diskgnn.importers.containers.rows import RowSource
 from diskgnn.importers.value_scan import ValueScan
 from diskgnn.progress import Reporter
-from diskgnn.storage import artifacts
-from diskgnn.storage.array_file import ArrayFile
-from diskgnn.storage.artifacts import node_file
-from diskgnn.storage.checked_files import ChunkChecksums, npy_data_offset, npy_parts
-from diskgnn.storage.row_format import RowFormat
-from diskgnn.storage.value_counts import ValueCounts
-from diskgnn.storage.work import Output, Work
-from diskgnn.storage.work_folder import State
-from diskgnn.storage.writer import ArtifactWriter
+from diskgnn.work.array_file import ArrayFile
+from diskgnn.work.runner import Output, Work
+from diskgnn.work.work_folder import State
+from diskgnn.work.writer import ArtifactWriter
 
 # As many classes may be inferred from the labels of however few nodes; a model's last layer costs memory for each.
 _PLAUSIBLE_CLASSES = 10_000

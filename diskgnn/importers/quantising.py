@@ -15,16 +15,16 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.errors import ConfigError, InputError
+from diskgnn.files.checked_files import load_npy
+from diskgnn.formats import artifacts
+from diskgnn.formats.artifacts import node_file
+from diskgnn.formats.quantisation import Quantisation
+from diskgnn.formats.row_format import RowFormat
 from diskgnn.importers.containers.rows import RowSource
 from diskgnn.progress import Reporter
-from diskgnn.storage import artifacts
-from diskgnn.storage.artifacts import node_file
-from diskgnn.storage.checked_files import load_npy
-from diskgnn.storage.quantisation import Quantisation
-from diskgnn.storage.row_format import RowFormat
-from diskgnn.storage.work import Output, Work
-from diskgnn.storage.work_folder import State
-from diskgnn.storage.writer import ArtifactWriter
+from diskgnn.work.runner import Output, Work
+from diskgnn.work.work_folder import State
+from diskgnn.work.writer import ArtifactWriter
 
 QUANTISED = ("int8", "int4", "float16", "bfloat16")
 _BITS = {"float32": 32, "float16": 16, "bfloat16": 16, "int8": 8, "int4": 4}

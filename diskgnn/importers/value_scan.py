@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.errors import DataWarning, callers_level
-from diskgnn.storage.row_format import RowFormat
-from diskgnn.storage.value_counts import EXTREME, ValueCounts
+from diskgnn.formats.row_format import RowFormat
+from diskgnn.formats.value_counts import EXTREME, ValueCounts
 
 _SCAN_VALUES = 1 << 18  # at a time, so that temporary arrays stay in the processor's cache
 

@@ -29,7 +29,7 @@ _CHOICES = (
 
 
 def trained_sampling(model: nn.Module | PathLike) -> Mapping[str, Any] | None:
-    """How the minibatches of a checkpoint were drawn: see `storage.samples_config.drawing_to_json`.
+    """How the minibatches of a checkpoint were drawn: see `formats.samples_config.drawing_to_json`.
 
     None: nobody knows, of a module, or of minibatches from a source of the user's own.
 

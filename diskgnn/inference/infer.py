@@ -14,6 +14,8 @@ from torch import nn
 
 from diskgnn.default_reporter import reporter_for
 from diskgnn.errors import ConfigError
+from diskgnn.files.disk_space import allocated_bytes, file_bytes, require_free_bytes
+from diskgnn.formats.verification import verify_file
 from diskgnn.graph.graph import Graph
 from diskgnn.inference.asked_times import is_temporal, trained_sampling
 from diskgnn.inference.asking import asked_of, chosen_nodes, classes_of, kinds_of
@@ -28,12 +30,10 @@ from diskgnn.inference.plan import InferencePlan, make_plan
 from diskgnn.paths import PathLike
 from diskgnn.progress import Reporter, StageReport
 from diskgnn.schema import edge_type_name
-from diskgnn.storage.disk_space import allocated_bytes, file_bytes, require_free_bytes
-from diskgnn.storage.verification import verify_file
-from diskgnn.storage.work_folder import CONSUMED_BYTES
 from diskgnn.stores.locations import local
 from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.resources import Resources
+from diskgnn.work.work_folder import CONSUMED_BYTES
 
 # What threads and allocators take beside what the plan counts.
 _RESERVED_BYTES = 64 << 20

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from diskgnn.files.disk_space import DiskBudget
 from diskgnn.graph.graph import Graph
 from diskgnn.inference.asked_times import Draws
 from diskgnn.inference.asking import fanouts_of
@@ -24,7 +25,6 @@ from diskgnn.specs.caches import CacheSpec
 from diskgnn.specs.fanouts import Fanouts
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.targets import Target
-from diskgnn.storage.disk_space import DiskBudget
 from diskgnn.system.allocators import return_freed_memory
 from diskgnn.system.resources import Resources
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from diskgnn.errors import ConfigError, InputError
+from diskgnn.files.file_reading import ReadableFile, raise_if_disk_failed
 from diskgnn.graph.type_data import NodeSet
 from diskgnn.importers.containers.file_kinds import describe, kind_of
 from diskgnn.importers.containers.npy_headers import read_npy_header
@@ -23,7 +24,6 @@ from diskgnn.importers.tables.table import Table, TableColumns, is_table
 from diskgnn.importers.tables.times import seconds
 from diskgnn.inference.asked_times import SeedTimes
 from diskgnn.paths import PathLike
-from diskgnn.storage.file_reading import ReadableFile, raise_if_disk_failed
 from diskgnn.stores.locations import local, located
 
 

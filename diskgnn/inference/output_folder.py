@@ -11,12 +11,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from diskgnn.errors import OutputExistsError
-from diskgnn.storage.checked_files import sync
-from diskgnn.storage.destination import staging_of
-from diskgnn.storage.disk_space import DiskBudget
-from diskgnn.storage.replacing import refuse_inside_artifact
-from diskgnn.storage.work_folder import WorkFolder
-from diskgnn.storage.write_errors import beginning
+from diskgnn.files.checked_files import sync
+from diskgnn.files.destination import staging_of
+from diskgnn.files.disk_space import DiskBudget
+from diskgnn.files.write_errors import beginning
+from diskgnn.work.overwriting import refuse_inside_artifact
+from diskgnn.work.work_folder import WorkFolder
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -17,10 +17,10 @@ import torch
 
 from diskgnn._native import scatter_rows
 from diskgnn.errors import ConfigError
+from diskgnn.files.checked_files import ChecksummedFile, npy_header_bytes
+from diskgnn.files.disk_space import DiskBudget, file_bytes
 from diskgnn.graph.type_data import NodeSet
 from diskgnn.schema import ClassValue
-from diskgnn.storage.checked_files import ChecksummedFile, npy_header_bytes
-from diskgnn.storage.disk_space import DiskBudget, file_bytes
 
 WHAT = ("logits", "probabilities", "classes", "embeddings")
 SUFFIXES = (".npy", ".parquet", ".csv")

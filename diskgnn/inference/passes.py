@@ -18,8 +18,8 @@ from diskgnn.inference.stored_windows import Rows, StoredWindows, Traffic, windo
 from diskgnn.inference.sum_passes import SumPasses
 from diskgnn.ordered import in_order
 from diskgnn.progress import Advance, Reporter
-from diskgnn.storage.work import UnitFiles, Work
-from diskgnn.storage.work_folder import WorkFolder
+from diskgnn.work.runner import UnitFiles, Work
+from diskgnn.work.work_folder import WorkFolder
 
 Unit = TypeVar("Unit")
 Units = Generator[tuple[Unit, UnitFiles], None, None]

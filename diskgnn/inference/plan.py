@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from diskgnn.files.disk_space import file_bytes
 from diskgnn.graph.graph import Graph
 from diskgnn.inference.layer_steps import ArrayName, Panel
 from diskgnn.inference.network import FLOAT_BYTES, Network, NetworkLayer
 from diskgnn.inference.sizes import CHUNK_ROWS, PassSizes
-from diskgnn.storage.disk_space import file_bytes
 from diskgnn.system.resources import Resources
 
 

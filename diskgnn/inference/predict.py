@@ -17,6 +17,9 @@ from torch import nn
 from diskgnn.default_reporter import reporter_for
 from diskgnn.errors import ConfigError
 from diskgnn.feature_columns import FeatureColumn
+from diskgnn.formats.artifacts import PACKED
+from diskgnn.formats.manifest import read_manifest
+from diskgnn.formats.ranks import ranks_in
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.tables.times import Moment
 from diskgnn.inference.asked_times import AskedTimes, is_temporal, trained_sampling
@@ -35,9 +38,6 @@ from diskgnn.progress import Reporter, StageReport, say
 from diskgnn.schema import NO_LABELS, ClassValue, EdgeType, edge_type_name
 from diskgnn.specs.fanouts import Fanouts
 from diskgnn.specs.targets import NodeTarget
-from diskgnn.storage.artifacts import PACKED
-from diskgnn.storage.manifest import read_manifest
-from diskgnn.storage.ranks import ranks_in
 from diskgnn.stores.locations import local
 from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.device import checked_device

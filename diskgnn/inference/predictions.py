@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from diskgnn.batches.minibatch import AnyMiniBatch
 from diskgnn.errors import ConfigError
+from diskgnn.files.checked_files import ChecksummedFile
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.type_data import NodeSet
 from diskgnn.inference.asked_times import SeedTimes
@@ -24,7 +25,6 @@ from diskgnn.nn.decoders import DotProduct
 from diskgnn.nn.model_output import model_output
 from diskgnn.progress import Reporter
 from diskgnn.schema import ClassValue, EdgeType
-from diskgnn.storage.checked_files import ChecksummedFile
 
 _ROWS_WRITTEN = 1 << 16  # at a time
 

@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from diskgnn.formats.feature_scan import read_checked_span
 from diskgnn.inference.plan import InferencePlan, RowPass
 from diskgnn.inference.sizes import CHUNK_ROWS
 from diskgnn.inference.stored_windows import Rows, StoredWindows, window_file
-from diskgnn.storage.feature_scan import read_checked_span
-from diskgnn.storage.work import UnitFiles
+from diskgnn.work.runner import UnitFiles
 
 
 class RowPasses:

@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn._native import read_ranges
+from diskgnn.files.checked_files import ChecksummedFile
+from diskgnn.files.row_reading import row_buffer
 from diskgnn.inference.plan import InferencePlan, Stored
-from diskgnn.storage.checked_files import ChecksummedFile
-from diskgnn.storage.row_reading import row_buffer
-from diskgnn.storage.shuffle import DamagedStepError
-from diskgnn.storage.work import ALL_STEPS
-from diskgnn.storage.work_folder import WorkFolder
+from diskgnn.work.runner import ALL_STEPS
+from diskgnn.work.shuffle import DamagedStepError
+from diskgnn.work.work_folder import WorkFolder
 
 Rows = npt.NDArray[np.float32]
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from diskgnn.files.row_reading import row_buffer
 from diskgnn.inference.edges import EdgeFiles, EdgeWindow
 from diskgnn.inference.network import NetworkLayer
 from diskgnn.inference.plan import DegreePass, InferencePlan, Stored, SumPass
@@ -19,8 +20,7 @@ from diskgnn.inference.stored_windows import StoredWindows, Traffic, window_file
 from diskgnn.ordered import in_order
 from diskgnn.progress import Advance
 from diskgnn.schema import EdgeType
-from diskgnn.storage.row_reading import row_buffer
-from diskgnn.storage.work import UnitFiles
+from diskgnn.work.runner import UnitFiles
 
 
 class SumPasses:

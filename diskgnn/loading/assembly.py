@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from diskgnn.errors import ConfigError, callers_level
+from diskgnn.files import faults
+from diskgnn.formats.quantisation import dequantise
+from diskgnn.formats.row_format import RowFormat
 from diskgnn.loading.static_rows import StaticRows
-from diskgnn.storage import faults
-from diskgnn.storage.quantisation import dequantise
-from diskgnn.storage.row_format import RowFormat
 
 _DEQUANTISED = (torch.float32, torch.float16, torch.bfloat16)
 

@@ -14,13 +14,13 @@ import numpy.typing as npt
 
 from diskgnn._native import crc32c
 from diskgnn.errors import ArtifactError
+from diskgnn.files.file_reading import fill, reading
+from diskgnn.files.row_reading import read_rows, row_buffer
+from diskgnn.formats import artifacts
+from diskgnn.formats.extents import ExtentIndex
+from diskgnn.formats.manifest import made_again
+from diskgnn.formats.packed import Packed
 from diskgnn.loading.row_file_check import does_not_fit, open_row_file
-from diskgnn.storage import artifacts
-from diskgnn.storage.extents import ExtentIndex
-from diskgnn.storage.file_reading import fill, reading
-from diskgnn.storage.manifest import made_again
-from diskgnn.storage.packed import Packed
-from diskgnn.storage.row_reading import read_rows, row_buffer
 
 _RESTORE_WINDOW_BYTES = 16 << 20
 

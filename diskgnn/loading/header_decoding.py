@@ -14,11 +14,11 @@ from torch import Tensor
 from diskgnn._native import DamagedExtentError
 from diskgnn.batches.blocks import Block, Pairs
 from diskgnn.batches.minibatch import AnyMiniBatch, TypedMiniBatch
+from diskgnn.formats.extents import ExtentIndex
+from diskgnn.formats.minibatch_checks import checked_header
+from diskgnn.formats.packed import Packed
+from diskgnn.formats.sampled_minibatch import SampledMinibatch
 from diskgnn.schema import EdgeType
-from diskgnn.storage.extents import ExtentIndex
-from diskgnn.storage.minibatch_checks import checked_header
-from diskgnn.storage.packed import Packed
-from diskgnn.storage.sampled_minibatch import SampledMinibatch
 
 _TORCH_DTYPES = {"int32": torch.int32, "int64": torch.int64, "uint8": torch.uint8, "float32": torch.float32}
 

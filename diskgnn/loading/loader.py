@@ -14,6 +14,9 @@ from diskgnn._native import RowFile
 from diskgnn.batches.batch_source import Cursor, CursorSource, LoadStats
 from diskgnn.batches.minibatch import AnyMiniBatch
 from diskgnn.errors import ConfigError
+from diskgnn.formats.packed import Packed
+from diskgnn.formats.ranks import open_rank
+from diskgnn.formats.samples_config import drawing_to_json
 from diskgnn.loading.options import LoaderOptions, ReadingOptions
 from diskgnn.loading.sequence import MinibatchSequence
 from diskgnn.loading.sequence_reader import SequenceReader
@@ -21,9 +24,6 @@ from diskgnn.loading.tracing import TraceEvent
 from diskgnn.paths import PathLike
 from diskgnn.specs.keywords import takes_options
 from diskgnn.specs.shard import Shard
-from diskgnn.storage.packed import Packed
-from diskgnn.storage.ranks import open_rank
-from diskgnn.storage.samples_config import drawing_to_json
 from diskgnn.units import counted, format_size
 
 if TYPE_CHECKING:

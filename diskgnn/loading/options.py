@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypedDict
 
 from diskgnn.errors import ConfigError
-from diskgnn.storage.ranks import local_ranks
-from diskgnn.storage.read_engine import check_engine
+from diskgnn.files.read_engine import check_engine
+from diskgnn.formats.ranks import local_ranks
 from diskgnn.system.memory import available_cores
 from diskgnn.units import whole_number
 

@@ -7,7 +7,7 @@ import threading
 from functools import partial
 
 from diskgnn._native import REQUEST_DEPTH, FailedRequestError, ReadRequests
-from diskgnn.storage.file_reading import fill
+from diskgnn.files.file_reading import fill
 from diskgnn.stores.locations import StoredPath
 from diskgnn.stores.remote_files import RemoteFile
 

@@ -8,11 +8,11 @@ import numpy as np
 
 from diskgnn._native import DIRECT_ALIGNMENT, crc32c
 from diskgnn.errors import ArtifactError
-from diskgnn.storage.checked_files import npy_data_offset
-from diskgnn.storage.file_reading import read_array
-from diskgnn.storage.manifest import Manifest
-from diskgnn.storage.packed import Packed
-from diskgnn.storage.row_format import FeatureFile, RowFormat
+from diskgnn.files.checked_files import npy_data_offset
+from diskgnn.files.file_reading import read_array
+from diskgnn.formats.manifest import Manifest
+from diskgnn.formats.packed import Packed
+from diskgnn.formats.row_format import FeatureFile, RowFormat
 
 
 @dataclass(frozen=True)

@@ -14,15 +14,15 @@ from torch import Tensor
 from diskgnn._native import DamagedExtentError, RowFile, crc32c
 from diskgnn.draws import batch_key, permutation
 from diskgnn.errors import ArtifactError, ConfigError
+from diskgnn.files.file_reading import read_array
+from diskgnn.formats.extents import ExtentIndex
+from diskgnn.formats.manifest import made_again
+from diskgnn.formats.packed import Packed
 from diskgnn.loading.assembly import RowConversion
 from diskgnn.loading.header_decoding import HeaderReader
 from diskgnn.loading.options import LoaderOptions
 from diskgnn.loading.transfer import IN_FLIGHT
 from diskgnn.paths import PathLike
-from diskgnn.storage.extents import ExtentIndex
-from diskgnn.storage.file_reading import read_array
-from diskgnn.storage.manifest import made_again
-from diskgnn.storage.packed import Packed
 from diskgnn.system.device import checked_device
 
 

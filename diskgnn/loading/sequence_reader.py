@@ -23,6 +23,8 @@ from diskgnn._native import (
 from diskgnn.batches.batch_source import LoadStats
 from diskgnn.batches.minibatch import AnyMiniBatch
 from diskgnn.errors import ArtifactError, DiskGNNError, callers_level
+from diskgnn.files import faults
+from diskgnn.files.read_engine import warn_if_no_io_uring
 from diskgnn.loading.assembly import Assembler
 from diskgnn.loading.cpu_tier import CpuTier
 from diskgnn.loading.options import LoaderOptions
@@ -31,8 +33,6 @@ from diskgnn.loading.sequence import MinibatchSequence
 from diskgnn.loading.static_rows import StaticRows, open_static_rows
 from diskgnn.loading.tracing import TraceEvent
 from diskgnn.loading.transfer import Transfer
-from diskgnn.storage import faults
-from diskgnn.storage.read_engine import warn_if_no_io_uring
 from diskgnn.stores.locations import StoredPath
 
 

@@ -19,13 +19,13 @@ from torch import Tensor
 
 from diskgnn._native import crc32c
 from diskgnn.errors import callers_level
+from diskgnn.files.row_reading import read_rows, row_buffer
+from diskgnn.formats import artifacts
+from diskgnn.formats.packed import Packed
+from diskgnn.formats.packed_config import RowSetConfig
+from diskgnn.formats.row_format import RowFormat
 from diskgnn.loading.row_file_check import CheckedRowFile, open_row_file
 from diskgnn.specs.caches import cache_rows
-from diskgnn.storage import artifacts
-from diskgnn.storage.packed import Packed
-from diskgnn.storage.packed_config import RowSetConfig
-from diskgnn.storage.row_format import RowFormat
-from diskgnn.storage.row_reading import read_rows, row_buffer
 from diskgnn.system.page_locking import PageLock
 from diskgnn.system.shared_memory import SharedMemory
 from diskgnn.units import parse_size

@@ -33,10 +33,10 @@ from diskgnn._native import Pipeline
 from diskgnn.batches.batch_source import LoadStats
 from diskgnn.batches.blocks import tensors_of
 from diskgnn.batches.minibatch import AnyMiniBatch
+from diskgnn.files import faults
 from diskgnn.loading.assembly import Assembler
 from diskgnn.loading.header_decoding import HeaderReader
 from diskgnn.loading.tracing import TraceEvent
-from diskgnn.storage import faults
 from diskgnn.system.page_locking import PageLock
 
 IN_FLIGHT = 3  # minibatches in device memory: computed on, transferred ahead, and one that is just being dropped

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn._native import page_memory
-from diskgnn.storage import cache_hints
-from diskgnn.storage.file_reading import fill, opened
+from diskgnn.files import cache_hints
+from diskgnn.files.file_reading import fill, opened
 
 INT32 = np.dtype(np.int32)
 _READ_AHEAD = 4  # pieces

@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from diskgnn._native import DIRECT_ALIGNMENT, crc32c
 from diskgnn.errors import ArtifactError
-from diskgnn.storage.extents import ExtentIndex, Part
-from diskgnn.storage.file_reading import fill, opened
-from diskgnn.storage.shuffle import DamagedStepError
+from diskgnn.files.file_reading import fill, opened
+from diskgnn.formats.extents import ExtentIndex, Part
+from diskgnn.work.shuffle import DamagedStepError
 
 _READ_BYTES = 4 << 20
 

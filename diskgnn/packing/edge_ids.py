@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn._native import DIRECT_ALIGNMENT
+from diskgnn.files.row_reading import GAP_BYTES, read_ranges_of, row_buffer
+from diskgnn.formats.artifacts import EDGE_IDS
+from diskgnn.formats.verification import verify_input
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.type_data import EdgeSet
-from diskgnn.storage.artifacts import EDGE_IDS
-from diskgnn.storage.row_reading import GAP_BYTES, read_ranges_of, row_buffer
-from diskgnn.storage.verification import verify_input
 
 _ID_BYTES = 8
 _RANGE_BYTES = 1 << 20  # that are read at once, at most

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from diskgnn.files.disk_space import allocated_bytes, file_bytes, free_bytes, require_free_bytes
+from diskgnn.formats import artifacts
 from diskgnn.packing.adopting import STAGE
 from diskgnn.packing.placed import Placed, PlacedSplit
-from diskgnn.storage import artifacts
-from diskgnn.storage.disk_space import allocated_bytes, file_bytes, free_bytes, require_free_bytes
-from diskgnn.storage.writer import ArtifactWriter
+from diskgnn.work.writer import ArtifactWriter
 
 _NPY_HEADER_BYTES = 128
 _MANIFEST_BYTES, _MANIFEST_ENTRY_BYTES = 8 << 10, 512  # at most, about: of the config, and of each file

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from diskgnn.formats.extent_headers import EncodedHeader, encode_header
+from diskgnn.formats.packed_config import PackedConfig
+from diskgnn.formats.sampled_minibatch import RowPlaces, SampledBlock, SampledMinibatch
 from diskgnn.packing.edge_ids import EdgeIds
 from diskgnn.packing.placement import Placement
 from diskgnn.packing.row_sets import RowSet
 from diskgnn.packing.split_labels import SplitLabels
-from diskgnn.storage.extent_headers import EncodedHeader, encode_header
-from diskgnn.storage.packed_config import PackedConfig
-from diskgnn.storage.sampled_minibatch import RowPlaces, SampledBlock, SampledMinibatch
 
 
 class HeaderEncoder:

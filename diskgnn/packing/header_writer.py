@@ -12,14 +12,15 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn._native import DIRECT_ALIGNMENT, ROW_ALIGNMENT, PageWriter, crc32c, mark_nodes, start_extent
+from diskgnn.files import faults
+from diskgnn.formats import artifacts
+from diskgnn.formats.extents import ROW_NUMBER, ExtentIndex, align
+from diskgnn.formats.sampled_minibatch import SampledMinibatch
+from diskgnn.formats.samples import Samples
 from diskgnn.packing.header_encoder import HeaderEncoder
 from diskgnn.packing.placed import PlacedHeaders, PlacedSplit
 from diskgnn.packing.placement import Placement, Schedule
-from diskgnn.storage import artifacts, faults
-from diskgnn.storage.extents import ROW_NUMBER, ExtentIndex, align
-from diskgnn.storage.sampled_minibatch import SampledMinibatch
-from diskgnn.storage.samples import Samples
-from diskgnn.storage.writer import ArtifactWriter
+from diskgnn.work.writer import ArtifactWriter
 
 
 class HeaderWriter:

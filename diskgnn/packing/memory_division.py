@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from diskgnn.formats.feature_scan import WINDOWS_IN_MEMORY
+from diskgnn.formats.samples import Samples
+from diskgnn.formats.samples_config import SamplesConfig, given_arrays
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.accesses import num_ranges
 from diskgnn.packing.edge_ids import BUFFER_BYTES, EdgeIds
@@ -9,9 +12,6 @@ from diskgnn.packing.row_packing import MIN_WINDOW_BYTES
 from diskgnn.packing.row_sets import features_of
 from diskgnn.packing.split_labels import label_row_bytes
 from diskgnn.specs.targets import Target
-from diskgnn.storage.feature_scan import WINDOWS_IN_MEMORY
-from diskgnn.storage.samples import Samples
-from diskgnn.storage.samples_config import SamplesConfig, given_arrays
 from diskgnn.system.resources import Resources
 
 _PAGES_BYTES = 16 << 20  # of `PageWriter`

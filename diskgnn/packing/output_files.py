@@ -23,17 +23,17 @@ from diskgnn._native import (
     scatter_rows,
     start_extent,
 )
+from diskgnn.files.checked_files import npy_header_bytes
+from diskgnn.files.file_reading import fill
+from diskgnn.formats import artifacts
+from diskgnn.formats.extents import ExtentIndex, Part, align
+from diskgnn.formats.feature_scan import Window
+from diskgnn.formats.packed_config import RowSetConfig
 from diskgnn.packing.adopting import adopt_parts, damaged, opened_scratch
 from diskgnn.packing.placed import PlacedRows, PlacedSplit
 from diskgnn.packing.reserving import reserve
-from diskgnn.storage import artifacts
-from diskgnn.storage.checked_files import npy_header_bytes
-from diskgnn.storage.extents import ExtentIndex, Part, align
-from diskgnn.storage.feature_scan import Window
-from diskgnn.storage.file_reading import fill
-from diskgnn.storage.packed_config import RowSetConfig
-from diskgnn.storage.work_folder import State
-from diskgnn.storage.writer import ArtifactWriter
+from diskgnn.work.work_folder import State
+from diskgnn.work.writer import ArtifactWriter
 
 _PIECE_BYTES = 4 << 20
 

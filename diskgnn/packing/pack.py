@@ -14,6 +14,13 @@ from functools import partial
 
 from diskgnn._native import PageWriter
 from diskgnn.default_reporter import reporter_for
+from diskgnn.files.destination import Destination
+from diskgnn.files.disk_space import allocated_bytes, free_bytes, require_free_bytes
+from diskgnn.files.read_engine import warn_if_no_io_uring
+from diskgnn.formats import artifacts
+from diskgnn.formats.packed import Packed
+from diskgnn.formats.packed_config import PackedConfig
+from diskgnn.formats.samples import Samples
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.source_schema import label_target
 from diskgnn.packing.adopting import STAGE
@@ -38,19 +45,12 @@ from diskgnn.packing.tiers import TierBudgets
 from diskgnn.paths import PathLike
 from diskgnn.progress import Reporter, StageReport
 from diskgnn.specs.caches import DEFAULT_CPU_CACHE, CacheSpec
-from diskgnn.storage import artifacts
-from diskgnn.storage.destination import Destination
-from diskgnn.storage.disk_space import allocated_bytes, free_bytes, require_free_bytes
-from diskgnn.storage.packed import Packed
-from diskgnn.storage.packed_config import PackedConfig
-from diskgnn.storage.publishing import published
-from diskgnn.storage.read_engine import warn_if_no_io_uring
-from diskgnn.storage.samples import Samples
-from diskgnn.storage.seed_files import read_given, write_given
-from diskgnn.storage.work import Work
-from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.allocators import freed_memory_returned, pages_kept
 from diskgnn.system.resources import Resources
+from diskgnn.work.publishing import published
+from diskgnn.work.runner import Work
+from diskgnn.work.seed_files import read_given, write_given
+from diskgnn.work.writer import ArtifactWriter
 
 
 @published(artifacts.PACKED)

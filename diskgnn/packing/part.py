@@ -15,6 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn._native import PageWriter, crc32c
+from diskgnn.files.file_reading import fill, forget, opened
+from diskgnn.formats import artifacts
+from diskgnn.formats.extents import ExtentIndex
+from diskgnn.formats.samples import Samples
 from diskgnn.graph.source_schema import label_target
 from diskgnn.packing.adopting import STAGE
 from diskgnn.packing.header_encoder import HeaderEncoder
@@ -35,15 +39,11 @@ from diskgnn.packing.split_labels import SplitLabels
 from diskgnn.packing.split_scheduler import SplitScheduler
 from diskgnn.packing.static_choice import Nodes
 from diskgnn.progress import Advance
-from diskgnn.storage import artifacts
-from diskgnn.storage.extents import ExtentIndex
-from diskgnn.storage.file_reading import fill, forget, opened
-from diskgnn.storage.samples import Samples
-from diskgnn.storage.seed_files import read_given, write_given
-from diskgnn.storage.work import Work
-from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.allocators import pages_kept
 from diskgnn.system.resources import Resources
+from diskgnn.work.runner import Work
+from diskgnn.work.seed_files import read_given, write_given
+from diskgnn.work.writer import ArtifactWriter
 
 _READ_BYTES = 4 << 20
 

@@ -14,12 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn._native import crc32c, mark_nodes
+from diskgnn.files.file_reading import fill
+from diskgnn.formats.extents import ExtentIndex
+from diskgnn.formats.packed_config import PackedRows, PackedSplit, TierRowCounts
 from diskgnn.packing.adopting import damaged, opened_scratch
 from diskgnn.packing.row_sets import RowSet
 from diskgnn.packing.tier_budgets import Division
-from diskgnn.storage.extents import ExtentIndex
-from diskgnn.storage.file_reading import fill
-from diskgnn.storage.packed_config import PackedRows, PackedSplit, TierRowCounts
 
 _PIECE_NODES = 1 << 20
 

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from diskgnn.formats.sampled_minibatch import SampledMinibatch
+from diskgnn.formats.samples import Samples
+from diskgnn.formats.samples_config import SamplesConfig
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import damage_named, sample_a_few
-from diskgnn.storage.sampled_minibatch import SampledMinibatch
-from diskgnn.storage.samples import Samples
-from diskgnn.storage.samples_config import SamplesConfig
 from diskgnn.system.resources import Resources
 
 PROBE_MINIBATCHES = 8

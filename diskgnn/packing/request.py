@@ -12,14 +12,14 @@ import numpy.typing as npt
 
 from diskgnn._native import crc32c
 from diskgnn.errors import ArtifactError
+from diskgnn.formats import artifacts
+from diskgnn.formats.graph_config import TargetConfig
+from diskgnn.formats.packed_config import PackedConfig
+from diskgnn.formats.samples import Samples
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.row_sets import RowSet, row_sets_of
 from diskgnn.packing.split_labels import SplitLabels
 from diskgnn.packing.tiers import TierBudgets, Tiers
-from diskgnn.storage import artifacts
-from diskgnn.storage.graph_config import TargetConfig
-from diskgnn.storage.packed_config import PackedConfig
-from diskgnn.storage.samples import Samples
 
 _RECORDS = 1  # what they consist of: those of another version are not believed
 
@@ -41,7 +41,7 @@ class PackRequest:
     # The sequences are not repeated: then their cpu tiers are empty at the start, and a killed run begins again.
     once: bool = False
     labels: Callable[[str], SplitLabels | None] | None = None  # of a split, where they are in memory already
-    by_reference: bool = False  # rows of extents stay where they are, see `storage.extents`; of what is used `once`
+    by_reference: bool = False  # rows of extents stay where they are, see `formats.extents`; of what is used `once`
 
     def __post_init__(self) -> None:
         source, samples = {"format": artifacts.GRAPH, "digest": self.graph.manifest.digest}, self.samples

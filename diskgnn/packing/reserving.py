@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn._native import DIRECT_ALIGNMENT
-from diskgnn.storage import faults
-from diskgnn.storage.disk_space import UNLIMITED, DiskBudget, allocated_bytes, file_bytes
+from diskgnn.files import faults
+from diskgnn.files.disk_space import UNLIMITED, DiskBudget, allocated_bytes, file_bytes
 
 
 def reserve(path: Path, num_bytes: int, disk: DiskBudget = UNLIMITED) -> None:

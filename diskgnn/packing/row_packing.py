@@ -16,6 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn._native import PageWriter
+from diskgnn.files import faults
+from diskgnn.formats import artifacts
+from diskgnn.formats.extents import ExtentIndex
+from diskgnn.formats.feature_scan import WINDOWS_IN_MEMORY, Window, scan_needed_rows
 from diskgnn.packing.adopting import adopt_extents
 from diskgnn.packing.file_sizes import require_space
 from diskgnn.packing.output_files import (
@@ -29,13 +33,10 @@ from diskgnn.packing.output_files import (
 )
 from diskgnn.packing.placed import Placed, PlacedSplit
 from diskgnn.progress import Advance
-from diskgnn.storage import artifacts, faults
-from diskgnn.storage.extents import ExtentIndex
-from diskgnn.storage.feature_scan import WINDOWS_IN_MEMORY, Window, scan_needed_rows
-from diskgnn.storage.work import Output, Work
-from diskgnn.storage.work_folder import State, is_long
-from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
+from diskgnn.work.runner import Output, Work
+from diskgnn.work.work_folder import State, is_long
+from diskgnn.work.writer import ArtifactWriter
 
 MIN_WINDOW_BYTES = 1 << 20  # whatever the budget
 # Where the budget allows it, a window adds this much to an extent on average: worth a write of its own. More would

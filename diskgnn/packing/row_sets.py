@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.errors import ConfigError
+from diskgnn.formats.packed_config import RowSetConfig
+from diskgnn.formats.row_format import FeatureFile
+from diskgnn.formats.sampled_minibatch import SampledMinibatch
+from diskgnn.formats.samples_config import SamplesConfig
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.type_data import EdgeSet, NodeSet
 from diskgnn.schema import edge_type_name
-from diskgnn.storage.packed_config import RowSetConfig
-from diskgnn.storage.row_format import FeatureFile
-from diskgnn.storage.sampled_minibatch import SampledMinibatch
-from diskgnn.storage.samples_config import SamplesConfig
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,21 +15,22 @@ import numpy.typing as npt
 
 from diskgnn._native import DIRECT_ALIGNMENT, PageWriter, mark_nodes
 from diskgnn.errors import ArtifactError
+from diskgnn.files import faults
+from diskgnn.files.disk_space import allocated_bytes, file_bytes, free_bytes, punch, require_free_bytes
+from diskgnn.files.file_reading import fill, opened
+from diskgnn.formats import artifacts
+from diskgnn.formats.extents import ExtentIndex
+from diskgnn.formats.manifest_document import FileEntry
 from diskgnn.packing.adopting import PLACING
 from diskgnn.packing.file_sizes import file_sizes
 from diskgnn.packing.output_files import file_checksum, map_nodes
 from diskgnn.packing.placed import Placed, PlacedSplit
 from diskgnn.packing.row_packing import RowPacking
-from diskgnn.storage import artifacts, faults
-from diskgnn.storage.disk_space import allocated_bytes, file_bytes, free_bytes, punch, require_free_bytes
-from diskgnn.storage.extents import ExtentIndex
-from diskgnn.storage.file_reading import fill, opened
-from diskgnn.storage.manifest_document import FileEntry
-from diskgnn.storage.outbox import Outbox
-from diskgnn.storage.work import Work
-from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.stores.uploads import SentFile
 from diskgnn.system.resources import Resources
+from diskgnn.work.outbox import Outbox
+from diskgnn.work.runner import Work
+from diskgnn.work.writer import ArtifactWriter
 
 _PIECE_BYTES = 1 << 20  # of a file, while it is copied to a part
 

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from diskgnn._native import DIRECT_ALIGNMENT
+from diskgnn.formats.samples import Samples
 from diskgnn.packing.probes import Probe
 from diskgnn.packing.row_forecast import RowForecast
 from diskgnn.packing.tiers import TierRows
 from diskgnn.sampling.plan import SamplingPlan
-from diskgnn.storage.samples import Samples
 
 # A few minibatches stand for all: what they say is trusted to this part when a disk is refused.
 _CERTAIN_PART = 0.9

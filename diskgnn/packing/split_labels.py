@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.errors import ArtifactError
+from diskgnn.formats.minibatch_columns import LABEL_DTYPES
+from diskgnn.formats.sampled_minibatch import SampledMinibatch
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.source_schema import label_target
 from diskgnn.specs.targets import LinkTarget, Target
-from diskgnn.storage.minibatch_columns import LABEL_DTYPES
-from diskgnn.storage.sampled_minibatch import SampledMinibatch
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn._native import PageWriter
+from diskgnn.formats import artifacts
+from diskgnn.formats.packed_config import PackedConfig
+from diskgnn.formats.samples import Samples
 from diskgnn.ordered import in_order
 from diskgnn.packing.accesses import Accesses
 from diskgnn.packing.adopting import PLACING
@@ -28,13 +31,10 @@ from diskgnn.packing.split_scheduler import SplitScheduler
 from diskgnn.packing.static_choice import choose_static
 from diskgnn.packing.tier_budgets import Division
 from diskgnn.packing.tiers import Tiers
-from diskgnn.storage import artifacts
-from diskgnn.storage.packed_config import PackedConfig
-from diskgnn.storage.samples import Samples
-from diskgnn.storage.work import Output, Work
-from diskgnn.storage.work_folder import State
-from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
+from diskgnn.work.runner import Output, Work
+from diskgnn.work.work_folder import State
+from diskgnn.work.writer import ArtifactWriter
 
 _MAX_WAITING = 2  # minibatches that are placed and whose headers are not written yet
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy.typing as npt
 
 from diskgnn.errors import ConfigError
+from diskgnn.formats.samples import Samples
 from diskgnn.packing.accesses import Accesses
 from diskgnn.packing.placement import Schedule
 from diskgnn.packing.reuse import MAX_BATCHES, SCRATCH_SUFFIXES, Reuse, most_scratch_bytes
@@ -21,9 +22,8 @@ from diskgnn.packing.static_choice import Nodes
 from diskgnn.packing.tier_budgets import Demand, Division, divide_cpu_rows
 from diskgnn.packing.tiers import TierBudgets, Tiers
 from diskgnn.progress import Advance
-from diskgnn.storage.samples import Samples
-from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
+from diskgnn.work.writer import ArtifactWriter
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from diskgnn.formats.row_format import FeatureFile
 from diskgnn.packing.row_forecast import RowForecast, SequenceForecast, UncachedForecast
 from diskgnn.packing.tier_budgets import Demand, divide_cpu_rows, divide_static_rows
-from diskgnn.storage.row_format import FeatureFile
 
 
 def predict_static_rows(

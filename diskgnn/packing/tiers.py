@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from diskgnn.files import faults
+from diskgnn.formats.row_format import FeatureFile
 from diskgnn.specs.caches import CacheSpec, cache_rows
-from diskgnn.storage import faults
-from diskgnn.storage.row_format import FeatureFile
 from diskgnn.units import parse_size
 
 MAX_AUTO_STATIC_BYTES = 4 << 30

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from diskgnn.formats.row_format import FeatureFile, RowFormat
 from diskgnn.packing.row_sets import RowSet
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.targets import LinkTarget
-from diskgnn.storage.row_format import FeatureFile, RowFormat
 
 DRAW_PERIODS = (1, 16, 64)  # compared beside that of a whole epoch, which is the longest
 GROUPS = (32, 128)  # seeds that stay together, compared beside none

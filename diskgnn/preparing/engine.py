@@ -7,15 +7,15 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from diskgnn.errors import ConfigError
+from diskgnn.formats.samples import Samples
 from diskgnn.packing.pack import pack_request
 from diskgnn.preparing.request import PrepareRequest
 from diskgnn.progress import Reporter, StageReport
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import write_shards
 from diskgnn.specs.sampling import ENGINES
-from diskgnn.storage.samples import Samples
-from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
+from diskgnn.work.writer import ArtifactWriter
 
 
 class Engine(Protocol):

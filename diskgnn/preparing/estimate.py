@@ -11,6 +11,10 @@ from typing import TYPE_CHECKING
 
 from diskgnn._native import READ_AHEAD_BYTES
 from diskgnn.default_reporter import reporter_for
+from diskgnn.files.destination import scratch_of
+from diskgnn.files.disk_space import free_bytes
+from diskgnn.files.read_engine import warn_if_no_io_uring
+from diskgnn.formats.row_format import FeatureFile
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.row_forecast import RowForecast
 from diskgnn.packing.row_sets import RowSet, only_features, row_sets_of
@@ -36,10 +40,6 @@ from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.specs.caches import DEFAULT_CPU_CACHE, CacheSpec
 from diskgnn.specs.keywords import takes_options
 from diskgnn.specs.sampling import SamplingOptions, SamplingSpec
-from diskgnn.storage.destination import scratch_of
-from diskgnn.storage.disk_space import free_bytes
-from diskgnn.storage.read_engine import warn_if_no_io_uring
-from diskgnn.storage.row_format import FeatureFile
 from diskgnn.stores.locations import AnyPath, StoredPath, located
 from diskgnn.system.disk_rates import sequential_bytes_per_second
 from diskgnn.system.memory_rates import row_copy_bytes_per_second

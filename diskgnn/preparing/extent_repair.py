@@ -17,21 +17,21 @@ import numpy.typing as npt
 
 from diskgnn._native import crc32c, crc32c_of_remainder, scatter_rows
 from diskgnn.errors import ArtifactError
+from diskgnn.files.file_reading import fill, opened
+from diskgnn.formats import artifacts
+from diskgnn.formats.extents import ExtentIndex
+from diskgnn.formats.feature_scan import WINDOWS_IN_MEMORY, scan_needed_rows
+from diskgnn.formats.minibatch_checks import checked_header
+from diskgnn.formats.packed import Packed
+from diskgnn.formats.sampled_minibatch import SampledMinibatch
+from diskgnn.formats.samples import Samples
+from diskgnn.formats.verification import Damage
 from diskgnn.packing.memory_division import COPIES, minibatch_bytes_of
 from diskgnn.packing.row_sets import RowSet, row_sets_of
 from diskgnn.sampling.memory_division import for_sampling
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.planned_minibatch import PlannedMinibatch
 from diskgnn.sampling.sample import damage_named, sample_a_few
-from diskgnn.storage import artifacts
-from diskgnn.storage.extents import ExtentIndex
-from diskgnn.storage.feature_scan import WINDOWS_IN_MEMORY, scan_needed_rows
-from diskgnn.storage.file_reading import fill, opened
-from diskgnn.storage.minibatch_checks import checked_header
-from diskgnn.storage.packed import Packed
-from diskgnn.storage.sampled_minibatch import SampledMinibatch
-from diskgnn.storage.samples import Samples
-from diskgnn.storage.verification import Damage
 from diskgnn.system.resources import Resources
 
 _WINDOW_BYTES = 4 << 20  # of the features, which are read for one extent after the other

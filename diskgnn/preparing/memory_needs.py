@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
+from diskgnn.formats.samples import Samples
 from diskgnn.packing.memory_division import for_packing, minibatch_bytes_of
 from diskgnn.sampling.memory_division import for_sampling, most_minibatch_bytes
 from diskgnn.sampling.plan import SamplingPlan
-from diskgnn.storage.samples import Samples
 from diskgnn.system.resources import Resources, SmallBudgetError, require_all
 
 _MOST_BYTES = 1 << 62  # more than any machine has

@@ -9,17 +9,17 @@ from dataclasses import replace
 from pathlib import Path
 
 from diskgnn.errors import ArtifactError, OutputExistsError
+from diskgnn.files.locks import alone
+from diskgnn.files.own_files import require_own_folder
+from diskgnn.files.write_errors import beginning
+from diskgnn.formats import artifacts
+from diskgnn.formats.manifest import read_manifest
+from diskgnn.formats.packed import Packed
+from diskgnn.formats.packed_config import PackedConfig
 from diskgnn.packing.tiers import TierBudgets
 from diskgnn.preparing.request import PrepareRequest, scratch_of
-from diskgnn.storage import artifacts
-from diskgnn.storage.locks import alone
-from diskgnn.storage.manifest import read_manifest
-from diskgnn.storage.own_files import require_own_folder
-from diskgnn.storage.packed import Packed
-from diskgnn.storage.packed_config import PackedConfig
-from diskgnn.storage.replacing import artifact_at, require_replaceable_there
-from diskgnn.storage.write_errors import beginning
 from diskgnn.stores.locations import Location, StoredPath, names_in
+from diskgnn.work.overwriting import artifact_at, require_replaceable_there
 
 
 @contextmanager

@@ -17,6 +17,14 @@ from pathlib import Path
 import numpy as np
 
 from diskgnn.errors import ArtifactError, ReadError
+from diskgnn.files import faults
+from diskgnn.files.checked_files import sync
+from diskgnn.formats import artifacts
+from diskgnn.formats.extents import ExtentIndex
+from diskgnn.formats.packed import Packed
+from diskgnn.formats.packed_config import PackedConfig
+from diskgnn.formats.samples import Samples
+from diskgnn.formats.verification import Damage, find_damage
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.part import Part, pack_part
 from diskgnn.packing.request import PackRequest
@@ -26,17 +34,10 @@ from diskgnn.preparing.extent_repair import copy_bytes
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import sample_plan
 from diskgnn.schema import SPLITS
-from diskgnn.storage import artifacts, faults
-from diskgnn.storage.checked_files import sync
-from diskgnn.storage.extents import ExtentIndex
-from diskgnn.storage.packed import Packed
-from diskgnn.storage.packed_config import PackedConfig
-from diskgnn.storage.replacing import replace_file
-from diskgnn.storage.samples import Samples
-from diskgnn.storage.seed_files import read_given
-from diskgnn.storage.verification import Damage, find_damage
-from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
+from diskgnn.work.overwriting import replace_file
+from diskgnn.work.seed_files import read_given
+from diskgnn.work.writer import ArtifactWriter
 
 
 def make_part_again(

@@ -12,6 +12,11 @@ from typing import TYPE_CHECKING
 
 from diskgnn.default_reporter import reporter_for
 from diskgnn.errors import ArtifactError, BusyError, OutputExistsError, callers_level
+from diskgnn.files import faults
+from diskgnn.files.destination import Destination, staging_of
+from diskgnn.files.disk_space import DiskBudget, allocated_bytes, free_bytes, require_free_bytes
+from diskgnn.formats import artifacts
+from diskgnn.formats.manifest import read_manifest
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.probes import probe_by_sampling
 from diskgnn.packing.row_sets import only_features
@@ -30,16 +35,12 @@ from diskgnn.sampling.sample import sample_plan
 from diskgnn.specs.caches import DEFAULT_CPU_CACHE, CacheSpec
 from diskgnn.specs.keywords import takes_options
 from diskgnn.specs.sampling import SamplingOptions, SamplingSpec
-from diskgnn.storage import artifacts, faults
-from diskgnn.storage.destination import Destination, staging_of
-from diskgnn.storage.disk_space import DiskBudget, allocated_bytes, free_bytes, require_free_bytes
-from diskgnn.storage.manifest import read_manifest
-from diskgnn.storage.publishing import published
-from diskgnn.storage.replacing import refuse_inside_artifact
-from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.stores.locations import local
 from diskgnn.system.allocators import freed_memory_returned, return_freed_memory
 from diskgnn.units import format_size, whole_number
+from diskgnn.work.overwriting import refuse_inside_artifact
+from diskgnn.work.publishing import published
+from diskgnn.work.writer import ArtifactWriter
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

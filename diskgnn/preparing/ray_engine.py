@@ -23,6 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from diskgnn.errors import ConfigError, UnavailableError, WorkerLostError, callers_level
+from diskgnn.files.disk_space import UNLIMITED, DiskBudget
+from diskgnn.formats.manifest import read_manifest
 from diskgnn.preparing import ray_tasks
 from diskgnn.preparing.ray_nodes import PROCESS_BYTES, alive_nodes, worker_resources
 from diskgnn.preparing.ray_progress import Board, NamedReporter, Stages, Telling
@@ -33,11 +35,9 @@ from diskgnn.sampling.memory_division import fits
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import run_units
 from diskgnn.sampling.sample_units import SampledUnit, SampleUnit, sample_units
-from diskgnn.storage.disk_space import UNLIMITED, DiskBudget
-from diskgnn.storage.manifest import read_manifest
-from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
 from diskgnn.units import format_size
+from diskgnn.work.writer import ArtifactWriter
 
 _MAX_RETRIES = 3  # of a task whose worker or node died
 _TASKS_PER_WORKER = 4  # of sampling with topology in memory, so that workers end at nearly the same time

@@ -23,17 +23,18 @@ import numpy as np
 import pyarrow as pa
 
 from diskgnn.errors import ArtifactError, BusyError, ConfigError, DiskFullError
+from diskgnn.files import faults
+from diskgnn.files.checked_files import sync
+from diskgnn.files.disk_space import OWN_BYTES, DiskBudget, allocated_bytes, file_bytes
+from diskgnn.formats import artifacts
+from diskgnn.formats.manifest import read_manifest
+from diskgnn.formats.samples import Samples
 from diskgnn.packing.pack import pack_request, place_request
 from diskgnn.preparing.request import PrepareRequest
 from diskgnn.progress import Advance, StageReport
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import damage_named
 from diskgnn.sampling.sample_units import SampledUnit, SampleUnit, write_units
-from diskgnn.storage import artifacts, faults
-from diskgnn.storage.checked_files import sync
-from diskgnn.storage.disk_space import OWN_BYTES, DiskBudget, allocated_bytes, file_bytes
-from diskgnn.storage.manifest import read_manifest
-from diskgnn.storage.samples import Samples
 from diskgnn.stores.locations import Location
 from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.resources import Resources

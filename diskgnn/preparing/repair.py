@@ -11,6 +11,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from diskgnn.errors import ArtifactError, ConfigError
+from diskgnn.files.checked_files import sync
+from diskgnn.files.destination import staging_of
+from diskgnn.files.locks import alone
+from diskgnn.files.own_files import require_own_folder
+from diskgnn.files.write_errors import raise_write_error
+from diskgnn.formats import artifacts
+from diskgnn.formats.manifest import Manifest, read_manifest
+from diskgnn.formats.packed import Packed
+from diskgnn.formats.samples import Samples
+from diskgnn.formats.verification import Damage, damaged_extents, find_damage, verify_file
 from diskgnn.graph.graph import Graph
 from diskgnn.paths import PathLike
 from diskgnn.preparing.extent_repair import ExtentRepair, can_be_made_alone
@@ -18,22 +28,12 @@ from diskgnn.preparing.memory_needs import require_memory
 from diskgnn.preparing.part_repair import make_part_again
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import write_shards
-from diskgnn.storage import artifacts
-from diskgnn.storage.checked_files import sync
-from diskgnn.storage.destination import staging_of
-from diskgnn.storage.locks import alone
-from diskgnn.storage.manifest import Manifest, read_manifest
-from diskgnn.storage.own_files import require_own_folder
-from diskgnn.storage.packed import Packed
-from diskgnn.storage.replacing import replace_file
-from diskgnn.storage.samples import Samples
-from diskgnn.storage.seed_files import given_files, read_given
-from diskgnn.storage.verification import Damage, damaged_extents, find_damage, verify_file
-from diskgnn.storage.write_errors import raise_write_error
-from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.stores.locations import AnyPath, local
 from diskgnn.system.allocators import freed_memory_returned, return_freed_memory
 from diskgnn.system.resources import Resources
+from diskgnn.work.overwriting import replace_file
+from diskgnn.work.seed_files import given_files, read_given
+from diskgnn.work.writer import ArtifactWriter
 
 
 @freed_memory_returned()

@@ -9,6 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.errors import ArtifactError
+from diskgnn.files.destination import Destination, staging_of
+from diskgnn.formats import artifacts
+from diskgnn.formats.manifest import read_manifest
+from diskgnn.formats.samples import Samples
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.request import PackRequest
 from diskgnn.packing.row_sets import features_of, row_sets_of
@@ -16,10 +20,6 @@ from diskgnn.packing.tiers import TierBudgets
 from diskgnn.paths import PathLike
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.specs.caches import CacheSpec
-from diskgnn.storage import artifacts
-from diskgnn.storage.destination import Destination, staging_of
-from diskgnn.storage.manifest import read_manifest
-from diskgnn.storage.samples import Samples
 from diskgnn.system.resources import Resources
 
 

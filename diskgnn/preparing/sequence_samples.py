@@ -10,6 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from diskgnn.formats.minibatch_columns import MinibatchLayout
+from diskgnn.formats.packed_config import PackedConfig
+from diskgnn.formats.sampled_minibatch import SampledMinibatch
+from diskgnn.formats.samples_config import SequenceSize
 from diskgnn.graph.source_schema import label_target
 from diskgnn.packing.access_sample import AccessSample
 from diskgnn.packing.row_forecast import SequenceForecast
@@ -18,10 +22,6 @@ from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.planned_minibatch import PlannedMinibatch
 from diskgnn.sampling.sample import damage_named, sample_a_few
 from diskgnn.specs.sampling import SamplingSpec
-from diskgnn.storage.minibatch_columns import MinibatchLayout
-from diskgnn.storage.packed_config import PackedConfig
-from diskgnn.storage.sampled_minibatch import SampledMinibatch
-from diskgnn.storage.samples_config import SequenceSize
 from diskgnn.system.resources import Resources
 
 LEAST_MINIBATCHES = 8  # of each sequence, however long they take

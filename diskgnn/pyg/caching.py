@@ -21,6 +21,11 @@ from tqdm import tqdm
 from diskgnn._native import DIRECT_ALIGNMENT
 from diskgnn.default_reporter import reporter_for
 from diskgnn.errors import ArtifactError, BusyError, ConfigError, OutputExistsError
+from diskgnn.files.disk_space import free_bytes
+from diskgnn.files.own_files import private_folder
+from diskgnn.formats.artifacts import VERSIONS
+from diskgnn.formats.packed import Packed
+from diskgnn.formats.samples_config import given_arrays, spec_to_json
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.convert import convert
 from diskgnn.packing.row_sets import row_sets_of
@@ -33,15 +38,10 @@ from diskgnn.pyg.sources import Source, update
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import sample_a_few
 from diskgnn.specs.caches import CacheSpec
-from diskgnn.storage.artifacts import VERSIONS
-from diskgnn.storage.cache_folder import Use, default_cache_folder, make_room, remove, use
-from diskgnn.storage.disk_space import free_bytes
-from diskgnn.storage.own_files import private_folder
-from diskgnn.storage.packed import Packed
-from diskgnn.storage.samples_config import given_arrays, spec_to_json
 from diskgnn.stores.locations import local
 from diskgnn.system.resources import Resources
 from diskgnn.units import counted, format_size, parse_size
+from diskgnn.work.cache_folder import Use, default_cache_folder, make_room, remove, use
 
 ALL_ROWS = "100%"
 T = TypeVar("T")

@@ -14,10 +14,10 @@ from torch_geometric.sampler import HeteroSamplerOutput, SamplerOutput
 
 from diskgnn.batches.blocks import Block
 from diskgnn.batches.minibatch import AnyMiniBatch, MiniBatch
+from diskgnn.formats.sampled_minibatch import SampledMinibatch
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.type_data import EdgeSet, NodeSet
 from diskgnn.schema import EdgeType
-from diskgnn.storage.sampled_minibatch import SampledMinibatch
 
 
 @dataclass(frozen=True)

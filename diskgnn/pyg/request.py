@@ -12,6 +12,7 @@ from torch import Tensor
 from torch_geometric.sampler.base import NumNeighbors, SubgraphType
 
 from diskgnn.errors import ConfigError
+from diskgnn.formats.packed import Packed
 from diskgnn.graph.graph import Graph
 from diskgnn.pyg.caching import Cache, rows_in_memory
 from diskgnn.pyg.sampler import InputSeeds, Rules
@@ -21,8 +22,7 @@ from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE
 from diskgnn.specs.fanouts import Fanouts
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.targets import LinkTarget, NodeTarget, Target
-from diskgnn.storage.cache_folder import Use
-from diskgnn.storage.packed import Packed
+from diskgnn.work.cache_folder import Use
 
 _SHUFFLED_EPOCHS = 4
 

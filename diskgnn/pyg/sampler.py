@@ -17,6 +17,7 @@ from torch_geometric.sampler.base import SubgraphType
 from torch_geometric.sampler.neighbor_sampler import edge_sample, node_sample
 
 from diskgnn.draws import batch_key
+from diskgnn.formats.sampled_minibatch import PairSample
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.held_out import HeldOut
 from diskgnn.progress import Reporter
@@ -26,7 +27,6 @@ from diskgnn.sampling.seeds import SeedBatch
 from diskgnn.schema import ONE_NODE_TYPE
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.targets import LinkTarget
-from diskgnn.storage.sampled_minibatch import PairSample
 
 ANY_TIME = np.iinfo(np.int64).max  # later than everything: disjoint draws without times
 _RANDOM = threading.Lock()  # torch has one state of the generator that PyG's negative sampling uses

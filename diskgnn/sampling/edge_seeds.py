@@ -11,6 +11,8 @@ import numpy.typing as npt
 
 from diskgnn.draws import batch_key
 from diskgnn.errors import ConfigError
+from diskgnn.formats import artifacts
+from diskgnn.formats.sampled_minibatch import PairSample
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.held_out import (
     HELD_OUT_SPLITS,
@@ -35,8 +37,6 @@ from diskgnn.sampling.seeds import Excluded, SeedBatch
 from diskgnn.schema import EdgeType, edge_type_name
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.targets import LinkTarget
-from diskgnn.storage import artifacts
-from diskgnn.storage.sampled_minibatch import PairSample
 
 
 class EdgeSeeds:

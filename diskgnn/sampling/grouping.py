@@ -15,12 +15,12 @@ import numpy.typing as npt
 
 from diskgnn._native import MOST_LABEL_NEIGHBORS, propagate_labels
 from diskgnn.errors import ArtifactError
+from diskgnn.files.checked_files import npy_data_offset
+from diskgnn.files.file_reading import read_array
+from diskgnn.formats.verification import verify_input
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.type_data import EdgeSet
 from diskgnn.schema import EdgeType
-from diskgnn.storage.checked_files import npy_data_offset
-from diskgnn.storage.file_reading import read_array
-from diskgnn.storage.verification import verify_input
 
 # Each sweep lets labels grow by this factor, from the size of a group on: small labels first, which larger ones hold.
 _GROWTH = 4

@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.errors import ArtifactError, DataWarning, callers_level
+from diskgnn.files.row_reading import read_ranges_of, row_buffer
+from diskgnn.formats.row_format import FeatureFile
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.type_data import NodeSet
 from diskgnn.schema import ONE_NODE_TYPE
 from diskgnn.specs.targets import NodeTarget
-from diskgnn.storage.row_format import FeatureFile
-from diskgnn.storage.row_reading import read_ranges_of, row_buffer
 
 _MOST_LABELS = 1 << 17  # of a split, that are looked at
 _MOST_ROWS = 1 << 11  # of features that are read, of the most frequent class, and as many of the others

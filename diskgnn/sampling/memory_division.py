@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from diskgnn._native import TopologySweep
+from diskgnn.files import faults
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sweeping import MIN_READER_BYTES
 from diskgnn.specs.targets import LinkTarget
-from diskgnn.storage import faults
 from diskgnn.system.resources import Resources, SmallBudgetError
 
 # A minibatch on its way: what is drawn, the table that relabels it, the result, and its message while it is written.

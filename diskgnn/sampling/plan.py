@@ -13,6 +13,8 @@ import numpy.typing as npt
 
 from diskgnn.draws import batch_key, moving_slice_start, permutation, slice_start
 from diskgnn.errors import ConfigError, DataWarning, callers_level
+from diskgnn.formats.minibatch_columns import MinibatchLayout
+from diskgnn.formats.samples_config import SamplesConfig, SamplesLayout, SequenceSize
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.held_out import HeldOut, told
 from diskgnn.progress import SILENT, Reporter, say
@@ -28,8 +30,6 @@ from diskgnn.schema import edge_type_name
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.shard import Shard
 from diskgnn.specs.targets import LinkTarget, NodeTarget
-from diskgnn.storage.minibatch_columns import MinibatchLayout
-from diskgnn.storage.samples_config import SamplesConfig, SamplesLayout, SequenceSize
 
 
 class SamplingPlan:

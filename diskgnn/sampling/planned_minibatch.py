@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn._native import DrawRequest, ExcludedEdges, NeighborSampler
+from diskgnn.formats.sampled_minibatch import PairSample, SampledBlock, SampledMinibatch
 from diskgnn.sampling.seeds import Excluded
 from diskgnn.sampling.user_sampling import UserDraws
-from diskgnn.storage.sampled_minibatch import PairSample, SampledBlock, SampledMinibatch
 
 # What native samplers return: input nodes of each node type, trees of each, blocks outermost first by edge type,
 # [layers + 1, node types] counts of nodes

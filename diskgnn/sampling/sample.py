@@ -16,6 +16,9 @@ from typing import TYPE_CHECKING
 
 from diskgnn.default_reporter import reporter_for
 from diskgnn.errors import ArtifactError
+from diskgnn.files.destination import Destination
+from diskgnn.formats import artifacts
+from diskgnn.formats.sampled_minibatch import SampledMinibatch
 from diskgnn.graph.graph import Graph
 from diskgnn.ordered import in_order
 from diskgnn.paths import PathLike
@@ -34,15 +37,12 @@ from diskgnn.sampling.sweeping import SweepingSampler
 from diskgnn.schema import SPLITS
 from diskgnn.specs.keywords import takes_options
 from diskgnn.specs.sampling import SamplingOptions, SamplingSpec
-from diskgnn.storage import artifacts
-from diskgnn.storage.destination import Destination
-from diskgnn.storage.publishing import published
-from diskgnn.storage.sampled_minibatch import SampledMinibatch
-from diskgnn.storage.seed_files import write_given
-from diskgnn.storage.work import UnitFiles, Work
-from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.resources import Resources
+from diskgnn.work.publishing import published
+from diskgnn.work.runner import UnitFiles, Work
+from diskgnn.work.seed_files import write_given
+from diskgnn.work.writer import ArtifactWriter
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -87,7 +87,7 @@ def sample(
     Raises:
         ConfigError: arguments that make no sense; types, weights or times that the graph does not have.
         InputError: the graph has no training nodes.
-        ArtifactError, OutputExistsError, DiskFullError: see `diskgnn.storage.writer`.
+        ArtifactError, OutputExistsError, DiskFullError: see `diskgnn.work.writer`.
 
     Example:
         >>> diskgnn.sample("graph", "samples", fanouts=[10, 10], batch_size=1024, epochs=4)

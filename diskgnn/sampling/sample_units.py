@@ -15,19 +15,20 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from diskgnn.files import faults
+from diskgnn.files.checked_files import ChecksummedFile
+from diskgnn.files.disk_space import DiskBudget
+from diskgnn.formats import artifacts
+from diskgnn.formats.extent_headers import require_header_fits
+from diskgnn.formats.minibatch_columns import MinibatchLayout
+from diskgnn.formats.sampled_minibatch import SampledMinibatch
+from diskgnn.formats.verification import verify_input
 from diskgnn.ordered import in_order
 from diskgnn.progress import Advance
 from diskgnn.sampling.memory_division import fits, for_sampling
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.planned_minibatch import PlannedMinibatch, Sampler
 from diskgnn.sampling.sweeping import SweepingSampler
-from diskgnn.storage import artifacts, faults
-from diskgnn.storage.checked_files import ChecksummedFile
-from diskgnn.storage.disk_space import DiskBudget
-from diskgnn.storage.extent_headers import require_header_fits
-from diskgnn.storage.minibatch_columns import MinibatchLayout
-from diskgnn.storage.sampled_minibatch import SampledMinibatch
-from diskgnn.storage.verification import verify_input
 from diskgnn.system.resources import Resources
 
 MINIBATCHES_PER_SHARD = 32

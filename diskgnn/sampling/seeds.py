@@ -8,10 +8,10 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from diskgnn.formats.sampled_minibatch import PairSample
 from diskgnn.graph.held_out import HeldOut
 from diskgnn.progress import Reporter
 from diskgnn.specs.targets import LinkTarget, NodeTarget
-from diskgnn.storage.sampled_minibatch import PairSample
 
 Excluded = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]  # (sources, destinations) of edges that are not drawn
 

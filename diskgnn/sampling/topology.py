@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn._native import GraphFiles, NeighborSampler, Relation
+from diskgnn.files.checked_files import npy_data_offset
+from diskgnn.formats.artifacts import INDICES, INDPTR, TIMES, WEIGHTS, edge_file, node_file
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.type_data import EdgeSet
-from diskgnn.storage.artifacts import INDICES, INDPTR, TIMES, WEIGHTS, edge_file, node_file
-from diskgnn.storage.checked_files import npy_data_offset
 
 _LOADED_AT_ONCE = 2  # files: while one waits for the disk, the kernel clears memory for the other
 

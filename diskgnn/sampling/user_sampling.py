@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.errors import DiskGNNError, InputError
+from diskgnn.formats.samples_config import position_dtype
 from diskgnn.graph.graph import Graph
 from diskgnn.sampling.neighbourhood import Neighbourhood
 from diskgnn.schema import EdgeType, edge_type_name
 from diskgnn.specs.user_sampler import UserSampler
-from diskgnn.storage.samples_config import position_dtype
 
 if TYPE_CHECKING:
     from diskgnn.sampling.planned_minibatch import DrawnArrays, PlannedMinibatch

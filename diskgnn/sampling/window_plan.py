@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from diskgnn.formats.samples_config import SequenceSize
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.planned_minibatch import PlannedMinibatch
-from diskgnn.storage.samples_config import SequenceSize
 
 
 class WindowPlan(SamplingPlan):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class SplitArrays(Mapping[str, Any]):
     """An array for each split, in the order given: int64, or of labels. Two are equal if their digests are.
 
-    The config of an artifact has only the digest; its arrays lie beside it (`storage.seed_files`).
+    The config of an artifact has only the digest; its arrays lie beside it (`work.seed_files`).
 
     Attributes:
         digest: names the arrays by their content.

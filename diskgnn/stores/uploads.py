@@ -234,7 +234,7 @@ def _end(target: StoredPath, record: UploadRecord) -> None:
 
 
 class SentFile:
-    """A file of a store that is written here, front to back, and never lies here. For `storage.array_file`."""
+    """A file of a store that is written here, front to back, and never lies here. For `work.array_file`."""
 
     def __init__(self, target: StoredPath, num_bytes: int, record: UploadRecord, memory: UploadMemory) -> None:
         """Begins a file of about `num_bytes`."""

@@ -16,11 +16,11 @@ import numpy.typing as npt
 
 from diskgnn._native import DIRECT_ALIGNMENT, measure_reads
 from diskgnn.errors import ConfigError
+from diskgnn.files import cache_hints
+from diskgnn.files.disk_space import free_bytes, require_free_bytes
+from diskgnn.files.open_files import path_of_descriptor
 from diskgnn.paths import PathLike
 from diskgnn.progress import SILENT, Advance, Reporter
-from diskgnn.storage import cache_hints
-from diskgnn.storage.disk_space import free_bytes, require_free_bytes
-from diskgnn.storage.pinning import path_of_descriptor
 
 SEQUENTIAL_READ_BYTES, RANDOM_READ_BYTES = 1 << 20, DIRECT_ALIGNMENT
 SEQUENTIAL_DEPTH, RANDOM_DEPTH = 8, 256  # 256: as many as the baselines' RowReader keeps in flight

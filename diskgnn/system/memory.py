@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 
 from diskgnn.errors import ConfigError
-from diskgnn.storage import faults
+from diskgnn.files import faults
 from diskgnn.units import format_size, parse_size, whole_number
 
 SELF_CGROUP, CGROUP_ROOT = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
-from diskgnn.storage import faults
+from diskgnn.files import faults
 from diskgnn.system.memory import CGROUP_ROOT, SELF_CGROUP, cgroup_settings
 
 _numbers = itertools.count()

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from diskgnn.errors import ConfigError
+from diskgnn.files import faults
+from diskgnn.files.disk_space import UNLIMITED, DiskBudget
 from diskgnn.progress import SILENT, Reporter
-from diskgnn.storage import faults
-from diskgnn.storage.disk_space import UNLIMITED, DiskBudget
 from diskgnn.system.memory import anonymous_bytes, memory_budget, thread_count
 from diskgnn.units import format_size
 

@@ -29,14 +29,14 @@ from torch import nn
 from diskgnn.embeddings.disk_embeddings import DiskEmbeddings
 from diskgnn.errors import ArtifactError, ConfigError, DataWarning, DiskGNNError, callers_level
 from diskgnn.feature_columns import FeatureColumn
+from diskgnn.files import faults
+from diskgnn.files.file_reading import ReadableFile, raise_if_disk_failed
+from diskgnn.files.locks import alone
+from diskgnn.files.own_files import open_new_file
+from diskgnn.formats.artifacts import CHECKPOINT
 from diskgnn.nn.model_spec import ModelSpec
 from diskgnn.paths import PathLike
 from diskgnn.schema import EdgeType, SourceSchema
-from diskgnn.storage import faults
-from diskgnn.storage.artifacts import CHECKPOINT
-from diskgnn.storage.file_reading import ReadableFile, raise_if_disk_failed
-from diskgnn.storage.locks import alone
-from diskgnn.storage.own_files import open_new_file
 from diskgnn.stores.locations import local
 from diskgnn.training.meaning import check_classes, check_features
 from diskgnn.training.named_models import model_for

@@ -13,15 +13,15 @@ from torch import nn
 from diskgnn.batches.batch_source import BatchSource, minibatches, schema_of
 from diskgnn.default_reporter import reporter_for
 from diskgnn.errors import ConfigError, DataWarning, callers_level
+from diskgnn.formats.packed import Packed
+from diskgnn.formats.ranks import open_rank, ranks_in
+from diskgnn.formats.samples_config import drawing_to_json
 from diskgnn.loading.options import LoaderOptions
 from diskgnn.nn.models import BlockModel
 from diskgnn.nn.typed_models import TypedModel
 from diskgnn.paths import PathLike
 from diskgnn.progress import Reporter
 from diskgnn.specs.shard import Shard
-from diskgnn.storage.packed import Packed
-from diskgnn.storage.ranks import open_rank, ranks_in
-from diskgnn.storage.samples_config import drawing_to_json
 from diskgnn.system.device import checked_device
 from diskgnn.training.checkpoints import check_trained_on, load_model, load_task, warn_of_later_edges
 from diskgnn.training.model_check import check_model

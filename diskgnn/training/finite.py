@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from diskgnn.batches.batch_source import BatchSource
+from diskgnn.formats.packed import Packed
+from diskgnn.formats.value_counts import ValueCounts
 from diskgnn.graph.graph import Graph
 from diskgnn.schema import edge_type_name
-from diskgnn.storage.packed import Packed
-from diskgnn.storage.value_counts import ValueCounts
 
 # A mean loss above this is told if features are extreme, too, or if it is above the square root of float32's range:
 # sums of squared errors in the thousands are what regression on large targets begins with.

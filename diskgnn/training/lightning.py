@@ -7,13 +7,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from diskgnn.errors import ConfigError
+from diskgnn.formats.packed import Packed
+from diskgnn.formats.ranks import open_rank, ranks_in
 from diskgnn.loading.loader import Loader
 from diskgnn.loading.options import LoaderOptions
 from diskgnn.paths import PathLike
 from diskgnn.schema import SourceSchema
 from diskgnn.specs.shard import Shard
-from diskgnn.storage.packed import Packed
-from diskgnn.storage.ranks import open_rank, ranks_in
 from diskgnn.training.ranks import Ranks
 from diskgnn.training.tasks import Task, task_of
 

@@ -26,8 +26,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from diskgnn.errors import ConfigError
+from diskgnn.files.own_files import open_new_file
 from diskgnn.paths import PathLike
-from diskgnn.storage.own_files import open_new_file
 from diskgnn.training.outputs import check_writable, writing
 from diskgnn.training.results import EpochResult, Spent, TrainResult
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from diskgnn.batches.batch_source import BatchSource
 from diskgnn.errors import ConfigError, DiskGNNError
+from diskgnn.files.write_errors import raise_write_error
 from diskgnn.loading.tracing import Timeline, write_trace
 from diskgnn.paths import PathLike
-from diskgnn.storage.replacing import refuse_inside_artifact
-from diskgnn.storage.write_errors import raise_write_error
 from diskgnn.stores.locations import local
+from diskgnn.work.overwriting import refuse_inside_artifact
 
 
 @contextmanager

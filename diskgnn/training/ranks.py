@@ -17,9 +17,9 @@ from torch.distributed.rendezvous import rendezvous
 
 from diskgnn.batches.batch_source import BatchSource
 from diskgnn.errors import ConfigError, DiskGNNError, WorkerLostError
+from diskgnn.formats.packed import Packed
+from diskgnn.formats.ranks import shard_of_environment
 from diskgnn.specs.shard import Shard
-from diskgnn.storage.packed import Packed
-from diskgnn.storage.ranks import shard_of_environment
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store

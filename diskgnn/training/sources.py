@@ -12,12 +12,12 @@ import torch
 from diskgnn.batches.batch_source import BatchSource, minibatches, schema_of
 from diskgnn.batches.minibatch import labels_of
 from diskgnn.errors import ConfigError
+from diskgnn.formats.packed import Packed
+from diskgnn.formats.ranks import open_rank
 from diskgnn.loading.loader import Loader
 from diskgnn.loading.options import LoaderOptions
 from diskgnn.paths import PathLike
 from diskgnn.specs.shard import Shard
-from diskgnn.storage.packed import Packed
-from diskgnn.storage.ranks import open_rank
 from diskgnn.training.meaning import check_classes, check_features
 from diskgnn.training.ranks import Ranks
 

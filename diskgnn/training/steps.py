@@ -13,8 +13,8 @@ from torch.nn.parallel import DistributedDataParallel
 from diskgnn.batches.minibatch import AnyMiniBatch
 from diskgnn.embeddings.disk_embeddings import DiskEmbeddings
 from diskgnn.errors import ConfigError
+from diskgnn.files import faults
 from diskgnn.loading.tracing import Stages
-from diskgnn.storage import faults
 from diskgnn.training.averaging import OverlappedAverager
 from diskgnn.training.optimizers import Optimizer, step_if_finite
 from diskgnn.training.ranks import Ranks

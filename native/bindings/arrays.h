@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "storage/read_engine.h"
+#include "files/read_engine.h"
 
 namespace diskgnn {
 

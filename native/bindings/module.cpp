@@ -4,7 +4,7 @@
 #include <system_error>
 
 #include "bindings/arrays.h"
-#include "storage/read_engine.h"
+#include "files/read_engine.h"
 
 namespace diskgnn {
 namespace {

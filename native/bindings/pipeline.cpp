@@ -9,9 +9,9 @@
 #include <optional>
 
 #include "bindings/arrays.h"
+#include "files/block_check.h"
+#include "files/byte_source.h"
 #include "loading/extent_pipeline.h"
-#include "storage/block_check.h"
-#include "storage/byte_source.h"
 
 namespace diskgnn {
 namespace {

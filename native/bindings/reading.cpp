@@ -3,11 +3,11 @@
 #include <limits>
 
 #include "bindings/arrays.h"
-#include "storage/crc32c.h"
-#include "storage/direct_file.h"
-#include "storage/page_memory.h"
-#include "storage/read_ranges.h"
-#include "storage/read_rate.h"
+#include "files/crc32c.h"
+#include "files/direct_file.h"
+#include "files/page_memory.h"
+#include "files/read_ranges.h"
+#include "files/read_rate.h"
 
 namespace diskgnn {
 namespace {

@@ -4,8 +4,8 @@
 #include "baselines/row_cache.h"
 #include "baselines/row_gather.h"
 #include "bindings/arrays.h"
-#include "storage/row_io.h"
-#include "storage/row_widening.h"
+#include "files/row_io.h"
+#include "files/row_widening.h"
 
 namespace diskgnn {
 namespace {

@@ -8,9 +8,9 @@
 
 #include "bindings/arrays.h"
 #include "bindings/minibatches.h"
+#include "files/page_memory.h"
 #include "sampling/label_propagation.h"
 #include "sampling/neighbor_sampler.h"
-#include "storage/page_memory.h"
 
 namespace diskgnn {
 namespace {

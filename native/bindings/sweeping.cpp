@@ -7,8 +7,8 @@
 
 #include "bindings/arrays.h"
 #include "bindings/minibatches.h"
+#include "files/direct_file.h"
 #include "sampling/topology_sweep.h"
-#include "storage/direct_file.h"
 
 namespace diskgnn {
 namespace {

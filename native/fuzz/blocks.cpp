@@ -2,8 +2,8 @@
 #include <optional>
 #include <vector>
 
+#include "files/block_check.h"
 #include "fuzz/entry.h"
-#include "storage/block_check.h"
 
 namespace diskgnn {
 namespace {

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <deque>
 
+#include "files/read_engine.h"
 #include "fuzz/input.h"
-#include "storage/read_engine.h"
 
 namespace diskgnn {
 

@@ -6,11 +6,11 @@
 #include <stdexcept>
 #include <vector>
 
+#include "files/crc32c.h"
 #include "fuzz/entry.h"
 #include "fuzz/immediate_engine.h"
 #include "fuzz/packed_directory.h"
 #include "loading/extent_pipeline.h"
-#include "storage/crc32c.h"
 
 namespace diskgnn {
 namespace {

@@ -5,9 +5,9 @@
 #include <stdexcept>
 #include <vector>
 
+#include "files/block_check.h"
 #include "fuzz/hostile_graph.h"
 #include "sampling/neighbor_sampler.h"
-#include "storage/block_check.h"
 
 namespace diskgnn {
 namespace {

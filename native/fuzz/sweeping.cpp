@@ -15,7 +15,7 @@
 
 namespace diskgnn {
 
-// In place of the engines of storage/read_engine.cpp, which no target has that defines this: starting their threads
+// In place of the engines of files/read_engine.cpp, which no target has that defines this: starting their threads
 // takes longer than all else.
 std::unique_ptr<ReadEngine> make_read_engine(EngineKind /*kind*/, const DirectFile& file, unsigned /*depth*/,
                                              std::span<std::byte> /*registered*/) {

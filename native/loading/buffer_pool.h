@@ -10,8 +10,8 @@
 #include <span>
 #include <vector>
 
-#include "storage/direct_file.h"
-#include "storage/page_memory.h"
+#include "files/direct_file.h"
+#include "files/page_memory.h"
 
 namespace diskgnn {
 

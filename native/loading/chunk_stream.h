@@ -14,10 +14,10 @@
 #include <thread>
 #include <vector>
 
+#include "files/byte_source.h"
+#include "files/page_memory.h"
+#include "files/read_ranges.h"
 #include "loading/stage_clock.h"
-#include "storage/byte_source.h"
-#include "storage/page_memory.h"
-#include "storage/read_ranges.h"
 
 namespace diskgnn {
 

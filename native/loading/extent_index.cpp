@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "storage/row_copy.h"
+#include "files/row_copy.h"
 
 namespace diskgnn {
 namespace {

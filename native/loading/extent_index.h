@@ -6,11 +6,11 @@
 #include <span>
 #include <vector>
 
-#include "storage/byte_source.h"
+#include "files/byte_source.h"
 
 namespace diskgnn {
 
-// One record of <split>-index.npy (diskgnn/storage/extents.py has the same fields in the same order).
+// One record of <split>-index.npy (diskgnn/formats/extents.py has the same fields in the same order).
 struct ExtentRecord {
   std::int64_t offset;
   std::int64_t header_bytes;

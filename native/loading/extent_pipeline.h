@@ -18,12 +18,12 @@
 #include <thread>
 #include <vector>
 
+#include "files/byte_source.h"
 #include "loading/buffer_pool.h"
 #include "loading/chunk_stream.h"
 #include "loading/extent_index.h"
 #include "loading/row_set.h"
 #include "loading/stage_clock.h"
-#include "storage/byte_source.h"
 
 namespace diskgnn {
 

@@ -4,8 +4,8 @@
 #include <bit>
 #include <stdexcept>
 
+#include "files/crc32c.h"
 #include "graph/radix_sort.h"
-#include "storage/crc32c.h"
 
 namespace diskgnn {
 namespace {

@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "storage/direct_file.h"
-#include "storage/page_memory.h"
-#include "storage/read_engine.h"
+#include "files/direct_file.h"
+#include "files/page_memory.h"
+#include "files/read_engine.h"
 
 namespace diskgnn {
 

@@ -6,8 +6,8 @@
 #include <limits>
 #include <stdexcept>
 
-#include "storage/parallel.h"
-#include "storage/row_copy.h"
+#include "files/parallel.h"
+#include "files/row_copy.h"
 
 namespace diskgnn {
 namespace {

@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include "storage/crc32c.h"
-#include "storage/parallel.h"
-#include "storage/row_copy.h"
+#include "files/crc32c.h"
+#include "files/parallel.h"
+#include "files/row_copy.h"
 
 namespace diskgnn {
 namespace {

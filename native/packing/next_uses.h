@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "storage/page_array.h"
+#include "files/page_array.h"
 
 namespace diskgnn {
 

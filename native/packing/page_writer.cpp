@@ -7,7 +7,7 @@
 #include <system_error>
 #include <utility>
 
-#include "storage/crc32c.h"
+#include "files/crc32c.h"
 
 namespace diskgnn {
 

@@ -8,9 +8,9 @@
 #include <span>
 #include <vector>
 
+#include "files/page_memory.h"
+#include "files/read_ranges.h"
 #include "sampling/graph_files.h"
-#include "storage/page_memory.h"
-#include "storage/read_ranges.h"
 
 namespace diskgnn {
 

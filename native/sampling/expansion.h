@@ -7,9 +7,9 @@
 #include <span>
 #include <vector>
 
+#include "files/page_memory.h"
 #include "sampling/graph_files.h"
 #include "sampling/sampled_minibatch.h"
-#include "storage/page_memory.h"
 
 namespace diskgnn {
 

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "storage/direct_file.h"
+#include "files/direct_file.h"
 
 namespace diskgnn {
 

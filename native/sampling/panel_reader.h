@@ -10,12 +10,12 @@
 #include <string>
 #include <vector>
 
+#include "files/page_memory.h"
 #include "graph/neighbor_order.h"
 #include "sampling/column_window.h"
 #include "sampling/edge_choice.h"
 #include "sampling/independent_draws.h"
 #include "sampling/topology_sweep.h"
-#include "storage/page_memory.h"
 
 namespace diskgnn {
 

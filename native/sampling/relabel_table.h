@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "draws.h"
-#include "storage/page_array.h"
-#include "storage/page_memory.h"
+#include "files/page_array.h"
+#include "files/page_memory.h"
 
 namespace diskgnn {
 

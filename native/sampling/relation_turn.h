@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "draws.h"
+#include "files/page_array.h"
 #include "graph/neighbor_order.h"
 #include "sampling/draw_request.h"
 #include "sampling/edge_choice.h"
@@ -22,7 +23,6 @@
 #include "sampling/relabel_table.h"
 #include "sampling/relation.h"
 #include "sampling/sampled_minibatch.h"
-#include "storage/page_array.h"
 
 namespace diskgnn {
 

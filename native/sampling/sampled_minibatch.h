@@ -10,8 +10,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "files/page_array.h"
 #include "sampling/draw_request.h"
-#include "storage/page_array.h"
 
 namespace diskgnn {
 

@@ -9,8 +9,8 @@
 #include <malloc.h>
 #endif
 
+#include "files/parallel.h"
 #include "sampling/panel_reader.h"
-#include "storage/parallel.h"
 
 namespace diskgnn {
 namespace {

@@ -8,9 +8,9 @@
 #include <cstdint>
 #include <span>
 
+#include "files/read_engine.h"
 #include "sampling/expansion.h"
 #include "sampling/graph_files.h"
-#include "storage/read_engine.h"
 
 namespace diskgnn {
 

@@ -23,7 +23,7 @@ from diskgnn.baselines.ginex import Ginex
 from diskgnn.baselines.in_memory import InMemory
 from diskgnn.baselines.mmap import MMap
 from diskgnn.errors import ArtifactError, ConfigError
-from diskgnn.storage import faults
+from diskgnn.files import faults
 
 MAKERS = {
     "mmap": (MMap, {"gather_threads": 1}),

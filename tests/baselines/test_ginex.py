@@ -15,7 +15,7 @@ from diskgnn.baselines.in_memory import InMemory
 from diskgnn.baselines.neighbor_cache import cached_neighbors, sampler_with_neighbor_cache
 from diskgnn.baselines.superbatches import changeset
 from diskgnn.errors import ConfigError
-from diskgnn.storage import faults
+from diskgnn.files import faults
 
 SAMPLING = {"fanouts": [3, 2], "batch_size": 6, "seed": 1}
 

@@ -19,10 +19,10 @@ from sources import (
 
 from diskgnn.baselines.in_memory import InMemory, in_memory_sources
 from diskgnn.errors import ArtifactError, ConfigError, InputError
+from diskgnn.files import faults
+from diskgnn.formats.samples import Samples
 from diskgnn.loading.loader import Loader
 from diskgnn.sampling.sample import sample
-from diskgnn.storage import faults
-from diskgnn.storage.samples import Samples
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from diskgnn.baselines.partition_sizes import resident_partitions
 from diskgnn.baselines.partitioning import write_partitions
 from diskgnn.baselines.partitions import Partitions
 from diskgnn.errors import ConfigError
-from diskgnn.storage import faults
+from diskgnn.files import faults
 
 FANOUTS, BATCH_SIZE = [3, 2], 6
 

@@ -8,7 +8,7 @@ from partitioned import adjacency, partition_of
 from diskgnn.baselines.partitioning import write_partitions
 from diskgnn.baselines.partitions import Partitions
 from diskgnn.errors import ArtifactError, ConfigError, InputError, OutputExistsError
-from diskgnn.storage.verification import verify_artifact
+from diskgnn.formats.verification import verify_artifact
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from graphs import make_graph
 
 from diskgnn.baselines.in_memory import InMemory
 from diskgnn.baselines.row_buffers import MAX_FREE, RowBuffers
-from diskgnn.storage.row_format import RowFormat
+from diskgnn.formats.row_format import RowFormat
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])

@@ -18,7 +18,7 @@ from diskgnn.baselines.segmented_packing import prepare_segmented_packed
 from diskgnn.baselines.segments import Segmented, SegmentedRowCounts
 from diskgnn.draws import batch_key, permutation
 from diskgnn.errors import ArtifactError, ConfigError
-from diskgnn.storage.verification import verify_artifact
+from diskgnn.formats.verification import verify_artifact
 
 SAMPLING = {"fanouts": [4, 3], "batch_size": 8, "seed": 4}
 PREPARING = {**SAMPLING, "static_cache": "5%", "segment_batches": 3, "keep_input_nodes": True}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from commands import run
 
-from diskgnn.storage import faults
+from diskgnn.files import faults
 
 CACHE = ["--cpu-cache", "10%"]
 COMMANDS = [

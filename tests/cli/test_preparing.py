@@ -11,7 +11,7 @@ from graphs import FEATURES, INDICES, INDPTR, LABELS, TRAIN
 
 import diskgnn
 from diskgnn import errors
-from diskgnn.storage.samples import Samples
+from diskgnn.formats.samples import Samples
 
 
 def test_options_reach_the_library(graph, tmp_path):

@@ -11,7 +11,7 @@ from commands import run
 
 from diskgnn import errors
 from diskgnn.cli import main
-from diskgnn.storage import faults
+from diskgnn.files import faults
 
 
 def test_options_of_reading_reach_the_loader(packed, tmp_path):

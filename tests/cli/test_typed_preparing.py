@@ -8,9 +8,9 @@ from commands import run
 from typed_graphs import CITES, WRITES, citations
 
 from diskgnn.cli.rendering import Output
+from diskgnn.formats.samples import Samples
 from diskgnn.loading.loader import Loader
 from diskgnn.specs.targets import LinkTarget, NodeTarget
-from diskgnn.storage.samples import Samples
 
 RING = np.array([[0, 1, 2, 3], [1, 2, 3, 0]])
 

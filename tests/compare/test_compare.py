@@ -23,16 +23,16 @@ from diskgnn.compare.compare import compare
 from diskgnn.compare.results import disk_bytes, from_json
 from diskgnn.compare.settings import ComparisonSettings
 from diskgnn.errors import ConfigError
+from diskgnn.formats import artifacts
+from diskgnn.formats.graph_config import GraphConfig
+from diskgnn.formats.row_format import RowFormat
 from diskgnn.graph.graph import Graph
 from diskgnn.nn.model_spec import ModelSpec
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.specs.sampling import SamplingSpec
-from diskgnn.storage import artifacts
-from diskgnn.storage.graph_config import GraphConfig
-from diskgnn.storage.row_format import RowFormat
-from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.memory_cgroup import refusal
 from diskgnn.units import format_size
+from diskgnn.work.writer import ArtifactWriter
 
 needs_cgroup = pytest.mark.skipif(bool(refusal()), reason="this process may make no memory cgroup")
 FANOUTS, BATCH_SIZE, BATCHES = [3, 2], 32, 4

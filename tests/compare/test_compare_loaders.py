@@ -13,10 +13,10 @@ from diskgnn.compare import step_bodies
 from diskgnn.compare.loader_setup import MAPPED_SAMPLING_THREADS, LoaderInputs
 from diskgnn.compare.registry import LOADERS, find, select
 from diskgnn.errors import ConfigError, UnavailableError
+from diskgnn.files import faults
+from diskgnn.formats.manifest import open_artifact
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.targets import NodeTarget
-from diskgnn.storage import faults
-from diskgnn.storage.manifest import open_artifact
 from diskgnn.system.memory import available_cores
 
 CAP = 1 << 30

@@ -15,11 +15,11 @@ from diskgnn.compare.repeating import FEWEST, MOST, Measured, measure_repeatedly
 from diskgnn.compare.results import EpochCost
 from diskgnn.compare.scratch import scratch_folder
 from diskgnn.compare.step_bodies import TRACED_MINIBATCHES, excerpt
+from diskgnn.files.disk_space import folder_bytes
+from diskgnn.formats.verification import verify_artifact
 from diskgnn.graph.graph import Graph
 from diskgnn.loading.tracing import TraceEvent
 from diskgnn.specs.sampling import SamplingSpec
-from diskgnn.storage.disk_space import folder_bytes
-from diskgnn.storage.verification import verify_artifact
 
 
 @pytest.fixture(scope="module")

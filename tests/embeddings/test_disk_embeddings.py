@@ -23,11 +23,11 @@ from diskgnn.cli import main
 from diskgnn.embeddings.disk_embeddings import FOLDER, DiskEmbedding
 from diskgnn.embeddings.embedding_table import EmbeddingTable
 from diskgnn.errors import ArtifactError, ConfigError, ReadError
+from diskgnn.files import faults
 from diskgnn.loading.loader import Loader
 from diskgnn.nn.model_spec import ModelSpec
 from diskgnn.nn.typed_models import TypedModel, make_typed_model
 from diskgnn.specs.targets import NodeTarget
-from diskgnn.storage import faults
 from diskgnn.training.checkpoints import load_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")

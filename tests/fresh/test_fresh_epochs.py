@@ -16,13 +16,13 @@ from sources import assert_same
 import diskgnn
 from diskgnn.baselines.in_memory import InMemory
 from diskgnn.errors import ArtifactError, ConfigError
+from diskgnn.files import faults
 from diskgnn.fresh.fresh_epochs import FreshEpochs, preparing_threads
 from diskgnn.fresh.window_job import WindowPreparer
 from diskgnn.fresh.window_sizes import WindowSizes
 from diskgnn.packing.tiers import TierBudgets
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.specs.sampling import SamplingSpec
-from diskgnn.storage import faults
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -388,8 +388,8 @@ def test_arguments_are_checked(graph, tmp_path, arguments, message):
 
 
 def test_samples_of_later_epochs_continue_the_sequence(graph, tmp_path):
+    from diskgnn.formats.samples import Samples
     from diskgnn.sampling.sample import sample
-    from diskgnn.storage.samples import Samples
 
     sample(graph, tmp_path / "all", **SAMPLING, epochs=3)
     sample(graph, tmp_path / "later", **SAMPLING, epochs=2, first_epoch=1)

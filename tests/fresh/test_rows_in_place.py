@@ -12,6 +12,7 @@ from typed_directories import write_typed_graph
 import diskgnn
 from diskgnn.baselines.in_memory import InMemory
 from diskgnn.errors import ArtifactError
+from diskgnn.files import faults
 from diskgnn.fresh.fresh_epochs import FreshEpochs
 from diskgnn.fresh.rows_in_place import stay_in_the_graph
 from diskgnn.fresh.window_job import WindowPreparer
@@ -20,7 +21,6 @@ from diskgnn.packing.row_sets import row_sets_of
 from diskgnn.packing.tiers import TierBudgets
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.specs.sampling import LinkTarget, SamplingSpec
-from diskgnn.storage import faults
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

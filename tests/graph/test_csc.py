@@ -17,14 +17,15 @@ from neighbor_order import in_order, order_hash
 
 from diskgnn._native import EdgeBuffers, count_edges, sort_bucket
 from diskgnn.errors import ConfigError, DiskFullError, InputError
+from diskgnn.files import faults
+from diskgnn.formats import artifacts
+from diskgnn.formats.verification import verify_artifact
 from diskgnn.graph.bucket_layout import lay_out_buckets
 from diskgnn.graph.csc import EdgeList, EdgeOptions, write_csc
 from diskgnn.graph.edge_buckets import EdgeChunk
 from diskgnn.schema import ONE_EDGE_TYPE
-from diskgnn.storage import artifacts, faults
-from diskgnn.storage.verification import verify_artifact
-from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
+from diskgnn.work.writer import ArtifactWriter
 
 
 def write(

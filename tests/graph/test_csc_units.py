@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 import scipy.sparse
 
+from diskgnn.files import faults
+from diskgnn.formats.artifacts import GRAPH, INDICES, INDPTR, edge_file
 from diskgnn.graph.csc import EdgeList, EdgeOptions, write_csc
 from diskgnn.graph.edge_buckets import EdgeChunk
 from diskgnn.progress import SILENT
 from diskgnn.schema import ONE_EDGE_TYPE
-from diskgnn.storage import faults
-from diskgnn.storage.artifacts import GRAPH, INDICES, INDPTR, edge_file
-from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
+from diskgnn.work.writer import ArtifactWriter
 
 pytestmark = pytest.mark.in_memory
 

@@ -11,15 +11,15 @@ import pytest
 from neighbor_order import order_hash
 
 from diskgnn.errors import InputError
+from diskgnn.formats import artifacts
+from diskgnn.formats.artifacts import edge_file
+from diskgnn.formats.manifest import Manifest
+from diskgnn.formats.verification import verify_artifact
 from diskgnn.graph.csc import EdgeList, EdgeOptions, write_csc
 from diskgnn.graph.edge_buckets import EdgeChunk
 from diskgnn.graph.edge_records import EdgeColumn
-from diskgnn.storage import artifacts
-from diskgnn.storage.artifacts import edge_file
-from diskgnn.storage.manifest import Manifest
-from diskgnn.storage.verification import verify_artifact
-from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
+from diskgnn.work.writer import ArtifactWriter
 
 TYPE = ("author", "writes", "paper")
 NUM_SOURCES, NUM_NODES, NUM_EDGES = 37, 91, 4001

@@ -16,11 +16,11 @@ from neighbor_order import in_order
 from diskgnn import ConfigError, DiskFullError, Graph
 from diskgnn._native import FeatureType, GraphGenerator
 from diskgnn.errors import OutputExistsError
+from diskgnn.files import faults
+from diskgnn.formats.graph_config import GraphConfig
+from diskgnn.formats.row_format import RowFormat
+from diskgnn.formats.verification import verify_artifact
 from diskgnn.graph.generation import SIGNAL_RATIO, generate
-from diskgnn.storage import faults
-from diskgnn.storage.graph_config import GraphConfig
-from diskgnn.storage.row_format import RowFormat
-from diskgnn.storage.verification import verify_artifact
 
 SMALL = {
     "num_nodes": 3001, "avg_degree": 6, "num_classes": 5, "num_features": 7, "train_fraction": 0.3,

@@ -10,11 +10,11 @@ import pytest
 from graphs import FEATURE_CHECKSUMS, FEATURES, INDICES, INDPTR, LABELS, TRAIN, chunk_checksums
 
 from diskgnn.errors import ArtifactError
+from diskgnn.formats import artifacts
+from diskgnn.formats.graph_config import GraphConfig
+from diskgnn.formats.row_format import RowFormat
 from diskgnn.graph.graph import Graph
-from diskgnn.storage import artifacts
-from diskgnn.storage.graph_config import GraphConfig
-from diskgnn.storage.row_format import RowFormat
-from diskgnn.storage.writer import ArtifactWriter
+from diskgnn.work.writer import ArtifactWriter
 
 CONFIG = GraphConfig.of_one_type(2, 3, 1, RowFormat("float32", 3))
 FITTING: dict[str, np.ndarray] = {

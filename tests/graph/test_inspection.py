@@ -11,17 +11,17 @@ import pytest
 from graphs import FEATURES
 
 from diskgnn.errors import ArtifactError
+from diskgnn.formats import artifacts
+from diskgnn.formats.graph_config import TargetConfig
+from diskgnn.formats.packed_config import PackedConfig, PackedRows, PackedSplit, RowSetConfig, TierRowCounts
+from diskgnn.formats.row_format import RowFormat
+from diskgnn.formats.samples_config import SamplesConfig, SamplesLayout, SequenceSize
 from diskgnn.graph.inspection import describe
 from diskgnn.importers.convert import convert
 from diskgnn.schema import ONE_EDGE_TYPE
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.targets import NodeTarget
-from diskgnn.storage import artifacts
-from diskgnn.storage.graph_config import TargetConfig
-from diskgnn.storage.packed_config import PackedConfig, PackedRows, PackedSplit, RowSetConfig, TierRowCounts
-from diskgnn.storage.row_format import RowFormat
-from diskgnn.storage.samples_config import SamplesConfig, SamplesLayout, SequenceSize
-from diskgnn.storage.writer import ArtifactWriter
+from diskgnn.work.writer import ArtifactWriter
 
 
 @pytest.mark.parametrize(("num_nodes", "num_edges"), [(1, 0), (3, 2), (500, 3000), (500, 100_000), (1_100_000, 3000)])

@@ -10,13 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from diskgnn.files import faults
+from diskgnn.formats import artifacts
 from diskgnn.graph.csc import EdgeList, EdgeOptions, write_csc
 from diskgnn.graph.edge_buckets import EdgeChunk
 from diskgnn.graph.edge_records import EdgeColumn
 from diskgnn.progress import SILENT
-from diskgnn.storage import artifacts, faults
-from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
+from diskgnn.work.writer import ArtifactWriter
 
 pytestmark = pytest.mark.in_memory
 

@@ -13,12 +13,12 @@ from graphs import FEATURES
 from user_data import NUM_NODES, WIDTH, save_arrays, small_data
 
 from diskgnn.errors import ArtifactError, ConfigError, DiskFullError, InputError, OutputExistsError
+from diskgnn.files import faults
+from diskgnn.formats.row_format import FEATURE_STORAGE, RowFormat
+from diskgnn.formats.verification import verify_artifact
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.containers.rows import RowReader, RowSource
 from diskgnn.importers.convert import convert
-from diskgnn.storage import faults
-from diskgnn.storage.row_format import FEATURE_STORAGE, RowFormat
-from diskgnn.storage.verification import verify_artifact
 
 
 @pytest.fixture

@@ -20,13 +20,13 @@ from hypothesis import strategies as st
 from user_data import NUM_NODES, save_arrays, small_data
 
 from diskgnn.errors import ConfigError, DataWarning, InputError
+from diskgnn.files import faults
+from diskgnn.formats.row_format import FEATURE_STORAGE, RowFormat
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.inspection import describe
 from diskgnn.importers.convert import convert
 from diskgnn.importers.seed_tables import read_target
 from diskgnn.importers.value_scan import ValueScan
-from diskgnn.storage import faults
-from diskgnn.storage.row_format import FEATURE_STORAGE, RowFormat
 
 
 @pytest.fixture

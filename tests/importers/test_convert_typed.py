@@ -13,11 +13,11 @@ import yaml
 from neighbor_order import order_hash
 
 from diskgnn.errors import ConfigError, DataWarning, InputError
+from diskgnn.formats.graph_config import TargetConfig
+from diskgnn.formats.row_format import RowFormat
+from diskgnn.formats.verification import verify_artifact
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.convert import EdgeInput, GraphInput, NodeInput, convert
-from diskgnn.storage.graph_config import TargetConfig
-from diskgnn.storage.row_format import RowFormat
-from diskgnn.storage.verification import verify_artifact
 
 PAPERS, AUTHORS, FIELDS = 30, 11, 5
 WRITES, CITES, REV_WRITES = (

@@ -17,7 +17,7 @@ import pytest
 
 from diskgnn import convert, generate, generate_typed
 from diskgnn.errors import DiskFullError
-from diskgnn.storage import faults
+from diskgnn.files import faults
 
 NODES, EDGES = 3000, 90_000
 POINTS = ("artifact.write", "artifact.sync", "shuffle.write", "unit.written", "work.piece")
@@ -121,7 +121,7 @@ def test_what_a_killed_run_left_and_nobody_recorded_takes_nothing(tmp_path: Path
     program = f"""
 import os
 from diskgnn import convert
-from diskgnn.storage import faults
+from diskgnn.files import faults
 held, overhead = faults.pretending("memory.held", 0), faults.pretending("memory.overhead", 0)
 with held, overhead, faults.armed("work.piece", lambda: os._exit(9), after=10):
     convert({str(out / "killed")!r}, **{given!r})

@@ -10,12 +10,12 @@ import pytest
 import yaml
 
 from diskgnn.errors import ConfigError
+from diskgnn.formats.graph_config import TargetConfig
+from diskgnn.formats.verification import verify_artifact
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.inspection import describe
 from diskgnn.importers.generating import generate_typed
 from diskgnn.importers.generating_spec import read_spec
-from diskgnn.storage.graph_config import TargetConfig
-from diskgnn.storage.verification import verify_artifact
 
 WRITES, CITES = ("author", "writes", "paper"), ("paper", "cites", "paper")
 

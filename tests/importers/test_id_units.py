@@ -19,12 +19,12 @@ import pytest
 from object_store import ObjectStore
 
 from diskgnn.errors import ArtifactError
+from diskgnn.files import faults
+from diskgnn.files.disk_space import allocated_bytes
+from diskgnn.formats.verification import find_damage
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.convert import EdgeInput, GraphInput, NodeInput, TableColumns, convert
 from diskgnn.importers.ids import id_ranges, sampling_ids
-from diskgnn.storage import faults
-from diskgnn.storage.disk_space import allocated_bytes
-from diskgnn.storage.verification import find_damage
 from diskgnn.stores.locations import located
 
 pytestmark = pytest.mark.in_memory
@@ -238,7 +238,7 @@ def test_kill_9(tmp_path: Path, point: str, after: int) -> None:
         import os, signal
         import numpy as np
         from diskgnn import convert
-        from diskgnn.storage import faults
+        from diskgnn.files import faults
         ids = np.random.default_rng(0).permutation(9000).astype("U8")
         edges = ids[np.random.default_rng(1).integers(0, 9000, (2, 30000))]
         given = dict(edges=edges, ids=ids, features=np.ones((9000, 2), np.float32), labels=np.arange(9000) % 4,

@@ -18,13 +18,13 @@ from hypothesis.extra import numpy as arrays
 from user_data import NUM_NODES, small_data
 
 from diskgnn.errors import ArtifactError, ConfigError, InputError
+from diskgnn.formats import artifacts
+from diskgnn.formats.verification import verify_artifact
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.inspection import describe
 from diskgnn.importers.convert import TableColumns, convert
 from diskgnn.importers.quantising import affine, encode, pack_nibbles
-from diskgnn.storage import artifacts
-from diskgnn.storage.verification import verify_artifact
-from diskgnn.storage.writer import ArtifactWriter
+from diskgnn.work.writer import ArtifactWriter
 
 CODES = {"int8": np.arange(-128, 128), "int4": np.arange(16)}
 FEW = st.floats(-(2.0**100), 2.0**100, width=32)

@@ -12,10 +12,10 @@ import torch
 from user_data import small_data
 
 from diskgnn.errors import InputError
+from diskgnn.files import faults
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.containers import arrays, edge_arrays, torch_files
 from diskgnn.importers.convert import convert
-from diskgnn.storage import faults
 
 LAYOUTS: dict[str, Any] = {
     "rows": np.ascontiguousarray,

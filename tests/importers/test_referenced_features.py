@@ -14,10 +14,10 @@ from user_data import NUM_NODES, WIDTH, small_data
 
 import diskgnn
 from diskgnn.errors import ArtifactError, ConfigError, DataWarning, InputError
+from diskgnn.formats.manifest import open_artifact
+from diskgnn.formats.verification import verify_artifact
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.convert import convert
-from diskgnn.storage.manifest import open_artifact
-from diskgnn.storage.verification import verify_artifact
 
 
 @pytest.fixture

@@ -14,12 +14,12 @@ import torch
 from user_data import save_arrays, small_data
 
 from diskgnn.errors import DataWarning, InputError
+from diskgnn.files import faults
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.containers.rows import of_array
 from diskgnn.importers.convert import convert
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
 from diskgnn.progress import SILENT
-from diskgnn.storage import faults
 
 pytestmark = pytest.mark.in_memory
 

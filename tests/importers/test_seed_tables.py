@@ -16,7 +16,7 @@ from pyarrow import csv
 import diskgnn
 from diskgnn import LinkTarget, Loader, NodeTarget, TableColumns, read_target
 from diskgnn.errors import ConfigError, InputError
-from diskgnn.storage.samples import Samples
+from diskgnn.formats.samples import Samples
 
 DAY = 86_400
 COLUMNS = TableColumns(id="user", time="day", label="left")

@@ -269,8 +269,8 @@ def test_other_data_of_seeds_of_graphbolt_are_listed(tmp_path: Path) -> None:
 
 def test_a_forged_list_is_refused(tmp_path: Path) -> None:
     from diskgnn.errors import ArtifactError
-    from diskgnn.storage import artifacts
-    from diskgnn.storage.writer import ArtifactWriter
+    from diskgnn.formats import artifacts
+    from diskgnn.work.writer import ArtifactWriter
 
     diskgnn.convert(tmp_path / "graph", source=link_data())
     graph = Graph.open(tmp_path / "graph")

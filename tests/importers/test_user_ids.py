@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from user_data import NUM_NODES, small_data
 
 from diskgnn.errors import ConfigError, InputError
+from diskgnn.files import faults
+from diskgnn.formats.verification import verify_artifact
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.inspection import describe
 from diskgnn.importers.convert import EdgeInput, GraphInput, NodeInput, TableColumns, convert
 from diskgnn.importers.ids import id_ranges
-from diskgnn.storage import faults
-from diskgnn.storage.verification import verify_artifact
 
 ROOT = np.random.default_rng(7)
 KINDS: dict[str, Any] = {

@@ -21,13 +21,13 @@ from typed_graphs import citations
 import diskgnn
 from diskgnn import ConfigError, DataWarning, DiskFullError, OutputExistsError
 from diskgnn.batches.blocks import Block
+from diskgnn.files import faults
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.tables.table import TableColumns
 from diskgnn.nn.model_spec import ModelSpec
 from diskgnn.nn.models import BlockModel, elu_dropout, make_model
 from diskgnn.nn.typed_models import make_typed_model
 from diskgnn.schema import SourceSchema
-from diskgnn.storage import faults
 
 NUM_NODES, WIDTH, CLASSES = 9000, 20, 5  # two windows of 4,096 rows and a part of one
 PLENTY = "2GiB"

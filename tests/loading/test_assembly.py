@@ -10,11 +10,11 @@ import torch
 from graphs import make_graph, prepare_graph
 
 from diskgnn.errors import ConfigError
+from diskgnn.files import faults
+from diskgnn.formats.row_format import RowFormat
 from diskgnn.loading import assembly
 from diskgnn.loading.assembly import RowConversion
 from diskgnn.loading.loader import Loader
-from diskgnn.storage import faults
-from diskgnn.storage.row_format import RowFormat
 
 DTYPES = ["float32", "float16", "bfloat16", "int8"]
 CUDA = pytest.param("cuda", marks=pytest.mark.cuda)

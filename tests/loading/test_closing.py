@@ -14,8 +14,8 @@ from graphs import threads_of_this_process, threads_that_stay
 from packed_directories import ENGINES, batches_of, key
 
 from diskgnn.errors import ConfigError
+from diskgnn.files import faults
 from diskgnn.loading.loader import Loader
-from diskgnn.storage import faults
 
 pytestmark = pytest.mark.usefixtures("no_thread_is_left")
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from graphs import make_graph, prepare_graph
 
+from diskgnn.formats.packed import Packed
 from diskgnn.loading.cpu_tier import CpuTier
-from diskgnn.storage.packed import Packed
 
 
 @pytest.fixture(scope="module")

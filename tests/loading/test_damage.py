@@ -7,10 +7,10 @@ import pytest
 from packed_directories import ENGINES, batches_of, flip, key
 
 from diskgnn.errors import ArtifactError
+from diskgnn.files.checked_files import npy_data_offset
+from diskgnn.formats.artifacts import MANIFEST
+from diskgnn.formats.packed import Packed
 from diskgnn.loading.loader import Loader
-from diskgnn.storage.artifacts import MANIFEST
-from diskgnn.storage.checked_files import npy_data_offset
-from diskgnn.storage.packed import Packed
 
 pytestmark = pytest.mark.usefixtures("no_thread_is_left")
 

@@ -8,9 +8,9 @@ from packed_directories import forge
 
 from diskgnn._native import crc32c
 from diskgnn.errors import ArtifactError
+from diskgnn.formats import extents
+from diskgnn.formats.manifest import open_artifact
 from diskgnn.loading.loader import Loader
-from diskgnn.storage import extents
-from diskgnn.storage.manifest import open_artifact
 
 pytestmark = pytest.mark.usefixtures("no_thread_is_left")
 

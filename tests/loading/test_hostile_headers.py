@@ -12,14 +12,14 @@ from packed_directories import forge, key
 
 from diskgnn._native import crc32c
 from diskgnn.errors import ArtifactError
+from diskgnn.formats.artifacts import MANIFEST
+from diskgnn.formats.extent_headers import decode_header, encode_header
+from diskgnn.formats.extents import ExtentIndex, align
+from diskgnn.formats.manifest_document import content_digest
+from diskgnn.formats.packed import Packed
+from diskgnn.formats.sampled_minibatch import SampledBlock
 from diskgnn.loading.loader import Loader
 from diskgnn.nn.models import make_model
-from diskgnn.storage.artifacts import MANIFEST
-from diskgnn.storage.extent_headers import decode_header, encode_header
-from diskgnn.storage.extents import ExtentIndex, align
-from diskgnn.storage.manifest_document import content_digest
-from diskgnn.storage.packed import Packed
-from diskgnn.storage.sampled_minibatch import SampledBlock
 
 NUMBER = 2  # of the extent that is forged
 

@@ -11,8 +11,8 @@ from graphs import assert_rows_are_features, prepare_graph
 from packed_directories import ENGINES, batches_of, key, wait_until
 
 from diskgnn.errors import ArtifactError, ConfigError
+from diskgnn.formats.packed import Packed
 from diskgnn.loading.loader import Loader
-from diskgnn.storage.packed import Packed
 
 pytestmark = pytest.mark.usefixtures("no_thread_is_left")
 

@@ -10,7 +10,7 @@ from torch.distributed import barrier
 
 import diskgnn
 from diskgnn import ArtifactError, ConfigError, Loader, prepare
-from diskgnn.storage.verification import verify_artifact
+from diskgnn.formats.verification import verify_artifact
 
 SETTINGS = {"fanouts": [2], "batch_size": 8, "cpu_cache": "10%", "static_cache": 0}
 

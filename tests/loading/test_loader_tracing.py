@@ -7,10 +7,10 @@ import pytest
 from graphs import make_graph, prepare_graph
 
 from diskgnn._native import io_uring_refusal
+from diskgnn.formats import artifacts
+from diskgnn.formats.manifest import open_artifact
 from diskgnn.loading.loader import Loader
 from diskgnn.loading.tracing import TraceEvent, is_traceable
-from diskgnn.storage import artifacts
-from diskgnn.storage.manifest import open_artifact
 
 ENGINES = ["threads"] if io_uring_refusal() else ["threads", "io_uring"]
 STAGES_OF_COUNTER = {

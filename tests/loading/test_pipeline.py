@@ -10,10 +10,10 @@ import torch
 from packed_directories import ENGINES
 
 from diskgnn._native import EXTENT_FIELDS, ROWS_FIELDS, Pipeline, PipelineOptions, Tiers
+from diskgnn.formats import artifacts, extents
+from diskgnn.formats.packed import Packed
 from diskgnn.loading.cpu_tier import CpuTier
 from diskgnn.loading.static_rows import open_static_rows
-from diskgnn.storage import artifacts, extents
-from diskgnn.storage.packed import Packed
 
 pytestmark = pytest.mark.usefixtures("no_thread_is_left")
 

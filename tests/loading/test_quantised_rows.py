@@ -8,12 +8,13 @@ import torch
 from graphs import prepare_graph
 
 from diskgnn.errors import ArtifactError, ConfigError
+from diskgnn.files import faults
+from diskgnn.formats import artifacts
+from diskgnn.formats.manifest import open_artifact
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.convert import convert
 from diskgnn.loading.loader import Loader
-from diskgnn.storage import artifacts, faults
-from diskgnn.storage.manifest import open_artifact
-from diskgnn.storage.writer import ArtifactWriter
+from diskgnn.work.writer import ArtifactWriter
 
 NUM_NODES = 200
 CUDA = pytest.param("cuda", marks=pytest.mark.cuda)

@@ -7,11 +7,11 @@ from graphs import prepare_graph
 from packed_directories import key
 
 from diskgnn.errors import ArtifactError
+from diskgnn.files import faults
+from diskgnn.formats.packed import Packed
 from diskgnn.loading.loader import Loader
 from diskgnn.packing.pack import pack
 from diskgnn.sampling.sample import sample
-from diskgnn.storage import faults
-from diskgnn.storage.packed import Packed
 
 CACHES = {"cpu_cache": "20%", "static_cache": "5%", "eval_cpu_cache": "10%"}
 

@@ -5,9 +5,9 @@ import pytest
 import torch
 from graphs import make_graph, prepare_graph
 
+from diskgnn.formats import artifacts
+from diskgnn.formats.packed import Packed
 from diskgnn.loading.static_rows import open_static_rows
-from diskgnn.storage import artifacts
-from diskgnn.storage.packed import Packed
 
 
 @pytest.fixture(scope="module")

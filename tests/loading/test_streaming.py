@@ -16,7 +16,7 @@ from packed_directories import batches_of, key, wait_until
 import diskgnn
 from diskgnn._native import REQUEST_DEPTH
 from diskgnn.errors import ArtifactError, ConfigError, StoreError
-from diskgnn.storage.packed import Packed
+from diskgnn.formats.packed import Packed
 from diskgnn.stores import remote_files
 
 

@@ -6,8 +6,8 @@ from graphs import bits_of, make_graph, prepare_graph
 from packed_directories import flip
 
 from diskgnn.errors import ArtifactError
+from diskgnn.formats.packed import Packed
 from diskgnn.loading.loader import Loader
-from diskgnn.storage.packed import Packed
 
 pytestmark = pytest.mark.usefixtures("no_thread_is_left")
 SPLITS = {"train": 600, "valid": 1, "test": 1}

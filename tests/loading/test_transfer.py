@@ -16,9 +16,9 @@ from packed_directories import forge, wait_until
 
 from diskgnn._native import crc32c
 from diskgnn.errors import ArtifactError, ConfigError
+from diskgnn.files import faults
+from diskgnn.formats.manifest import open_artifact
 from diskgnn.loading.loader import Loader
-from diskgnn.storage import faults
-from diskgnn.storage.manifest import open_artifact
 
 
 @pytest.fixture(scope="module")

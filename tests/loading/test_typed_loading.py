@@ -12,15 +12,15 @@ from typed_samples import CITES, WRITES, typed_graph, write_samples
 
 from diskgnn.batches.minibatch import MiniBatch, TypedMiniBatch
 from diskgnn.errors import ArtifactError
+from diskgnn.formats.packed import Packed
+from diskgnn.formats.samples import Samples
+from diskgnn.formats.verification import find_damage, verify_artifact
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.convert import convert
 from diskgnn.loading.loader import Loader
 from diskgnn.packing.pack import pack, pack_request
 from diskgnn.packing.request import PackRequest
 from diskgnn.packing.tiers import TierRows
-from diskgnn.storage.packed import Packed
-from diskgnn.storage.samples import Samples
-from diskgnn.storage.verification import find_damage, verify_artifact
 from diskgnn.system.resources import Resources
 
 pytestmark = pytest.mark.usefixtures("no_thread_is_left")

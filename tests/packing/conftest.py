@@ -5,8 +5,8 @@ import subprocess
 import pytest
 from graphs import make_graph
 
+from diskgnn.formats.samples import Samples
 from diskgnn.sampling.sample import sample
-from diskgnn.storage.samples import Samples
 
 
 @pytest.fixture(scope="module")

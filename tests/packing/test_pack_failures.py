@@ -8,10 +8,11 @@ import pytest
 from graphs import make_graph, threads_of_this_process, threads_that_stay
 
 from diskgnn.errors import ArtifactError, ConfigError, DiskFullError, OutputExistsError
+from diskgnn.files import faults
+from diskgnn.formats import artifacts
+from diskgnn.formats.packed import Packed
 from diskgnn.packing.pack import pack
 from diskgnn.sampling.sample import sample
-from diskgnn.storage import artifacts, faults
-from diskgnn.storage.packed import Packed
 
 PLENTY = 1 << 40
 

@@ -17,6 +17,11 @@ import numpy as np
 import pytest
 from graphs import make_graph
 
+from diskgnn.files import faults
+from diskgnn.files.destination import staging_of
+from diskgnn.formats.packed import Packed
+from diskgnn.formats.samples import Samples
+from diskgnn.formats.verification import verify_artifact
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.convert import convert
 from diskgnn.packing.pack import pack_request, place_request
@@ -27,11 +32,6 @@ from diskgnn.progress import SILENT, Advance, Reporter
 from diskgnn.sampling.sample import sample
 from diskgnn.specs.caches import CacheSpec
 from diskgnn.specs.targets import NodeTarget
-from diskgnn.storage import faults
-from diskgnn.storage.destination import staging_of
-from diskgnn.storage.packed import Packed
-from diskgnn.storage.samples import Samples
-from diskgnn.storage.verification import verify_artifact
 from diskgnn.system.resources import Resources
 
 pytestmark = pytest.mark.in_memory
@@ -227,8 +227,8 @@ def test_killed_again_and_again(one_type: Packing, tmp_path: Path) -> None:
         from diskgnn.packing.tiers import TierBudgets
         from diskgnn.packing.row_sets import features_of
         from diskgnn.specs.caches import CacheSpec
-        from diskgnn.storage import faults
-        from diskgnn.storage.samples import Samples
+        from diskgnn.files import faults
+        from diskgnn.formats.samples import Samples
         from diskgnn.system.resources import Resources
         graph, samples = Graph.open(sys.argv[1]), Samples.open(sys.argv[2])
         tiers = TierBudgets.of(CacheSpec("20%", "10%", None), features_of(graph, samples.config), 1 << 30)

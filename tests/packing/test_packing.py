@@ -9,20 +9,21 @@ import pytest
 from graphs import FEATURE_CHECKSUMS, FEATURES, INDICES, INDPTR, LABELS, TRAIN, prepare_graph, write_graph
 
 from diskgnn._native import PageWriter, crc32c
+from diskgnn.files import faults
+from diskgnn.files.checked_files import CHECKSUM_CHUNK_BYTES, npy_header_bytes
+from diskgnn.formats import artifacts
+from diskgnn.formats.extent_headers import decode_header
+from diskgnn.formats.graph_config import GraphConfig
+from diskgnn.formats.packed import Packed
+from diskgnn.formats.row_format import RowFormat
+from diskgnn.formats.verification import verify_artifact
 from diskgnn.graph.graph import Graph
 from diskgnn.loading.loader import Loader
 from diskgnn.packing.pack import pack, pack_request
 from diskgnn.packing.request import PackRequest
 from diskgnn.packing.tiers import TierRows
-from diskgnn.storage import artifacts, faults
-from diskgnn.storage.checked_files import CHECKSUM_CHUNK_BYTES, npy_header_bytes
-from diskgnn.storage.extent_headers import decode_header
-from diskgnn.storage.graph_config import GraphConfig
-from diskgnn.storage.packed import Packed
-from diskgnn.storage.row_format import RowFormat
-from diskgnn.storage.verification import verify_artifact
-from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
+from diskgnn.work.writer import ArtifactWriter
 
 
 def files(path):

@@ -8,14 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diskgnn import generate
+from diskgnn.formats.packed import Packed
+from diskgnn.formats.samples import Samples
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.access_sample import AccessSample
 from diskgnn.packing.pack import pack
 from diskgnn.packing.reuse_model import cyclic_interval_rates, extended, interval_rates, missed_rows
 from diskgnn.packing.row_forecast import SequenceForecast
 from diskgnn.sampling.sample import sample
-from diskgnn.storage.packed import Packed
-from diskgnn.storage.samples import Samples
 
 NO_STATIC = np.empty(0, np.int64)
 EVERYTHING = 1 << 40

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from diskgnn.errors import ConfigError
+from diskgnn.files import faults
+from diskgnn.formats.row_format import FeatureFile, RowFormat
 from diskgnn.packing.pack import pack
 from diskgnn.packing.tiers import TierBudgets, TierRows
 from diskgnn.specs.caches import CacheSpec, cache_rows
-from diskgnn.storage import faults
-from diskgnn.storage.row_format import FeatureFile, RowFormat
 
 MANY_ROWS = FeatureFile(Path("features.npy"), 128, 1 << 40, RowFormat("int8", 100))
 

@@ -17,10 +17,10 @@ from graphs import make_graph
 from small_artifacts import names
 
 from diskgnn.errors import OutputExistsError
+from diskgnn.files import faults
+from diskgnn.formats.verification import verify_artifact
 from diskgnn.graph.graph import Graph
 from diskgnn.preparing.prepare import prepare
-from diskgnn.storage import faults
-from diskgnn.storage.verification import verify_artifact
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork")
 POINTS = ("artifact.exchanged", "artifact.publish", "artifact.sync", "prepare.packed", "unit.written", "work.unit")

@@ -12,9 +12,9 @@ import torch
 import diskgnn
 from diskgnn import FreshEpochs, Loader
 from diskgnn.batches.minibatch import TypedMiniBatch
+from diskgnn.formats.manifest import open_artifact
 from diskgnn.specs.sampling import DrawingOptions, SamplingOptions
 from diskgnn.specs.targets import LinkTarget
-from diskgnn.storage.manifest import open_artifact
 
 WRITES, CITES = ("author", "writes", "paper"), ("paper", "cites", "paper")
 PAPERS, AUTHORS = 120, 60

@@ -16,6 +16,9 @@ from graphs import make_graph
 from small_artifacts import names
 
 from diskgnn.errors import ArtifactError
+from diskgnn.files import faults
+from diskgnn.formats.manifest import open_artifact
+from diskgnn.formats.verification import verify_artifact
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.pack import pack
 from diskgnn.preparing.prepare import prepare
@@ -23,9 +26,6 @@ from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import sample, sample_plan
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.targets import NodeTarget
-from diskgnn.storage import faults
-from diskgnn.storage.manifest import open_artifact
-from diskgnn.storage.verification import verify_artifact
 from diskgnn.system.resources import Resources
 
 SETTINGS = {"fanouts": [3, 2], "batch_size": 8, "epochs": 2}
@@ -99,7 +99,7 @@ KILLED_WHILE_SAMPLING = textwrap.dedent("""
     from diskgnn.sampling.plan import SamplingPlan
     from diskgnn.sampling.sample import sample_plan
     from diskgnn.specs.sampling import SamplingSpec
-    from diskgnn.storage import faults
+    from diskgnn.files import faults
     from diskgnn.system.resources import Resources
     plan = SamplingPlan(Graph.open(sys.argv[1]), SamplingSpec([3, 2], 1, 2))
     killed = faults.armed(sys.argv[3], lambda: os.kill(os.getpid(), signal.SIGKILL), after=int(sys.argv[4]))

@@ -9,11 +9,11 @@ import pytest
 from graphs import make_graph
 
 from diskgnn.errors import ConfigError, DiskFullError
+from diskgnn.files import faults
+from diskgnn.formats.manifest import open_artifact
 from diskgnn.packing.pack import pack
 from diskgnn.preparing.prepare import prepare
 from diskgnn.sampling.sample import sample
-from diskgnn.storage import faults
-from diskgnn.storage.manifest import open_artifact
 from diskgnn.units import parse_size
 
 SETTINGS = {"fanouts": [4, 3], "batch_size": 16, "epochs": 3, "static_cache": 0, "threads": 2}

@@ -12,8 +12,8 @@ import pytest
 import diskgnn
 from diskgnn import FreshEpochs, Loader
 from diskgnn.errors import InputError
+from diskgnn.formats.verification import verify_artifact
 from diskgnn.specs.targets import LinkTarget
-from diskgnn.storage.verification import verify_artifact
 
 PAPERS, AUTHORS = 60, 30
 READS = ("author", "reads", "paper")

@@ -8,11 +8,11 @@ from click.testing import CliRunner
 from diskgnn import estimate, generate, prepare
 from diskgnn.cli import main
 from diskgnn.errors import ConfigError
+from diskgnn.formats import artifacts
+from diskgnn.formats.packed import Packed
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.convert import convert
 from diskgnn.preparing.alternatives import SettingEstimate, recommended
-from diskgnn.storage import artifacts
-from diskgnn.storage.packed import Packed
 
 SETTINGS = {"fanouts": [5, 5], "batch_size": 64, "epochs": 2, "cpu_cache": "10%", "static_cache": 0}
 WAYS = [  # draws, period (32 is an epoch), groups

@@ -12,14 +12,14 @@ from typed_graphs import WRITES, citations
 
 from diskgnn import Loader, prepare
 from diskgnn.errors import ArtifactError, ConfigError, OutputExistsError
+from diskgnn.formats.packed import Packed
+from diskgnn.formats.samples import Samples
+from diskgnn.formats.verification import verify_artifact
 from diskgnn.preparing.repair import repair
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import sample
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.targets import LinkTarget, NodeTarget
-from diskgnn.storage.packed import Packed
-from diskgnn.storage.samples import Samples
-from diskgnn.storage.verification import verify_artifact
 from diskgnn.system.resources import Resources
 from diskgnn.training.train import train
 

@@ -14,6 +14,11 @@ from typed_directories import write_typed_graph
 
 from diskgnn import ArtifactError, ConfigError, estimate, generate, prepare
 from diskgnn.errors import BusyError, DiskFullError, OutputExistsError
+from diskgnn.files import faults
+from diskgnn.formats.manifest import open_artifact
+from diskgnn.formats.packed import Packed
+from diskgnn.formats.samples import Samples
+from diskgnn.formats.verification import verify_artifact
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.convert import convert
 from diskgnn.packing.pack import pack
@@ -25,11 +30,6 @@ from diskgnn.sampling.sample import sample
 from diskgnn.schema import SPLITS
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.targets import LinkTarget
-from diskgnn.storage import faults
-from diskgnn.storage.manifest import open_artifact
-from diskgnn.storage.packed import Packed
-from diskgnn.storage.samples import Samples
-from diskgnn.storage.verification import verify_artifact
 from diskgnn.system.resources import Resources
 
 SETTINGS = {"fanouts": [4, 3], "batch_size": 64, "epochs": 2, "seed": 5}

@@ -11,6 +11,9 @@ from typed_batches import WRITES, TypedGraph
 from typed_directories import write_typed_graph
 
 from diskgnn import ArtifactError, ConfigError, Loader, OutputExistsError, prepare
+from diskgnn.files import faults
+from diskgnn.formats.manifest import open_artifact
+from diskgnn.formats.verification import verify_artifact
 from diskgnn.graph.graph import Graph
 from diskgnn.preparing.repair import repair
 from diskgnn.sampling.plan import SamplingPlan
@@ -18,9 +21,6 @@ from diskgnn.schema import SPLITS
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.shard import Shard
 from diskgnn.specs.targets import LinkTarget, NodeTarget
-from diskgnn.storage import faults
-from diskgnn.storage.manifest import open_artifact
-from diskgnn.storage.verification import verify_artifact
 from diskgnn.system.resources import Resources
 
 SETTINGS = {"fanouts": [3, 2], "batch_size": 8, "epochs": 2, "seed": 5, "cpu_cache": "10%", "keep_input_nodes": True}

@@ -26,6 +26,11 @@ from object_store import SECRET, MostAllocated, object_store
 
 import diskgnn
 from diskgnn.errors import ArtifactError, ConfigError, DiskFullError, UnavailableError, WorkerLostError
+from diskgnn.files import faults
+from diskgnn.files.destination import staging_of
+from diskgnn.files.disk_space import allocated_bytes
+from diskgnn.files.locks import FileLock
+from diskgnn.formats.manifest import read_manifest
 from diskgnn.graph.graph import Graph
 from diskgnn.preparing import ray_tasks
 from diskgnn.preparing.ray_nodes import PROCESS_BYTES
@@ -33,11 +38,6 @@ from diskgnn.preparing.request import PrepareRequest
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.specs.caches import CacheSpec
 from diskgnn.specs.sampling import SamplingSpec
-from diskgnn.storage import faults
-from diskgnn.storage.destination import staging_of
-from diskgnn.storage.disk_space import allocated_bytes
-from diskgnn.storage.locks import FileLock
-from diskgnn.storage.manifest import read_manifest
 from diskgnn.system.resources import Resources
 
 ray = pytest.importorskip("ray", reason="pip install 'diskgnn[ray]'")
@@ -171,7 +171,7 @@ def test_a_driver_that_is_killed_goes_on_with_what_has_arrived(nodes, graph, tmp
     samples, keywords = tmp_path / "samples", {**SETTINGS, **ON_RAY}
     script = f"""
         import os, signal, diskgnn
-        from diskgnn.storage import faults
+        from diskgnn.files import faults
         killed = faults.armed("work.unit", lambda: os.kill(os.getpid(), signal.SIGKILL), after=3)
         with killed, faults.pretending("unit.bytes", 1):
             diskgnn.prepare({str(graph.manifest.path)!r}, {str(tmp_path / "packed")!r}, samples={str(samples)!r},

@@ -17,6 +17,10 @@ from typed_batches import TypedGraph
 from typed_directories import write_typed_graph
 
 from diskgnn.errors import ArtifactError, BusyError, ConfigError
+from diskgnn.files import faults
+from diskgnn.files.locks import FileLock
+from diskgnn.formats.packed import Packed
+from diskgnn.formats.verification import Damage, find_damage, verify_artifact
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.convert import convert
 from diskgnn.packing.pack import pack
@@ -24,10 +28,6 @@ from diskgnn.preparing.prepare import prepare
 from diskgnn.preparing.repair import repair
 from diskgnn.sampling.sample import sample
 from diskgnn.specs.targets import NodeTarget
-from diskgnn.storage import faults
-from diskgnn.storage.locks import FileLock
-from diskgnn.storage.packed import Packed
-from diskgnn.storage.verification import Damage, find_damage, verify_artifact
 from diskgnn.system.resources import Resources
 
 RESOURCES = Resources(1 << 30, threads=2)

@@ -10,11 +10,11 @@ from typed_graphs import citations
 from diskgnn import Loader, SamplingSpec, prepare
 from diskgnn.baselines.in_memory import in_memory_sources
 from diskgnn.errors import ArtifactError, ConfigError
+from diskgnn.formats.packed import Packed
 from diskgnn.importers.convert import convert
 from diskgnn.preparing.repair import repair
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.specs.targets import NodeTarget
-from diskgnn.storage.packed import Packed
 from diskgnn.system.resources import Resources
 from diskgnn.training.evaluate import evaluate
 from diskgnn.training.train import train

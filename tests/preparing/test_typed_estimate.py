@@ -9,10 +9,10 @@ from typed_graphs import CITES, WRITES, citations
 
 from diskgnn import estimate, prepare
 from diskgnn.cli import main
+from diskgnn.formats.artifacts import extents_file
+from diskgnn.formats.packed import Packed
 from diskgnn.importers.convert import convert
 from diskgnn.specs.targets import LinkTarget, NodeTarget
-from diskgnn.storage.artifacts import extents_file
-from diskgnn.storage.packed import Packed
 
 SETTINGS = {
     "fanouts": [3, 2],

@@ -20,7 +20,7 @@ from pyg_graphs import FROM, one_type, two_types
 from diskgnn.cli import main
 from diskgnn.errors import ConfigError
 from diskgnn.pyg import LinkNeighborLoader, NeighborLoader
-from diskgnn.storage import cache_folder
+from diskgnn.work import cache_folder
 
 
 @pytest.fixture

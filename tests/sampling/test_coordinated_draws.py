@@ -15,13 +15,13 @@ from diskgnn.baselines.in_memory import InMemory
 from diskgnn.baselines.library_source import LibrarySource
 from diskgnn.baselines.partition_buffer import PartitionBuffer
 from diskgnn.errors import ConfigError
+from diskgnn.formats.samples import Samples
 from diskgnn.fresh.fresh_epochs import FreshEpochs
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.convert import convert
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import sample
 from diskgnn.specs.sampling import SamplingSpec
-from diskgnn.storage.samples import Samples
 
 LAST = 2**64 - 1
 

@@ -13,14 +13,14 @@ from sources import assert_same
 from diskgnn._native import MOST_LABEL_NEIGHBORS, propagate_labels
 from diskgnn.baselines.in_memory import InMemory
 from diskgnn.errors import ArtifactError, ConfigError
+from diskgnn.formats.packed import Packed
+from diskgnn.formats.samples import Samples
 from diskgnn.loading.loader import Loader
 from diskgnn.preparing.prepare import prepare
 from diskgnn.sampling.grouping import nearness_order
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import sample
 from diskgnn.specs.sampling import SamplingSpec
-from diskgnn.storage.packed import Packed
-from diskgnn.storage.samples import Samples
 
 
 def graph_of(path, indptr, indices, train):

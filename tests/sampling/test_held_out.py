@@ -14,6 +14,9 @@ from minibatch_arrays import assert_same_minibatch
 
 import diskgnn
 from diskgnn.errors import ConfigError, DataWarning
+from diskgnn.formats.manifest import open_artifact
+from diskgnn.formats.packed import Packed
+from diskgnn.formats.samples import Samples
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
 from diskgnn.preparing.prepare import prepare
@@ -21,9 +24,6 @@ from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import sample, sample_plan
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.targets import LinkTarget
-from diskgnn.storage.manifest import open_artifact
-from diskgnn.storage.packed import Packed
-from diskgnn.storage.samples import Samples
 from diskgnn.system.resources import Resources
 
 RATES, RATED = ("user", "rates", "film"), ("film", "rev_rates", "user")

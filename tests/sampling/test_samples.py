@@ -16,16 +16,17 @@ import pytest
 from graphs import make_graph
 
 from diskgnn.errors import ArtifactError, DiskFullError, OutputExistsError
+from diskgnn.files import faults
+from diskgnn.files.checked_files import checksum_file
+from diskgnn.formats import artifacts
+from diskgnn.formats.samples import Samples
+from diskgnn.formats.samples_config import SamplesConfig
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import sample, sample_plan
 from diskgnn.sampling.sample_units import sample_units, write_units
 from diskgnn.specs.sampling import SamplingSpec
-from diskgnn.storage import artifacts, faults
-from diskgnn.storage.checked_files import checksum_file
-from diskgnn.storage.samples import Samples
-from diskgnn.storage.samples_config import SamplesConfig
-from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
+from diskgnn.work.writer import ArtifactWriter
 
 pytestmark = pytest.mark.in_memory
 
@@ -94,7 +95,7 @@ def test_killed_half_way_then_run_again(graph, tmp_path):
         from diskgnn.sampling.plan import SamplingPlan
         from diskgnn.sampling.sample import sample_plan
         from diskgnn.specs.sampling import SamplingSpec
-        from diskgnn.storage import faults
+        from diskgnn.files import faults
         from diskgnn.system.resources import Resources
         plan = SamplingPlan(Graph.open(sys.argv[1]), SamplingSpec(**{spec!r}))
         killed = faults.armed("sample.minibatch", lambda: os.kill(os.getpid(), signal.SIGKILL), after=28)

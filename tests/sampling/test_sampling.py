@@ -12,12 +12,12 @@ from one_type import sampled_by
 
 from diskgnn._native import NeighborSampler
 from diskgnn.errors import ArtifactError, ConfigError, InputError
+from diskgnn.files import faults
+from diskgnn.formats.packed import Packed
+from diskgnn.formats.samples import Samples
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.pack import pack
 from diskgnn.sampling.sample import sample
-from diskgnn.storage import faults
-from diskgnn.storage.packed import Packed
-from diskgnn.storage.samples import Samples
 
 
 @pytest.fixture(scope="module")

@@ -19,6 +19,8 @@ from one_type import expansion, files_of, sampled_by, take, topology_files
 
 from diskgnn._native import NeighborSampler, TopologySweep
 from diskgnn.errors import ArtifactError
+from diskgnn.files import faults
+from diskgnn.formats.samples import Samples
 from diskgnn.graph.generation import generate
 from diskgnn.graph.graph import Graph
 from diskgnn.sampling.plan import SamplingPlan
@@ -27,8 +29,6 @@ from diskgnn.sampling.sample import sample, sample_plan
 from diskgnn.sampling.sweeping import SweepingSampler
 from diskgnn.sampling.topology import TopologyParts
 from diskgnn.specs.sampling import SamplingSpec
-from diskgnn.storage import faults
-from diskgnn.storage.samples import Samples
 from diskgnn.system.resources import Resources
 
 
@@ -263,7 +263,7 @@ def test_killed_half_way_then_run_again(graph, tmp_path):
         from diskgnn.sampling.plan import SamplingPlan
         from diskgnn.sampling.sample import sample_plan
         from diskgnn.specs.sampling import SamplingSpec
-        from diskgnn.storage import faults
+        from diskgnn.files import faults
         from diskgnn.system.resources import Resources
         plan = SamplingPlan(Graph.open(sys.argv[1]), SamplingSpec(**{spec!r}))
         killed = faults.armed("sample.minibatch", lambda: os.kill(os.getpid(), signal.SIGKILL), after=22)

@@ -13,12 +13,12 @@ from typed_graphs import CITES, WRITES, citations
 import diskgnn
 from diskgnn.baselines.in_memory import InMemory
 from diskgnn.errors import ConfigError
+from diskgnn.formats.packed import Packed
+from diskgnn.formats.samples import Samples
 from diskgnn.graph.graph import Graph
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.targets import LinkTarget, NodeTarget
-from diskgnn.storage.packed import Packed
-from diskgnn.storage.samples import Samples
 
 OPTIONS = {"fanouts": [3, 2], "batch_size": 8, "seed": 4}
 DOORS = {

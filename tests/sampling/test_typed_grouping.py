@@ -11,6 +11,7 @@ from typed_graphs import CITES, NUM_NODES, WRITES, WRITTEN, citations
 
 from diskgnn import prepare
 from diskgnn._native import MOST_LABEL_NEIGHBORS
+from diskgnn.formats.samples import Samples
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.convert import convert
 from diskgnn.sampling.grouping import nearness_order
@@ -18,7 +19,6 @@ from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import sample
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.targets import LinkTarget
-from diskgnn.storage.samples import Samples
 
 FIRST = {"paper": 0, "author": 70, "venue": 110}  # of labels: nodes of all types in a row
 

@@ -11,13 +11,13 @@ from typed_graphs import CITES, NUM_NODES, WRITES, WRITTEN, citations
 
 from diskgnn._native import DrawRequest, Expansion32, NeighborSampler, Relation, TopologySweep, TreeExpansion32
 from diskgnn.errors import ConfigError, InputError
+from diskgnn.formats.samples import Samples
+from diskgnn.formats.samples_config import SamplesConfig
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import sample, sample_plan
 from diskgnn.sampling.sweeping import SweepingSampler
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.targets import LinkTarget, NodeTarget
-from diskgnn.storage.samples import Samples
-from diskgnn.storage.samples_config import SamplesConfig
 from diskgnn.system.resources import Resources
 
 LINKS = LinkTarget(WRITES, negatives=2, eval_negatives=3)

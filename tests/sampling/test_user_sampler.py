@@ -20,12 +20,12 @@ from diskgnn.baselines.ginex import Ginex
 from diskgnn.baselines.in_memory import InMemory
 from diskgnn.cli import main
 from diskgnn.errors import ConfigError, InputError
+from diskgnn.formats.samples import Samples
 from diskgnn.graph.graph import Graph
 from diskgnn.preparing.repair import repair
 from diskgnn.sampling.neighbourhood import Neighbourhood
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.targets import LinkTarget, NodeTarget
-from diskgnn.storage.samples import Samples
 from diskgnn.system.resources import Resources
 
 

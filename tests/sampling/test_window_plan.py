@@ -4,11 +4,11 @@ import pytest
 from graphs import make_graph
 from minibatch_arrays import assert_same_minibatch
 
+from diskgnn.formats.samples import Samples
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import sample, sample_plan
 from diskgnn.sampling.window_plan import WindowPlan
 from diskgnn.specs.sampling import SamplingSpec
-from diskgnn.storage.samples import Samples
 from diskgnn.system.resources import Resources
 
 OPTIONS = {"fanouts": [3, 2], "batch_size": 8, "draws": "coordinated", "draw_period": 3, "group_seeds": 4, "seed": 2}

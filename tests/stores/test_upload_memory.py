@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from diskgnn.errors import StoreError
-from diskgnn.storage.destination import scratch_of
-from diskgnn.storage.manifest import open_artifact
-from diskgnn.storage.sent_record import SentRecord
+from diskgnn.files.destination import scratch_of
+from diskgnn.formats.manifest import open_artifact
 from diskgnn.stores import uploads
 from diskgnn.stores.locations import StoredPath
 from diskgnn.stores.s3_parts import PART_BYTES
 from diskgnn.stores.upload_memory import UPLOAD_BYTES, UploadMemory
 from diskgnn.system.memory_cgroup import refusal
+from diskgnn.work.sent_record import SentRecord
 
 MIB = 1 << 20
 TOTAL_PARTS = 3  # that have room at once

@@ -7,7 +7,7 @@ import time
 import psutil
 import pytest
 
-from diskgnn.storage import faults
+from diskgnn.files import faults
 from diskgnn.system.memory_cgroup import MemoryCgroup, refusal
 
 needs_cgroup = pytest.mark.skipif(bool(refusal()), reason="this process may make no memory cgroup")

@@ -14,8 +14,8 @@ from training_runs import (
 )
 
 from diskgnn.errors import ArtifactError, BusyError, ConfigError, DiskFullError, DiskGNNError, OutputExistsError
+from diskgnn.files import faults
 from diskgnn.nn.model_spec import ModelSpec
-from diskgnn.storage import faults
 from diskgnn.training.checkpoints import FILE, VERSION, load_checkpoint, load_model, save_checkpoint
 from diskgnn.training.evaluate import evaluate
 from diskgnn.training.train import train

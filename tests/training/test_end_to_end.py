@@ -11,7 +11,7 @@ import diskgnn
 from diskgnn._native import io_uring_refusal
 from diskgnn.baselines.in_memory import InMemory
 from diskgnn.batches.batch_source import BatchSource
-from diskgnn.storage.packed import Packed
+from diskgnn.formats.packed import Packed
 
 DTYPES = ("float32", "float16", "bfloat16", "int8")
 WIDTHS = (1, 7, 100, 1433)

@@ -12,7 +12,7 @@ import torch
 from training_runs import make_net
 
 from diskgnn.errors import ConfigError, DiskFullError
-from diskgnn.storage import faults
+from diskgnn.files import faults
 from diskgnn.training.checkpoints import FILE, save_checkpoint
 from diskgnn.training.metrics import MetricsWriter
 from diskgnn.training.train import train

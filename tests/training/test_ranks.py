@@ -20,10 +20,10 @@ from typed_batches import WRITES, TypedGraph
 from typed_directories import write_typed_graph
 
 from diskgnn import ArtifactError, ConfigError, Loader, OutputExistsError, convert, evaluate, load_model, prepare, train
+from diskgnn.files import faults
+from diskgnn.formats.manifest import open_artifact
+from diskgnn.formats.verification import DamagedError
 from diskgnn.specs.targets import LinkTarget, NodeTarget
-from diskgnn.storage import faults
-from diskgnn.storage.manifest import open_artifact
-from diskgnn.storage.verification import DamagedError
 from diskgnn.training.checkpoints import load_checkpoint
 from diskgnn.training.ranks import Ranks
 

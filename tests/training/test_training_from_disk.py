@@ -9,10 +9,10 @@ from graphs import make_graph, prepare_graph
 from torch.nn import functional as F
 from training_runs import make_class_graph
 
+from diskgnn.formats.packed import Packed
 from diskgnn.loading.loader import Loader
 from diskgnn.loading.options import LoaderOptions
 from diskgnn.nn.models import make_model
-from diskgnn.storage.packed import Packed
 from diskgnn.training.train import train
 
 CUDA = pytest.param("cuda", marks=pytest.mark.cuda)

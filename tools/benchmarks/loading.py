@@ -12,8 +12,8 @@ import diskgnn
 from benchmarks import limits
 from benchmarks.settings import Settings
 from diskgnn._native import READ_AHEAD_BYTES
-from diskgnn.storage import artifacts
-from diskgnn.storage.packed import Packed
+from diskgnn.formats import artifacts
+from diskgnn.formats.packed import Packed
 
 
 def loader(settings: Settings) -> dict[str, Any]:

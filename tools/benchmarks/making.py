@@ -13,10 +13,10 @@ import numpy as np
 import diskgnn
 from benchmarks import limits
 from benchmarks.settings import Settings
+from diskgnn.formats import artifacts
+from diskgnn.formats.packed import Packed
 from diskgnn.graph.graph import Graph
 from diskgnn.progress import StageReport
-from diskgnn.storage import artifacts
-from diskgnn.storage.packed import Packed
 
 
 def generate(settings: Settings) -> dict[str, Any]:

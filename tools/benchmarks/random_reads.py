@@ -17,11 +17,11 @@ import numpy.typing as npt
 from benchmarks import limits
 from benchmarks.settings import Settings
 from diskgnn._native import DIRECT_ALIGNMENT, RowCache, RowReader
+from diskgnn.files.row_reading import row_buffer
+from diskgnn.formats.row_format import FeatureFile
+from diskgnn.formats.samples import Samples
 from diskgnn.graph.graph import Graph
 from diskgnn.specs.caches import cache_rows
-from diskgnn.storage.row_format import FeatureFile
-from diskgnn.storage.row_reading import row_buffer
-from diskgnn.storage.samples import Samples
 
 
 @dataclass

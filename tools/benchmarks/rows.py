@@ -11,9 +11,9 @@ import numpy as np
 
 from benchmarks.making import make_graph, make_packed
 from benchmarks.settings import Settings
+from diskgnn.formats.packed import Packed
+from diskgnn.formats.samples import Samples
 from diskgnn.specs.caches import cache_rows
-from diskgnn.storage.packed import Packed
-from diskgnn.storage.samples import Samples
 
 
 def rows(settings: Settings) -> dict[str, Any]:

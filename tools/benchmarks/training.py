@@ -18,8 +18,8 @@ import diskgnn
 from benchmarks import limits
 from benchmarks.settings import Settings
 from diskgnn.batches.minibatch import MiniBatch
+from diskgnn.formats.packed import Packed
 from diskgnn.nn.models import make_model
-from diskgnn.storage.packed import Packed
 
 MAX_KEPT_BYTES = 3 << 30  # of minibatches in memory
 

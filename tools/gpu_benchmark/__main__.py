@@ -30,9 +30,9 @@ if not ON_GPU:
 import diskgnn  # noqa: E402
 from benchmarks.limits import sequential_read  # noqa: E402
 from diskgnn.batches.minibatch import MiniBatch  # noqa: E402
+from diskgnn.formats import artifacts  # noqa: E402
+from diskgnn.formats.packed import Packed  # noqa: E402
 from diskgnn.graph.graph import Graph  # noqa: E402
-from diskgnn.storage import artifacts  # noqa: E402
-from diskgnn.storage.packed import Packed  # noqa: E402
 from gpu_benchmark import epochs  # noqa: E402
 from gpu_benchmark.epochs import MODELS, Tier  # noqa: E402
 from gpu_benchmark.rates import gather_rates  # noqa: E402

@@ -9,8 +9,8 @@ from statistics import median
 import numpy as np
 import torch
 
+from diskgnn.files.row_reading import row_buffer
 from diskgnn.loading.device_gather import PROGRAMS_PER_MULTIPROCESSOR, gather_rows
-from diskgnn.storage.row_reading import row_buffer
 from diskgnn.system.page_locking import PageLock
 
 REPEAT = 5

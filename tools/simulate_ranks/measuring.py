@@ -22,10 +22,10 @@ from torch import distributed, nn
 import diskgnn
 from diskgnn._native import DIRECT_ALIGNMENT, measure_reads
 from diskgnn.batches.minibatch import MiniBatch
+from diskgnn.formats import artifacts
+from diskgnn.formats.packed import Packed
 from diskgnn.loading.tracing import UNTRACED
 from diskgnn.nn.model_spec import ModelSpec
-from diskgnn.storage import artifacts
-from diskgnn.storage.packed import Packed
 from diskgnn.training.named_models import model_for
 from diskgnn.training.optimizers import make_optimizer
 from diskgnn.training.ranks import Ranks

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from diskgnn.errors import ArtifactError
-from diskgnn.storage.artifacts import MANIFEST
-from diskgnn.storage.verification import verify_artifact
+from diskgnn.formats.artifacts import MANIFEST
+from diskgnn.formats.verification import verify_artifact
 from torturing.children import in_child
 from torturing.stages import READERS, STAGES, load
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from diskgnn.storage import faults
+from diskgnn.files import faults
 from torturing.children import in_child
 from torturing.stages import Stage
 

@@ -17,10 +17,11 @@ import numpy.typing as npt
 import torch
 
 import diskgnn
+from diskgnn.files import faults
+from diskgnn.formats import artifacts
+from diskgnn.formats.packed import Packed
+from diskgnn.formats.verification import verify_artifact
 from diskgnn.preparing.repair import repair as make_again
-from diskgnn.storage import artifacts, faults
-from diskgnn.storage.packed import Packed
-from diskgnn.storage.verification import verify_artifact
 from diskgnn.system.resources import Resources
 
 for _name in diskgnn.__all__:  # here, and not in each child: that takes more than most stages

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from diskgnn.compare.results import Comparison
 from diskgnn.errors import ConfigError
-from diskgnn.storage.own_files import open_new_file
-from diskgnn.storage.replacing import refuse_inside_artifact
+from diskgnn.files.own_files import open_new_file
 from diskgnn.training.outputs import writing
+from diskgnn.work.overwriting import refuse_inside_artifact
 
 
 def check_report_possible() -> None:

@@ -15,15 +15,15 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.errors import ArtifactError, InputError
+from diskgnn.files.checked_files import npy_header, npy_parts
+from diskgnn.files.file_reading import ReadableFile, opened, raise_if_disk_failed, read_into
+from diskgnn.files.local_copies import LocalCopies
 from diskgnn.importers.containers import torch_files
 from diskgnn.importers.containers.file_kinds import describe, kind_of
 from diskgnn.importers.containers.file_rows import file_columns, file_rows
 from diskgnn.importers.containers.npy_headers import read_npy_header
 from diskgnn.importers.containers.raw_files import RawFile
 from diskgnn.importers.containers.rows import RowSource, of_array
-from diskgnn.storage.checked_files import npy_header, npy_parts
-from diskgnn.storage.file_reading import ReadableFile, opened, raise_if_disk_failed, read_into
-from diskgnn.storage.local_copies import LocalCopies
 from diskgnn.stores.locations import Location, StoredPath, bytes_of, located
 
 Source = str | os.PathLike[str] | npt.ArrayLike | RowSource  # a path, what NumPy takes as an array, or a stream

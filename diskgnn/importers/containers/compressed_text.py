@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow as pa
 
 from diskgnn.errors import InputError
+from diskgnn.files.file_reading import ReadableFile
 from diskgnn.importers.containers.file_kinds import has_utf8_name
-from diskgnn.storage.file_reading import ReadableFile
 from diskgnn.stores.locations import Location, bytes_of
 
 # Tables are packed to a third or a tenth. What says that it is this many times as large as it is on disk is a mistake

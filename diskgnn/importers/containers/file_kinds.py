@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from diskgnn.errors import InputError, ReadError
-from diskgnn.storage.file_reading import ReadableFile, raise_if_disk_failed
+from diskgnn.files.file_reading import ReadableFile, raise_if_disk_failed
 from diskgnn.stores.locations import AnyPath, StoredPath, located
 
 _HEAD_BYTES = 4096

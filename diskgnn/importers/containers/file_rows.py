@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.errors import InputError
+from diskgnn.files import cache_hints
+from diskgnn.files.file_reading import opened, read_into
 from diskgnn.importers.containers.rows import CHUNK_BYTES, RowSource
-from diskgnn.storage import cache_hints
-from diskgnn.storage.file_reading import opened, read_into
 
 
 def file_rows(

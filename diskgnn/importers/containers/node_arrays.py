@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.errors import ConfigError, DataWarning, InputError, callers_level
+from diskgnn.formats.row_format import FEATURE_STORAGE, dtype_stored_as
 from diskgnn.importers.class_labels import ClassLabels, KnownClasses, array_column, class_labels
 from diskgnn.importers.containers.arrays import Source, items, load, numbers
 from diskgnn.importers.containers.rows import RowSource, as_signed, first_fraction, of_array, require_whole
 from diskgnn.schema import ClassValue
-from diskgnn.storage.row_format import FEATURE_STORAGE, dtype_stored_as
 
 
 def features(source: Source, *, bfloat16: bool, name: str = "features") -> RowSource:

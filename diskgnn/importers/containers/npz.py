@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.errors import InputError
+from diskgnn.files.file_reading import ReadableFile, raise_if_disk_failed
 from diskgnn.importers.containers import edge_lists
 from diskgnn.importers.containers.npy_headers import read_npy_header
 from diskgnn.importers.containers.rows import CHUNK_BYTES, EdgeStream, RowSource
-from diskgnn.storage.file_reading import ReadableFile, raise_if_disk_failed
 
 
 def members(name: str, path: str | os.PathLike[str]) -> dict[str, RowSource]:

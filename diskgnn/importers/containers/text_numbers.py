@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.csv
 
 from diskgnn.errors import InputError
+from diskgnn.files.file_reading import raise_if_disk_failed
 from diskgnn.importers.containers.compressed_text import open_text, text_for_arrow
 from diskgnn.importers.containers.rows import CHUNK_EDGES, RowSource
-from diskgnn.storage.file_reading import raise_if_disk_failed
 
 _HEAD_BYTES = 4 << 20  # that are looked at before
 _BLOCK_BYTES = 512 << 10  # that are parsed at once

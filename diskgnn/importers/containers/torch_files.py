@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.errors import InputError
+from diskgnn.files.file_reading import ReadableFile, raise_if_disk_failed
 from diskgnn.importers.containers.mapped_files import mapped_rows
 from diskgnn.importers.containers.rows import RowSource, of_array
-from diskgnn.storage.file_reading import ReadableFile, raise_if_disk_failed
 
 _NUMPY = ("numpy.core", "numpy._core")  # before and from NumPy 2 on
 

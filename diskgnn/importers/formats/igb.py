@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.errors import InputError
+from diskgnn.formats.source_contents import SourceContents
 from diskgnn.importers.containers import arrays, edge_lists, values
 from diskgnn.importers.containers.file_kinds import kind_of
 from diskgnn.importers.containers.file_rows import headerless
@@ -21,7 +22,6 @@ from diskgnn.importers.containers.rows import RowReader, RowSource
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
 from diskgnn.importers.source_listing import SourceListing
 from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, parse_edge_type
-from diskgnn.storage.source_contents import SourceContents
 
 _CITES = "paper__cites__paper"
 _SIZES = {"large": 100_000_000, "full": 269_346_174}  # papers of the headerless ones, to notice a download cut short

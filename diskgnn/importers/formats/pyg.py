@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.errors import ConfigError, InputError
+from diskgnn.files.file_reading import ReadableFile
 from diskgnn.importers.containers import torch_files
 from diskgnn.importers.containers.file_kinds import kind_of
 from diskgnn.importers.containers.rows import RowSource
@@ -32,7 +33,6 @@ from diskgnn.importers.formats.pyg_graphs import (
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
 from diskgnn.importers.source_listing import Attributes, SourceListing
 from diskgnn.schema import SPLITS, EdgeType, edge_type_name
-from diskgnn.storage.file_reading import ReadableFile
 
 _OWN_NEGATIVES = "diskgnn draws negative pairs of its own"
 _MARK = b"torch_geometric"  # in what pickles of its classes say of them

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from diskgnn.errors import InputError, UnavailableError
+from diskgnn.files.file_reading import raise_if_disk_failed
 from diskgnn.importers.containers import torch_files
 from diskgnn.importers.containers.file_kinds import describe, kind_of
 from diskgnn.importers.formats.pyg_graphs import Stored, StoredGraph, as_source, is_link_split, only_graph, stored_graph
-from diskgnn.storage.file_reading import raise_if_disk_failed
 
 
 def load(path: Path) -> Any:

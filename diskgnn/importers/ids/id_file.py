@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from diskgnn.storage.checked_files import ChecksummedFile
-from diskgnn.storage.disk_space import DiskBudget
+from diskgnn.files.checked_files import ChecksummedFile
+from diskgnn.files.disk_space import DiskBudget
 
 ROW_GROUP_IDS = 1 << 17  # of the file, whose bytes must not depend on how the source was read
 

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 
 from diskgnn._native import find_ranges
 from diskgnn.errors import ConfigError
-from diskgnn.storage.work_folder import State
 from diskgnn.units import format_size
+from diskgnn.work.work_folder import State
 
 # What joining a range holds for each id beside its bytes, which are there twice: its node, and Arrow's hash table.
 _ID_OVERHEAD_BYTES = 96

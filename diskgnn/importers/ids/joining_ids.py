@@ -13,19 +13,19 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from diskgnn.errors import InputError
+from diskgnn.files.disk_space import allocated_bytes
+from diskgnn.files.file_reading import ReadableFile
+from diskgnn.formats import artifacts
 from diskgnn.importers.ids.id_file import ROW_GROUP_IDS, IdFile
 from diskgnn.importers.ids.id_ranges import sorted_ids
 from diskgnn.importers.ids.id_types import id_keys
 from diskgnn.importers.ids.partition_join import KnownRange, Lookup, by_range, to_batch
 from diskgnn.importers.ids.sampling_ids import ID_BYTES, SampledIds
 from diskgnn.progress import Reporter
-from diskgnn.storage import artifacts
-from diskgnn.storage.disk_space import allocated_bytes
-from diskgnn.storage.file_reading import ReadableFile
-from diskgnn.storage.shuffle import Shuffle
-from diskgnn.storage.work import Output, Work
-from diskgnn.storage.work_folder import State
-from diskgnn.storage.writer import ArtifactWriter
+from diskgnn.work.runner import Output, Work
+from diskgnn.work.shuffle import Shuffle
+from diskgnn.work.work_folder import State
+from diskgnn.work.writer import ArtifactWriter
 
 _MERGED_IDS = 1 << 18  # at least as many mentioned ids are merged at once with those before
 

@@ -24,8 +24,8 @@ from diskgnn.errors import InputError
 from diskgnn.graph.bucket_layout import index_dtype
 from diskgnn.importers.ids.id_types import readable_kind
 from diskgnn.importers.ids.sampling_ids import SampledIds
-from diskgnn.storage.shuffle import Shuffle
-from diskgnn.storage.work import Work
+from diskgnn.work.runner import Work
+from diskgnn.work.shuffle import Shuffle
 
 _JOIN_IDS = 1 << 18  # at least as many are looked up at once: each time Arrow builds its hash table anew
 _PART = np.dtype(np.int64)  # of the number of a part, before its ids

@@ -32,10 +32,10 @@ from diskgnn.importers.tables import table_rows
 from diskgnn.importers.tables.table import Table, is_table
 from diskgnn.progress import Reporter
 from diskgnn.schema import SPLITS, ClassValue, EdgeType
-from diskgnn.storage.work import Output, Work
-from diskgnn.storage.work_folder import State, is_long
-from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
+from diskgnn.work.runner import Output, Work
+from diskgnn.work.work_folder import State, is_long
+from diskgnn.work.writer import ArtifactWriter
 
 STAGE = "ids"  # what its own files beside those of the graph begin with
 _FIXED_BYTES = 24 << 20  # a sample of the ids, and groups of rows of their file

@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
+from diskgnn.formats import artifacts
 from diskgnn.importers.ids.id_file import IdFile
 from diskgnn.importers.ids.id_ranges import IdRanges, IdSample, of_bytes, to_bytes
 from diskgnn.importers.ids.id_streams import IdColumns
@@ -16,10 +17,9 @@ from diskgnn.importers.ids.id_types import id_file_kind
 from diskgnn.importers.ids.user_ids import UserIds
 from diskgnn.progress import Reporter
 from diskgnn.schema import EdgeType
-from diskgnn.storage import artifacts
-from diskgnn.storage.work import Output, Work
-from diskgnn.storage.work_folder import State
-from diskgnn.storage.writer import ArtifactWriter
+from diskgnn.work.runner import Output, Work
+from diskgnn.work.work_folder import State
+from diskgnn.work.writer import ArtifactWriter
 
 ID_BYTES = 32  # typical, with what is kept beside it
 _FIRST_CHUNK_IDS = 1 << 16  # before it is known how long ids are

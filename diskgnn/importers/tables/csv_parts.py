@@ -10,11 +10,11 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from diskgnn.errors import ConfigError, InputError
+from diskgnn.files.file_reading import raise_if_disk_failed
 from diskgnn.importers.containers.compressed_text import open_text, text_for_arrow
 from diskgnn.importers.containers.file_kinds import convert_from, wide_encoding
 from diskgnn.importers.containers.text_numbers import text_block_bytes
 from diskgnn.importers.tables.parts import without
-from diskgnn.storage.file_reading import raise_if_disk_failed
 from diskgnn.stores.locations import Location
 
 _HEAD_BYTES = 4 << 20  # of text, which decide about the types of columns

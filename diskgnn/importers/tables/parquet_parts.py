@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from diskgnn.errors import InputError
+from diskgnn.files.file_reading import ReadableFile, raise_if_disk_failed
 from diskgnn.importers.containers.file_kinds import describe, has_utf8_name
 from diskgnn.importers.tables.parts import without
-from diskgnn.storage.file_reading import ReadableFile, raise_if_disk_failed
 from diskgnn.stores.locations import Location
 
 

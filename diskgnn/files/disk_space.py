@@ -1,0 +1,207 @@
+"""Disk space: what is free, and what a command may take of it. Asked for before anything is written."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from diskgnn.errors import DiskFullError
+from diskgnn.files import faults
+from diskgnn.units import format_size, parse_size
+
+_KEEP_SIZE, _PUNCH_HOLE = 1, 2  # of Linux's fallocate
+_PAGE_BYTES = 4096  # files take whole pages
+OWN_BYTES = 64 << 10  # of a budget, for what nobody claims: journals, locks, directories
+_claiming = threading.Lock()  # of all budgets, so that these can be pickled
+
+
+def _no_relief() -> bool:
+    return False
+
+
+class DiskBudget:
+    """What the files of a command may take together at any time, scratch included.
+
+    Whoever writes claims the bytes first, so that the budget is never exceeded, not even for a moment.
+
+    Example:
+        >>> disk = DiskBudget("1GiB", [Path("packed")])
+        >>> disk.claim(4096)
+    """
+
+    def __init__(self, size: int | str | None, folders: Iterable[Path]) -> None:
+        """At most `size`, such as '100GiB' (None is no bound), for all that is in `folders`.
+
+        Raises:
+            ConfigError: no size.
+        """
+        self.num_bytes = None if size is None else parse_size(size)
+        self._folders, self._taken_bytes = tuple(folders), 0
+        self._relieve: Callable[[], bool] = _no_relief
+        self._whole_bytes: int | None = None  # of the budget that this is a part of
+        self.look()
+
+    def divided(self, folders: Sequence[Iterable[Path]]) -> list[DiskBudget]:
+        """Budgets for several that write at the same time, on several machines maybe, each to `folders` of its own.
+
+        Each may have what is there and an equal part of what is left. So all together keep to this one, and none has to
+        ask another.
+        """
+        if self.num_bytes is None:
+            return [self] * len(folders)
+        self.look()
+        parts = [DiskBudget(0, each) for each in folders]
+        for part in parts:
+            part.num_bytes = part._taken_bytes - OWN_BYTES + (self.left_bytes or 0) // len(parts)
+            part._whole_bytes = self.num_bytes
+        return parts
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"_relieve": _no_relief}  # another process waits for nothing of this one
+
+    def relieved_by(self, relieve: Callable[[], bool] | None) -> None:
+        """From now on, who claims what is not left waits as long as `relieve` gives something back, and says so."""
+        if self.num_bytes is not None:
+            self._relieve = relieve or _no_relief
+
+    @contextmanager
+    def relieved(self, relieve: Callable[[], bool]) -> Iterator[None]:
+        """Within the block, `relieve` is asked before what `relieved_by` names."""
+        if self.num_bytes is None:
+            yield
+            return
+        before = self._relieve
+        self._relieve = lambda: relieve() or before()
+        try:
+            yield
+        finally:
+            self._relieve = before
+
+    def look(self) -> None:
+        """Ask the disk what is taken. For moments at which nobody writes; what is removed meanwhile counts once."""
+        if self.num_bytes is not None:
+            with _claiming:
+                self._taken_bytes = OWN_BYTES + sum(allocated_bytes(folder) for folder in self._folders)
+
+    def claim(self, num_bytes: int) -> None:
+        """Say that so many bytes are about to be written.
+
+        Raises:
+            DiskFullError: that would be more than may be taken.
+        """
+        if self.num_bytes is None:
+            return
+        while self._taken_bytes + num_bytes > self.num_bytes and self._relieve():
+            pass
+        with _claiming:
+            self.require(num_bytes, "the next piece", exact=True)
+            self._taken_bytes += num_bytes
+
+    def release(self, num_bytes: int) -> None:
+        """Say that so many bytes that were claimed are removed."""
+        with _claiming:
+            self._taken_bytes -= num_bytes
+
+    def remove(self, path: Path, num_bytes: int) -> None:
+        """Remove a file of so many bytes that were claimed."""
+        with _claiming:
+            path.unlink()
+            self._taken_bytes -= num_bytes
+
+    @property
+    def left_bytes(self) -> int | None:
+        """What may still be taken; None without a bound."""
+        return None if self.num_bytes is None else max(0, self.num_bytes - self._taken_bytes)
+
+    def require(self, needed_bytes: int, what: str, *, exact: bool = False) -> None:
+        """Refuse to write `what`, which needs exactly or at least so many bytes more.
+
+        Raises:
+            DiskFullError: that is more than may be taken; names the bytes missing.
+        """
+        if self.num_bytes is None or (missing_bytes := self._taken_bytes + needed_bytes - self.num_bytes) <= 0:
+            return
+        raise DiskFullError(
+            f"disk: {what} needs {_figure(needed_bytes, exact)} beside what is taken by files of this command "
+            f"({self._taken_bytes - OWN_BYTES} bytes) and set aside for journals and locks ({OWN_BYTES} bytes), "
+            f"{self._taken_bytes + needed_bytes} bytes in all; {self.num_bytes} bytes are allowed"
+            f"{f', a part of {self._whole_bytes}' if self._whole_bytes else ''}: {missing_bytes} bytes are missing. "
+            f"Allow more with `disk`; the same command then goes on with what is complete."
+        )
+
+
+UNLIMITED = DiskBudget(None, ())
+
+
+def free_bytes(folder: Path, disk: DiskBudget = UNLIMITED) -> int:
+    """Bytes that a file written under `folder` (or its nearest existing parent) may take."""
+    while not folder.exists():
+        folder = folder.parent
+    free = faults.reading("disk.free", shutil.disk_usage(folder).free)
+    return free if disk.left_bytes is None else min(free, disk.left_bytes)
+
+
+def require_free_bytes(
+    folder: Path, needed_bytes: int, what: str, *, exact: bool = False, disk: DiskBudget = UNLIMITED
+) -> None:
+    """Refuse to start writing `what`, which needs exactly or at least so many bytes, when the disk cannot hold it.
+
+    Raises:
+        DiskFullError: fewer than `needed_bytes` are free, or may be taken; names the bytes missing.
+    """
+    disk.require(needed_bytes, what, exact=exact)
+    free = free_bytes(folder)
+    if free < needed_bytes:
+        raise DiskFullError(
+            f"{what} needs {_figure(needed_bytes, exact)} under {folder}, but only {format_size(free)} are free: "
+            f"{needed_bytes - free} bytes are missing. Free some space or choose an output on another disk."
+        )
+
+
+def allocated_bytes(path: Path) -> int:
+    """Bytes that a file has on the disk already; 0 if it is not there. Of a folder, those of its files."""
+    if path.is_dir():
+        return folder_bytes(path)
+    try:
+        return path.stat().st_blocks * 512
+    except FileNotFoundError:
+        return 0
+
+
+def folder_bytes(folder: Path) -> int:
+    """Bytes of disk that the files in `folder`, which may come and go, take."""
+    total = 0
+    with suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for entry in entries:
+            with suppress(FileNotFoundError):
+                is_folder = entry.is_dir(follow_symlinks=False)
+                total += folder_bytes(Path(entry)) if is_folder else entry.stat(follow_symlinks=False).st_blocks * 512
+    return total
+
+
+def kept_bytes(staging: Path) -> int:
+    """What a killed run left there, and the next one does not write again; not its journal."""
+    return max(0, allocated_bytes(staging) - OWN_BYTES)
+
+
+def punch(path: Path, offset: int, num_bytes: int) -> None:
+    """Give the space of a part of a file back; it reads as zeros then. Nothing where systems cannot do that."""
+    if (fallocate := getattr(ctypes.CDLL(None), "fallocate", None)) is None:
+        return
+    with path.open("r+b") as file:
+        fallocate(file.fileno(), _PUNCH_HOLE | _KEEP_SIZE, ctypes.c_int64(offset), ctypes.c_int64(num_bytes))
+
+
+def file_bytes(num_bytes: int) -> int:
+    """What a file of so many bytes takes of the disk, in whole pages."""
+    return -(-num_bytes // _PAGE_BYTES) * _PAGE_BYTES
+
+
+def _figure(num_bytes: int, exact: bool) -> str:
+    return f"{'exactly' if exact else 'at least'} {format_size(num_bytes)} ({num_bytes} bytes)"

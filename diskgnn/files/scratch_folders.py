@@ -1,0 +1,60 @@
+"""Folders that a process works in: gone when it is done, or, if it was killed, when the next one begins there."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from contextlib import suppress
+from pathlib import Path
+
+from diskgnn.errors import ConfigError
+from diskgnn.files.locks import FileLock
+
+_LOCK = ".lock"
+
+
+class ScratchFolder:
+    """A new folder, locked as long as it is used: so those of killed processes can be told and deleted.
+
+    Attributes:
+        path: of the folder.
+
+    Args:
+        parent: where it is made; made itself where it is missing.
+        prefix: of its name. Folders with the same prefix that nobody uses any more are deleted.
+        argument: of the user, which said `parent`, for the message.
+
+    Raises:
+        ConfigError: `parent` cannot be written.
+    """
+
+    def __init__(self, parent: Path, prefix: str, argument: str) -> None:
+        try:
+            parent.mkdir(parents=True, exist_ok=True)
+            _delete_abandoned(parent, prefix)
+            self.path = parent / (prefix + secrets.token_hex(4))
+            self._lock = _lock_of(self.path)
+            self._lock.acquire()  # before the folder is there, or another process might take it for abandoned
+            self.path.mkdir(mode=0o700)
+        except OSError as error:
+            raise ConfigError(
+                f"{argument}: cannot write in {parent} ({error.strerror}); choose another folder"
+            ) from error
+
+    def delete(self) -> None:
+        """Removes it with all that is in it. Idempotent."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        self._lock.release()
+
+
+def _delete_abandoned(parent: Path, prefix: str) -> None:
+    for path in {found.with_name(found.name.removesuffix(_LOCK)) for found in parent.glob(f"{prefix}*")}:
+        lock = _lock_of(path)
+        with suppress(OSError, ConfigError):  # another user's
+            if lock.acquire():
+                shutil.rmtree(path, ignore_errors=True)
+                lock.release()
+
+
+def _lock_of(path: Path) -> FileLock:
+    return FileLock(path.with_name(path.name + _LOCK))

@@ -1,0 +1,251 @@
+"""The columns of a minibatch, in samples and in the headers of extents.
+
+`MinibatchLayout._declared` says each of them once. Writing, reading, checking and counting a minibatch follow from it.
+A new column takes a line there, the field of `SampledMinibatch` that holds it, and a line of docs/FORMAT.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from diskgnn.formats.sampled_minibatch import PairSample, RowPlaces, SampledBlock, SampledMinibatch
+
+LABEL_DTYPES = {"class": "int64", "multilabel": "uint8", "regression": "float32"}  # by kind of target
+_COLUMN_BYTES = 116  # of Arrow's around the values of one column, about
+_NO_NODES = np.empty(0, np.int32)
+
+Number = int | Callable[[SampledMinibatch], int]  # the same for all minibatches, or found in one
+_Path = tuple[str | int, ...]  # attributes, and positions in tuples
+
+
+@dataclass(frozen=True)
+class RowSetLayout:
+    """Of which nodes or edges a row set is, and how a header says so."""
+
+    number: int  # of the node type or edge type
+    is_edges: bool
+    has_spread: bool  # of edges always; of nodes where one may be there several times
+
+
+@dataclass(frozen=True)
+class Column:
+    """A list of numbers that a minibatch has."""
+
+    name: str
+    dtype: str
+    count: Number | None = None  # how many there are; None: as many as placing finds
+    end: Number | None = None  # they are in [0, end); None: they may be anything, or native code checks them
+    shape: tuple[int, ...] | None = None  # in memory; None: flat
+
+
+@dataclass(frozen=True)
+class MinibatchLayout:
+    """Which columns the minibatches of a sequence have, and within what bounds. Types are named by their numbers."""
+
+    num_layers: int
+    num_nodes: tuple[int, ...]  # [T] of the graph
+    edge_types: tuple[tuple[int, int], ...]  # (source type, destination type)
+    target: tuple[int, ...]  # the node type of the seeds; of link prediction those of the pairs' two ends
+    node_dtypes: tuple[str | None, ...]  # [T] of the ids of a type that are kept: int32, int64, or None
+    position_dtypes: tuple[str | None, ...]  # [edge types] of the positions of a type that are kept
+    row_sets: tuple[RowSetLayout, ...] = ()  # [K]
+    label_dtype: str | None = None  # one of LABEL_DTYPES, where seeds have a y
+    num_outputs: int = 1  # C, values of y per seed
+    has_edge_ids: bool = False
+    has_trees: bool = False
+    has_pairs: bool = False  # of link prediction
+    has_places: bool = False
+
+    @staticmethod
+    def of_one_type(num_layers: int, num_nodes: int, node_dtype: str | None) -> MinibatchLayout:
+        """Headers of a graph of one node type, with features and classes, and one edge type without."""
+        one = RowSetLayout(0, is_edges=False, has_spread=False)
+        return MinibatchLayout(
+            num_layers, (num_nodes,), ((0, 0),), (0,), (node_dtype,), (None,), (one,), label_dtype="int64"
+        )
+
+    def _declared(self, column: Callable[..., Any]) -> SampledMinibatch:
+        """A minibatch of whatever `column` returns, which takes what a `Column` has; without a dtype there is none.
+
+        Columns are written in this order.
+        """
+        num_layers, node_types, edge_types = self.num_layers, range(len(self.num_nodes)), range(len(self.edge_types))
+        counts_shape = num_layers + 1, len(node_types)
+
+        def num_seeds(minibatch: SampledMinibatch) -> int:
+            return len(minibatch.seeds)
+
+        def num_labels(minibatch: SampledMinibatch) -> int:
+            return len(minibatch.seeds) * self.num_outputs
+
+        def num_nodes(t: int) -> Number:
+            return lambda minibatch: int(minibatch.node_counts[0, t])
+
+        return SampledMinibatch(
+            seeds=column("seeds", "int64", num_seeds),
+            y=column("y", self.label_dtype, num_labels),
+            node_counts=column("node_counts", "int32", math.prod(counts_shape), shape=counts_shape),
+            rows=tuple([self._rows(column, k) for k in range(len(self.row_sets))]),
+            input_nodes=tuple([
+                column(f"input_nodes_{t}", dtype, num_nodes(t), self.num_nodes[t]) if dtype else _NO_NODES
+                for t, dtype in enumerate(self.node_dtypes)
+            ]),
+            trees=tuple([column(f"trees_{t}", "int32", num_nodes(t), num_seeds) for t in node_types])
+            if self.has_trees else None,
+            pairs=self._pairs(column) if self.has_pairs else None,
+            places=column("places", "int64" if self.has_places else None, num_seeds, 1 << 63),
+            blocks=tuple([tuple([self._block(column, layer, e) for e in edge_types]) for layer in range(num_layers)]),
+        )  # fmt: skip
+
+    def _rows(self, column: Callable[..., Any], k: int) -> RowPlaces:
+        def num_places(minibatch: SampledMinibatch) -> int:
+            return self.num_row_places(minibatch, k)
+
+        def num_rows(minibatch: SampledMinibatch) -> int:
+            return len(minibatch.rows[k].addresses)
+
+        return RowPlaces(
+            addresses=column(f"addresses_{k}", "int32"),
+            admissions=column(f"admissions_{k}", "int32", shape=(-1, 2)),
+            spread=column(f"spread_{k}", "int32" if self.row_sets[k].has_spread else None, num_places, num_rows),
+        )
+
+    def _pairs(self, column: Callable[..., Any]) -> PairSample:
+        def num_pairs(minibatch: SampledMinibatch) -> int:
+            return len(minibatch.pairs.label) if minibatch.pairs else 0
+
+        def num_seeds(t: int) -> Number:
+            return lambda minibatch: int(minibatch.node_counts[-1, t])
+
+        return PairSample(
+            src=column("pair_src", "int32", num_pairs, num_seeds(self.target[0])),
+            dst=column("pair_dst", "int32", num_pairs, num_seeds(self.target[-1])),
+            label=column("pair_label", "float32", num_pairs),
+        )
+
+    def _block(self, column: Callable[..., Any], layer: int, e: int) -> SampledBlock:
+        destination = self.edge_types[e][1]
+
+        def num_bounds(minibatch: SampledMinibatch) -> int:
+            return int(minibatch.node_counts[layer + 1, destination]) + 1
+
+        def num_edges(minibatch: SampledMinibatch) -> int:
+            return int(minibatch.blocks[layer][e].indptr[-1])
+
+        return SampledBlock(
+            indptr=column(f"indptr_{layer}_{e}", "int32", num_bounds),
+            indices=column(f"indices_{layer}_{e}", "int32", num_edges),
+            positions=column(f"positions_{layer}_{e}", self.position_dtypes[e], num_edges),
+            edge_ids=column(f"edge_ids_{layer}_{e}", "int64" if self.has_edge_ids else None, num_edges),
+        )
+
+    @cached_property
+    def columns(self) -> list[Column]:
+        """All of them, in order."""
+        return [column for column, _ in self._places]
+
+    @cached_property
+    def _places(self) -> list[tuple[Column, _Path]]:
+        """Each column, and how a minibatch leads to it."""
+
+        def column(name: str, dtype: str | None, *args: Any, **kwargs: Any) -> Column | None:
+            return None if dtype is None else Column(name, dtype, *args, **kwargs)
+
+        return list(_columns_in(self._declared(column), ()))
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """Of a record batch whose one row is a minibatch."""
+        return pa.schema([(each.name, pa.list_(pa.from_numpy_dtype(np.dtype(each.dtype)))) for each in self.columns])
+
+    @cached_property
+    def schema_bytes(self) -> int:
+        """Of a stream of such batches, before its first one."""
+        return int(self.schema.serialize().size)
+
+    def encode(self, minibatch: SampledMinibatch) -> pa.RecordBatch:
+        """A record batch of one row of lists, which shares the arrays' memory."""
+        arrays = [_array_at(minibatch, path) for _, path in self._places]
+        lists = [
+            pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), pa.array(values, field.type.value_type))
+            for field, values in zip(self.schema, arrays, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(lists, schema=self.schema)
+
+    def arrays(self, batch: pa.RecordBatch) -> list[npt.NDArray[Any]]:
+        """The values of each column of such a record batch, flat, sharing its memory.
+
+        Raises:
+            pyarrow.ArrowException: its lists lead outside of it, or it has several rows.
+        """
+        batch.validate()  # Arrow believes what a message says about its buffers' lengths
+        if batch.num_rows != 1:
+            raise pa.ArrowInvalid(f"it has {batch.num_rows} rows, expected 1")
+        return [column.values.to_numpy() for column in batch.columns]
+
+    def minibatch(self, arrays: Sequence[npt.NDArray[Any]]) -> SampledMinibatch:
+        """The minibatch whose columns are `arrays`, which may still not fit each other.
+
+        Raises:
+            ValueError: one has a number of values that is not a multiple of what it should be.
+        """
+        left = iter(arrays)
+
+        def column(
+            _name: str, dtype: str | None, _count: object = None, _end: object = None, shape: Any = None
+        ) -> npt.NDArray[Any] | None:
+            if dtype is None:
+                return None
+            return next(left) if shape is None else next(left).reshape(shape)
+
+        return self._declared(column)
+
+    def value_bytes(self, minibatch: SampledMinibatch) -> int:
+        """Returns the bytes of the values of all columns, without addresses and admissions."""
+        return sum(
+            np.dtype(column.dtype).itemsize * value_of(column.count, minibatch)
+            for column in self.columns
+            if column.count is not None
+        )
+
+    def num_bytes(self, minibatch: SampledMinibatch) -> int:
+        """Returns about how many bytes the columns take, with what Arrow puts around them."""
+        return self.value_bytes(minibatch) + _COLUMN_BYTES * len(self.columns)
+
+    def num_row_places(self, minibatch: SampledMinibatch, k: int) -> int:
+        """Input nodes or edges of a row set's type, each of which takes a row."""
+        row_set = self.row_sets[k]
+        if row_set.is_edges:
+            return sum(len(blocks[row_set.number].indices) for blocks in minibatch.blocks)
+        return int(minibatch.node_counts[0, row_set.number])
+
+
+def value_of(number: Number, minibatch: SampledMinibatch) -> int:
+    """What `number` is for a minibatch."""
+    return number(minibatch) if callable(number) else number
+
+
+def _columns_in(found: Any, path: _Path) -> Iterator[tuple[Column, _Path]]:
+    if isinstance(found, Column):
+        yield found, path
+    elif isinstance(found, tuple):
+        for number, each in enumerate(found):
+            yield from _columns_in(each, (*path, number))
+    elif is_dataclass(found):
+        for field in fields(found):
+            yield from _columns_in(getattr(found, field.name), (*path, field.name))
+
+
+def _array_at(found: Any, path: _Path) -> npt.NDArray[Any]:
+    for step in path:
+        found = found[step] if isinstance(step, int) else getattr(found, step)
+    array: npt.NDArray[Any] = found
+    return array.reshape(-1)

@@ -1,0 +1,144 @@
+"""How one node's feature vector lies in a file or in memory: the one place that knows dtypes and row bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from diskgnn.errors import ConfigError
+from diskgnn.formats.manifest_document import typed
+from diskgnn.formats.quantisation import Quantisation
+from diskgnn.stores.locations import Location, local
+
+if TYPE_CHECKING:
+    import torch
+
+# What .npy calls each feature dtype. NumPy has no bfloat16: its bits are stored as uint16. It has no int4: two codes
+# lie in a byte, that of the even column in its low four bits.
+FEATURE_STORAGE = {"float32": "<f4", "float16": "<f2", "bfloat16": "<u2", "int8": "|i1", "int4": "|u1"}
+# All bits of the exponent are set in NaN and in infinity, and in no other number.
+_EXPONENT_BITS = {"float32": 0x7F800000, "float16": 0x7C00, "bfloat16": 0x7F80}
+
+
+# A user's uint8 are numbers, not pairs of codes: only `convert` makes int4.
+_STORED_AS = {np.dtype(stored): dtype for dtype, stored in FEATURE_STORAGE.items() if dtype != "int4"}
+
+
+def dtype_stored_as(storage: np.dtype[Any]) -> str | None:
+    """The feature dtype that NumPy stores as `storage`, in native byte order; None if there is none."""
+    return _STORED_AS.get(storage)
+
+
+@dataclass(frozen=True)
+class RowFormat:
+    """The rows of a feature matrix [N, num_features].
+
+    Raises:
+        ConfigError: a dtype that features cannot have, or no columns.
+    """
+
+    dtype: str  # a key of FEATURE_STORAGE
+    num_features: int  # D
+
+    def __post_init__(self) -> None:
+        if self.dtype not in FEATURE_STORAGE:
+            raise ConfigError(f"feature_dtype: expected one of {', '.join(FEATURE_STORAGE)}, found {self.dtype!r}")
+        if self.num_features < 1:
+            raise ConfigError(f"num_features: expected at least 1, found {self.num_features}")
+
+    @staticmethod
+    def stored_as(storage: np.dtype[Any], num_features: int) -> RowFormat:
+        """The format of rows that NumPy stores as `storage`; uint16 is bfloat16.
+
+        Raises:
+            ConfigError: features cannot be stored so.
+        """
+        return RowFormat(dtype_stored_as(storage) or storage.name, num_features)
+
+    def to_json(self) -> dict[str, Any]:
+        """As it stands in manifests."""
+        return {"feature_dtype": self.dtype, "feature_width": self.num_features}
+
+    @staticmethod
+    def parse(config: Mapping[str, Any]) -> RowFormat:
+        """Raises ValueError or KeyError for what `to_json` would not have written."""
+        return RowFormat(typed(config["feature_dtype"], str), typed(config["feature_width"], int))
+
+    @property
+    def storage(self) -> np.dtype[Any]:
+        """What NumPy calls the dtype: uint16 for bfloat16."""
+        return np.dtype(FEATURE_STORAGE[self.dtype])
+
+    @property
+    def stored_columns(self) -> int:
+        """Values of `storage` in a row: half as many as columns for int4, rounded up."""
+        return -(-self.num_features // 2) if self.dtype == "int4" else self.num_features
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row."""
+        return self.stored_columns * self.storage.itemsize
+
+    @property
+    def exponent_bits(self) -> int | None:
+        """The mask of a value's exponent bits; None for whole numbers."""
+        return _EXPONENT_BITS.get(self.dtype)
+
+    @property
+    def torch_dtype(self) -> torch.dtype:
+        """What torch calls the dtype: uint8 for int4."""
+        import torch
+
+        return getattr(torch, "uint8" if self.dtype == "int4" else self.dtype)  # type: ignore[no-any-return]
+
+    def as_tensor(self, data: npt.NDArray[Any]) -> torch.Tensor:
+        """[n, stored_columns] tensor over the rows in `data`, of any shape and dtype, sharing its memory."""
+        import torch
+
+        # torch's own uint16 cannot become bfloat16 without a copy; int16 can.
+        bits = data.reshape(-1).view(np.int16 if self.dtype == "bfloat16" else self.storage)
+        return torch.from_numpy(bits).view(self.torch_dtype).view(-1, self.stored_columns)
+
+
+@dataclass(frozen=True)
+class FeatureFile:
+    """Where a feature matrix [num_rows, D] lies: row i starts at data_offset_bytes + i * row_bytes."""
+
+    path: Location
+    data_offset_bytes: int
+    num_rows: int
+    rows: RowFormat
+    quantisation: Quantisation | None = None  # what the codes mean; None where rows are what x is
+
+    @property
+    def local_path(self) -> Path:
+        """`path`, for what reads files of this machine only.
+
+        Raises:
+            ConfigError: it lies on a store.
+        """
+        return local(self.path, "this")
+
+    def x(self, stored: torch.Tensor) -> torch.Tensor:
+        """x [n, D] of rows as `RowFormat.as_tensor` has them: dequantised to float32, or the rows themselves."""
+        return stored if self.quantisation is None else self.quantisation.widened(stored)
+
+    @property
+    def x_row_bytes(self) -> int:
+        """Bytes of one row of x, as loaders deliver it unless they are asked for another dtype."""
+        return self.row_bytes if self.quantisation is None else 4 * self.rows.num_features
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one node's feature vector."""
+        return self.rows.row_bytes
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all nodes' feature vectors."""
+        return self.num_rows * self.row_bytes

@@ -1,0 +1,188 @@
+"""Comparing all bytes of an artifact with their checksums: every file that is damaged, and every extent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from diskgnn._native import DIRECT_ALIGNMENT, crc32c
+from diskgnn.errors import ArtifactError, ReadError
+from diskgnn.files.checked_files import checksum_file
+from diskgnn.files.file_reading import fill, forget, reading, size_of
+from diskgnn.formats import artifacts
+from diskgnn.formats.extents import Part
+from diskgnn.formats.manifest import Manifest, check_file, made_again, read_manifest
+from diskgnn.formats.packed import Packed
+from diskgnn.progress import SILENT, Reporter
+from diskgnn.stores.locations import AnyPath
+
+_READ_BYTES = 4 << 20
+_Read = Callable[[int, int], memoryview]  # of so many bytes from an offset of a file; valid until the next one
+
+
+@dataclass(frozen=True)
+class Damage:
+    """One file of an artifact that is not what was written."""
+
+    file: str  # its name in the artifact
+    problem: str
+    extents: tuple[int, ...] = ()  # of an extents file: which are damaged, if only they are
+
+
+class UnreadableError(ReadError):
+    """The disk failed below files of an artifact, so nobody knows whether they are whole.
+
+    `damages` are those of the files that were read.
+    """
+
+    def __init__(self, failures: Sequence[ReadError], damages: Sequence[Damage] = ()) -> None:
+        also = "".join(f"; {damage.problem}" for damage in damages)
+        super().__init__(failures[0].errno, "; ".join(str(failure.args[1]) for failure in failures))
+        self.failures, self.damages, self._also = tuple(failures), tuple(damages), also
+
+    def __reduce__(self) -> tuple[type[UnreadableError], tuple[object, ...]]:
+        return UnreadableError, (self.failures, self.damages)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.args[1]}: the disk failed, the data may be whole, so nothing is repaired; see what the kernel says "
+            f"of it (dmesg), then run this again{self._also}"
+        )
+
+
+class DamagedError(ArtifactError):
+    """An artifact has damaged files: `damages`."""
+
+    def __init__(self, manifest: Manifest, damages: list[Damage]) -> None:
+        problems = "; ".join(damage.problem for damage in damages)
+        super().__init__(f"{len(damages)} of {len(manifest.files)} files of {manifest.path} are damaged: {problems}")
+        self.damages = damages
+
+
+def verify_input(manifest: Manifest, name: str, advance: Callable[[int], None] = lambda _: None) -> None:
+    """As `verify_file`, for a file that is read again from this machine: of a store, its copy is made.
+
+    Raises:
+        ArtifactError, DiskFullError, StoreError: see `Manifest.local`.
+    """
+    if manifest.copies is None:
+        verify_file(manifest, name, advance)
+    else:
+        manifest.local(name, advance)
+
+
+def verify_file(manifest: Manifest, name: str, advance: Callable[[int], None] = lambda _: None) -> None:
+    """Compare one file of an artifact with its checksum.
+
+    Raises:
+        ArtifactError: its content is not what was written.
+    """
+    manifest.check(name, checksum_file(manifest.file(name), advance))
+
+
+def verify_artifact(path: AnyPath, *, reporter: Reporter = SILENT) -> Manifest:
+    """Compare every file of an artifact with its checksum.
+
+    Raises:
+        ArtifactError: there is none, or its manifest is damaged.
+        DamagedError: files are not what was written; names all of them.
+        UnreadableError: see `find_damage`.
+    """
+    manifest, damages = find_damage(path, reporter=reporter)
+    if damages:
+        raise DamagedError(manifest, damages)
+    return manifest
+
+
+def find_damage(path: AnyPath, *, reporter: Reporter = SILENT) -> tuple[Manifest, list[Damage]]:
+    """The manifest of an artifact, and every file of it that is not what was written.
+
+    Raises:
+        ArtifactError: there is none, or its manifest is damaged.
+        UnreadableError: the disk failed below some files; all others were compared nevertheless.
+    """
+    manifest = read_manifest(path)
+    damages, failures = list[Damage](), dict[str, ReadError]()
+    with reporter.stage(f"verify {path}", manifest.total_bytes, "B") as advance:
+        for name in manifest.files:
+            try:
+                check_file(manifest, name)
+                verify_file(manifest, name, advance)
+            except ArtifactError as error:
+                damages.append(Damage(name, str(error)))
+            except ReadError as error:
+                failures[name] = error
+    if manifest.format == artifacts.PACKED:
+        bad = {damage.file for damage in damages}
+        damages = [_with_extents(Packed(manifest), damage, bad | failures.keys()) for damage in damages]
+    if failures:
+        raise UnreadableError(list(failures.values()), damages)
+    return manifest, damages
+
+
+def _with_extents(packed: Packed, damage: Damage, bad: set[str]) -> Damage:
+    """`damage`, and which extents it is in: as far as the index, which says where they are, is whole."""
+    splits = {artifacts.extents_file(split): split for split in packed.config.splits}
+    split = splits.get(damage.file, "")
+    if not split or bad & {artifacts.index_file(split), artifacts.rows_file(split)}:
+        return damage
+    path = packed.manifest.file(damage.file)
+    try:
+        with reading(path) as file:
+            num_bytes = size_of(file)
+        if num_bytes != packed.manifest.files[damage.file].bytes:
+            return damage
+        numbers = tuple(damaged_extents(packed, split))
+    except (ArtifactError, OSError, OverflowError):  # it cannot be read, or its index was forged
+        return damage
+    which = ", ".join(map(str, numbers))
+    problem = f"{path} is damaged in {len(numbers)} of its extents: {which}; {made_again(packed.manifest)}"
+    return Damage(damage.file, problem, numbers)
+
+
+def damaged_extents(packed: Packed, split: str, numbers: Sequence[int] | None = None) -> Iterator[int]:
+    """The extents of `split`, or those of them that `numbers` names, that are not what was written.
+
+    Raises:
+        ArtifactError: the index is damaged.
+        ReadError: the disk failed.
+        OSError: the file cannot be opened.
+    """
+    index, path = packed.index(split), packed.manifest.file(artifacts.extents_file(split))
+    starts, sizes = index.extents["offset"].tolist(), index.extent_bytes.tolist()
+    with reading(path, front_to_back=True) as file:
+        buffer = memoryview(bytearray(_READ_BYTES))  # a new one for each piece would cost more than what is read
+
+        def read(offset: int, num_bytes: int) -> memoryview:
+            return fill(file, offset, buffer[:num_bytes], path)
+
+        for number in range(len(index)) if numbers is None else numbers:
+            is_whole = _is_whole(read, starts[number], sizes[number], index.parts(number))
+            forget(file, starts[number], sizes[number])
+            if not is_whole:
+                yield number
+
+
+def _is_whole(read: _Read, start: int, extent_bytes: int, parts: Iterable[Part]) -> bool:
+    """Whether the parts of an extent have their checksums, and all that is between them is zero."""
+    end = 0
+    for part in parts:
+        if not (
+            _is_zero(read, start + end, part.offset - end)
+            and _checksum(read, start + part.offset, part.num_bytes) == part.crc32c
+        ):
+            return False
+        end = part.offset + part.num_bytes
+    return _is_zero(read, start + end, extent_bytes - end)
+
+
+def _checksum(read: _Read, offset: int, num_bytes: int) -> int:
+    crc = 0
+    for start in range(0, num_bytes, _READ_BYTES):
+        crc = crc32c(read(offset + start, min(_READ_BYTES, num_bytes - start)), crc)
+    return crc
+
+
+def _is_zero(read: _Read, offset: int, num_bytes: int) -> bool:
+    # No gap is longer, whatever an index says that somebody forged.
+    return 0 <= num_bytes < DIRECT_ALIGNMENT and not any(read(offset, num_bytes))

@@ -1,0 +1,1 @@
+"""How artifacts are written: a runner of steps that survives kills; published whole, here or on a store."""

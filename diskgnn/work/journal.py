@@ -1,0 +1,192 @@
+"""The journal of a staging directory: what is being made there, and which of its files are finished.
+
+One JSON document a line, behind its checksum, appended and made durable. The first says what is made. Each other one
+names a finished file, its length and its CRC-32C, or files that were dropped since all that was made of them is
+finished. A run that goes on after a kill believes a file only as far as the journal does, and the journal up to its
+first damaged line.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import threading
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from diskgnn._native import crc32c as checksum_of
+from diskgnn.files import faults
+from diskgnn.files.checked_files import checksum_file, sync
+from diskgnn.files.checked_lines import checked_line, whole_lines
+from diskgnn.files.disk_space import UNLIMITED, DiskBudget, allocated_bytes, file_bytes
+from diskgnn.formats.manifest_document import typed
+
+_DROPPED = "dropped"
+
+
+class Journal:
+    """The journal at `path`. One that says it is about something else than `making`, or is damaged there, is new."""
+
+    def __init__(self, path: Path, making: Any) -> None:
+        self.path = path
+        self._finished: dict[str, tuple[int, int]] = {}  # bytes, CRC-32C
+        self._dropped: set[str] = set()
+        self._lock = threading.Lock()
+        self._first_line = json.dumps(making, sort_keys=True)
+
+    def read(self) -> bool:
+        """Whether the journal is there and about what is being made; then what it says is known."""
+        try:
+            content = self.path.read_bytes()
+        except OSError:
+            return False
+        lines, num_bytes = whole_lines(content)
+        if not lines or lines[0] != self._first_line:
+            return False
+        for line in lines[1:]:
+            try:
+                record = typed(json.loads(line), dict)
+                if _DROPPED in record:
+                    self._drop(typed(each, str) for each in typed(record[_DROPPED], list))
+                else:
+                    self._finish(typed(record["file"], str), typed(record["bytes"], int), typed(record["crc32c"], int))
+            except (ValueError, KeyError, RecursionError):  # of another version
+                continue
+        if num_bytes < len(content):
+            os.truncate(self.path, num_bytes)
+        return True
+
+    def begin(self) -> None:
+        """Start it."""
+        self._finished.clear()
+        self._dropped.clear()
+        self.path.unlink(missing_ok=True)
+        self._append(self._first_line)
+        sync(self.path.parent)
+
+    def add(self, name: str, num_bytes: int, crc32c: int) -> None:
+        """File `name` of the directory is finished, and durable."""
+        self.add_all({name: (num_bytes, crc32c)})
+
+    def add_all(self, files: Mapping[str, tuple[int, int]]) -> None:
+        """Notes that files, by name their bytes and CRC-32C, are finished and durable."""
+        with self._lock:
+            self.note(*(
+                {"file": name, "bytes": num_bytes, "crc32c": crc32c} for name, (num_bytes, crc32c) in files.items()
+            ))  # fmt: skip
+            for name, (num_bytes, crc32c) in files.items():
+                self._finish(name, num_bytes, crc32c)
+
+    def drop(self, names: Collection[str]) -> None:
+        """Notes that nobody needs some files any more; they may be removed after that."""
+        with self._lock:
+            self.note({_DROPPED: list(names)})
+            self._drop(names)
+
+    def forget(self, name: str) -> None:
+        """Believes no more that file `name` is finished: it was removed, and is made again."""
+        with self._lock:
+            self._finished.pop(name, None)
+
+    def is_dropped(self, name: str) -> bool:
+        """Returns True if file `name` was dropped, and not made again since."""
+        return name in self._dropped
+
+    def note(self, *lines: Mapping[str, Any]) -> None:
+        """Append lines."""
+        self._append(*map(json.dumps, lines))
+
+    def recorded(self, name: str) -> tuple[int, int] | None:
+        """Bytes and CRC-32C that file `name` had when it was added last; None if it never was."""
+        return self._finished.get(name)
+
+    def checksum(self, name: str) -> int | None:
+        """CRC-32C of file `name` if it is finished and still what it was then; None if it has to be made again."""
+        path = self.path.parent / name
+        try:
+            found = path.stat().st_size, checksum_file(path)
+        except OSError:  # it is not there, or the disk cannot read it any more
+            return None
+        return found[1] if found == self._finished.get(name) else None
+
+    @property
+    def has_finished(self) -> bool:
+        """Whether any file was finished."""
+        return bool(self._finished or self._dropped)
+
+    def record(
+        self, name: str, done: Mapping[str, npt.NDArray[Any]], claims: Iterable[str], disk: DiskBudget = UNLIMITED
+    ) -> None:
+        """Note durably how far a stage is, in two files that take turns: one is whole whenever a kill comes.
+
+        Args:
+            name: of the stage. Its record before is believed until this one is durable.
+            done: arrays that say what is done, with the checksums that whoever goes on compares.
+            claims: the files that hold what is done; they are made durable first.
+            disk: of which the record is claimed.
+        """
+        folder = self.path.parent
+        for claimed in claims:
+            sync(folder / claimed)
+        content = io.BytesIO()
+        np.savez(content, allow_pickle=False, **done)
+        even, odd = _records_of(name)
+        file = odd if self._newest((even, odd)) == even else even
+        disk.claim(file_bytes(content.getbuffer().nbytes) - allocated_bytes(folder / file))
+        (folder / file).write_bytes(content.getbuffer())
+        sync(folder / file)
+        faults.point("unit.written")
+        self.add(file, len(content.getbuffer()), checksum_of(content.getbuffer()))
+
+    def last_record(self, name: str) -> dict[str, npt.NDArray[Any]] | None:
+        """What the last `record` of a stage said that is whole; None if there is none."""
+        newest = self._newest(_records_of(name))
+        if newest is None:
+            return None
+        with np.load(self.path.parent / newest, allow_pickle=False) as found:
+            return dict(found)
+
+    def forget_record(self, name: str, disk: DiskBudget = UNLIMITED) -> None:
+        """There is no record of a stage any more; its files were claimed of `disk`."""
+        for path in (self.path.parent / file for file in _records_of(name)):
+            disk.release(allocated_bytes(path))
+            path.unlink(missing_ok=True)
+
+    def _newest(self, names: Collection[str]) -> str | None:
+        """Which of some files was finished last, of those that are what they were then."""
+        known = (name for name in reversed(self._finished) if name in names)
+        return next((name for name in known if self.checksum(name) is not None), None)
+
+    def _finish(self, name: str, num_bytes: int, crc32c: int) -> None:
+        self._finished.pop(name, None)  # so that the last one comes last
+        self._finished[name] = num_bytes, crc32c
+        self._dropped.discard(name)
+
+    def _drop(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._finished.pop(name, None)
+            self._dropped.add(name)
+
+    def _append(self, *lines: str) -> None:
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        num_bytes = os.fstat(descriptor).st_size
+        try:
+            content = memoryview(b"".join(map(checked_line, lines)))
+            while content:
+                content = content[os.write(descriptor, content) :]
+            os.fsync(descriptor)
+        except BaseException:
+            os.ftruncate(descriptor, num_bytes)  # nothing behind a torn line would count
+            raise
+        finally:
+            os.close(descriptor)
+
+
+def _records_of(name: str) -> tuple[str, str]:
+    """The files that take a stage's records in turn."""
+    return f"{name}.even.npz", f"{name}.odd.npz"

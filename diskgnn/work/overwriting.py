@@ -1,0 +1,217 @@
+"""What lies where an artifact is to be written: whether it may be replaced, and what killed runs left of their own."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Sequence, Set
+from contextlib import suppress
+from pathlib import Path
+
+from diskgnn.errors import ArtifactError, ConfigError, OutputExistsError
+from diskgnn.files.checked_files import sync
+from diskgnn.files.checked_lines import checked_lines
+from diskgnn.files.file_reading import read_whole
+from diskgnn.files.locks import FileLock
+from diskgnn.formats.artifacts import JOURNAL, MANIFEST
+from diskgnn.formats.manifest import Manifest, read_manifest
+from diskgnn.formats.manifest_document import file_name, typed
+from diskgnn.stores.locations import AnyPath, Location, StoredPath, located
+from diskgnn.work.journal import Journal
+from diskgnn.work.sent_record import names_sent, record_of
+
+_LEAVING = "leaving"
+_FORMAT = re.compile(rb'"format":\s*"diskgnn\.(\w+)"')
+
+
+def refuse_inside_artifact(output: AnyPath, argument: str = "out") -> None:
+    """Refuse an output that lies in the directory of an artifact, at any depth, before anything is written.
+
+    It might replace one of the artifact's files. Where it does not, the artifact could not be overwritten any more.
+
+    Args:
+        output: a file or directory that is to be written; it need not exist.
+        argument: what to call it.
+
+    Raises:
+        ConfigError: names the directory.
+    """
+    place = located(output)
+    for folder in (place.resolve() if isinstance(place, Path) else place).parents:
+        if (kind := _kind_of_artifact(folder)) is not None:
+            raise ConfigError(
+                f"{argument}: {output} lies inside of the {kind} directory {folder}: choose another place"
+            )
+
+
+def _kind_of_artifact(folder: Location) -> str | None:
+    """Such as 'graph', also of a damaged one or of another version; None where there is none, or none to be seen."""
+    with suppress(OSError):
+        if (folder / MANIFEST).is_file() and (found := _FORMAT.search(read_whole(folder / MANIFEST))):
+            return found[1].decode()
+    return None
+
+
+def require_replaceable(final: Path, format: str, *, overwrite: bool) -> None:  # noqa: A002  (the manifest's word)
+    """Refuse an output that exists, unless an artifact is to be overwritten, before any work is done.
+
+    Raises:
+        OutputExistsError: something is there, and `overwrite` is False; or it is not just such an artifact.
+    """
+    if not final.exists() or (final.is_dir() and not any(final.iterdir())):
+        return
+    # Overwriting deletes a directory: only one that holds the same kind of artifact and nothing else. Anything else
+    # is a slip, such as the input's name given as the output.
+    try:
+        manifest = read_manifest(final)
+    except ArtifactError as error:
+        raise OutputExistsError(
+            f"{final} exists and is no artifact ({error}): it is never overwritten. Choose another output, or "
+            f"remove it by hand."
+        ) from error
+    if manifest.format != format:
+        raise OutputExistsError(
+            f"{final} exists and is a {manifest.format!r}: it is never overwritten with a {format!r}. "
+            f"Choose another output."
+        )
+    known = {MANIFEST, *manifest.files, *_left(manifest)}
+    if foreign := sorted(entry.name for entry in final.iterdir() if entry.name not in known):
+        raise OutputExistsError(
+            f"{final} holds files that are no part of the artifact ({', '.join(foreign[:5])}): refusing to "
+            f"delete them. Choose another output, or move them away."
+        )
+    if not overwrite:
+        raise OutputExistsError(f"{final} exists already; pass overwrite=True to replace it")
+
+
+def require_place_there(target: StoredPath) -> None:
+    """Refuse a place on a store where nothing can be.
+
+    Raises:
+        ConfigError: there is no such bucket; `target` lies in an artifact.
+        StoreError: the store failed, or refused.
+    """
+    refuse_inside_artifact(target, "url")
+    if target.is_bucket_missing():
+        raise ConfigError(f"{target.root} is not there: make the bucket first, or choose another")
+
+
+def artifact_at(target: StoredPath) -> Manifest | None:
+    """The artifact on a store that is at `target`; None if there is none.
+
+    Raises:
+        OutputExistsError: a manifest is there, of something that is not known.
+    """
+    if not (target / MANIFEST).is_file():
+        return None
+    try:
+        return read_manifest(target)
+    except ArtifactError as error:
+        raise OutputExistsError(f"{target} exists and is no artifact ({error}): it is never overwritten") from error
+
+
+def require_replaceable_there(
+    target: StoredPath,
+    format: str,  # noqa: A002  (the manifest's word)
+    sent: Manifest | None,
+    *,
+    overwrite: bool,
+) -> None:
+    """As `require_replaceable`, of a place on a store.
+
+    Args:
+        target: the place.
+        format: of what is to be sent.
+        sent: what is to be; None where it is not made yet.
+        overwrite: replace an artifact of the same format.
+
+    Raises:
+        OutputExistsError: something is there that may not be replaced.
+        ConfigError, StoreError: see `require_place_there`.
+    """
+    require_place_there(target)
+    there = artifact_at(target)
+    if there is not None:
+        _refuse_foreign(target, {MANIFEST, *there.files, *names_sent(target)})
+        if sent is not None and there.digest == sent.digest:
+            return
+        if there.format != format:
+            raise OutputExistsError(
+                f"{target} exists and is a {there.format!r}: it is never overwritten with a {format!r}. "
+                f"Choose another output"
+            )
+        if not overwrite:
+            raise OutputExistsError(f"{target} exists already; pass overwrite=True to replace it")
+    elif not record_of(target).exists():  # what was sent from here is gone on with, or replaced
+        _refuse_foreign(target, set() if sent is None else set(sent.files))
+
+
+def _refuse_foreign(target: StoredPath, known: Set[str]) -> None:
+    foreign = sorted(target.entries().keys() - known)
+    if ranks := [name for name in foreign if re.fullmatch(r"rank-\d+-of-\d+", name)]:
+        raise OutputExistsError(
+            f"{target} holds what was prepared for several ranks already: {', '.join(ranks[:5])}. Choose another "
+            f"place, or remove them there"
+        )
+    if foreign:
+        raise OutputExistsError(
+            f"{target} holds files that are no part of what is to be there ({', '.join(foreign[:5])}): choose another "
+            f"place, or remove them"
+        )
+
+
+def note_leaving(folder: Path, names: Sequence[str]) -> None:
+    """Note durably, in the journal of a directory that is about to be published, what in it is scratch."""
+    Journal(folder / JOURNAL, None).note({_LEAVING: list(names)})
+
+
+def remove_left(manifest: Manifest) -> None:
+    """Remove the journal and the scratch of the run that published a directory, if it was killed before it did.
+
+    Whoever calls this has the lock of whoever writes the directory.
+    """
+    for name in _left(manifest):  # the journal last, which knows the others
+        path = manifest.folder / name
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _left(manifest: Manifest) -> list[str]:
+    """What a killed run left in the directory that it published, and is no part of it; the journal comes last."""
+    found: list[str] = []
+    journal = manifest.folder / JOURNAL
+    if not journal.is_file():
+        return found
+    for line in filter(None, checked_lines(journal.read_bytes())):
+        with suppress(ValueError, KeyError, RecursionError):  # lines about other things
+            found = [file_name(typed(name, str)) for name in typed(typed(json.loads(line), dict)[_LEAVING], list)]
+    return [name for name in found if name not in manifest.files] + [JOURNAL]
+
+
+def clean_beside(final: Path, staging: Path, lock: FileLock) -> bool:
+    """Remove what killed runs left in an output that is there and beside it; not what a run with `overwrite` goes on
+    with.
+
+    Whether there is such, and nobody is at work on it.
+    """
+    with suppress(ArtifactError, OSError):  # no artifact, or a folder that cannot be written to: nothing of ours
+        there = read_manifest(final)
+        journal = Journal(staging / JOURNAL, [there.format, there.version, there.config, there.source])
+        if (staging.exists() or lock.path.exists() or _left(there)) and lock.acquire():
+            remove_left(there)
+            if not journal.path.exists() or journal.read():
+                shutil.rmtree(staging, ignore_errors=True)
+            lock.release()
+            return staging.exists()
+    return False
+
+
+def replace_file(made: Path, damaged: Path) -> None:
+    """Put a file that was made again, durably, in the place of a damaged one, or of what else is there."""
+    sync(made)
+    if damaged.is_dir():
+        shutil.rmtree(damaged)
+    made.replace(damaged)

@@ -1,0 +1,362 @@
+"""Stages that are killed and go on: plain code that runs steps, under one runner that keeps every promise.
+
+A stage is a function of `Work`. After a kill it is simply run again: what a finished step found comes from the journal,
+and a step that was stopped goes on after its last commit. No algorithm asks where it stood.
+
+    def sort(work: Work, lines: Lines) -> int:
+        found = work.shuffle("split", "lines", 256)
+        work.fold("split", partial(split, lines, found), {"read": 0}, spills=[found])
+        return int(work.fold("merge", partial(merge, found), {"lines": 0}, consumes=[found])["lines"])
+
+A *fold* is a generator `step(state, output)`. It works in pieces, in their order, keeps what the next piece needs in
+`state` (named arrays, changed in place), and yields after each piece how many bytes it handled. Between two pieces the
+runner may commit: it makes durable what was written and notes the state, data first. A kill costs what came after the
+last commit, which is half a GiB or two seconds of work. Where nobody would go on, nothing is committed.
+
+A *map* is a generator of units that do not depend on each other. It is given the units that no killed run has finished,
+and yields each with the files that it left, in any order. So it may keep open what is dear, and work on several at a
+time; nothing of that is ever noted.
+
+    def sample(missing: Iterator[Shard]) -> Generator[tuple[Shard, UnitFiles], None, None]:
+        with load_topology() as topology:
+            for shard in missing:
+                yield shard, {shard.file: write(topology, shard)}
+
+    work.map("sample", shards, sample, files=lambda shard: [shard.file])
+
+A unit may consume files of units before: they are removed as soon as what was made of them is committed.
+
+A number in the state is an array, too, without dimensions: `int(state["read"])` reads it, `state["read"] += 1` changes
+it in place. What a step holds back when it yields, in buffers, it has to hand over when `output.before_commit` asks for
+it, and at its end by itself.
+
+What a killed run left is compared with checksums before it is used. What is damaged is made again, once, by running the
+stage again without the step that made it; or without all steps, if what that step consumed is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from types import TracebackType
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from diskgnn.files import faults
+from diskgnn.files.disk_space import allocated_bytes, require_free_bytes
+from diskgnn.work.array_file import ArrayFile
+from diskgnn.work.shuffle import DamagedStepError, Shuffle
+from diskgnn.work.work_folder import Note, State, WorkFolder
+from diskgnn.work.writer import ArtifactWriter
+
+UnitFiles = Mapping[str, int]  # by name, the CRC-32C of each file that a unit left
+Result = TypeVar("Result")
+Unit = TypeVar("Unit")
+
+ALL_STEPS = ""  # in place of the name of a step that is to be made again
+
+
+class Work:
+    """The steps of one stage, in the staging folder of an artifact.
+
+    Args:
+        folder: where it works; what a killed run left there is used only if it is resumable. Folds need that of an
+            artifact.
+        name: of the stage; its own files in the folder begin with it.
+    """
+
+    def __init__(self, folder: WorkFolder, name: str) -> None:
+        self._folder, self._name = folder, name
+
+    def run(self, stage: Callable[[Work], Result]) -> Result:
+        """Runs a stage; once more for each step whose files turn out to be damaged.
+
+        Raises:
+            DamagedStepError: they are damaged again: the disk does not keep what is written to it.
+        """
+        made_again: set[str] = set()
+        while True:
+            try:
+                return stage(self)
+            except DamagedStepError as error:
+                is_own = error.step == ALL_STEPS or error.step.startswith(f"{self._name}.")
+                if error.step in made_again or not is_own:  # but of the stage around this one, maybe
+                    raise
+                made_again.add(error.step)
+                if error.step == ALL_STEPS:
+                    self._folder.restart()
+                else:
+                    self._folder.forget(error.step)
+
+    def fold(
+        self,
+        step: str,
+        run: Callable[[State, Output], Generator[int, None, None]],
+        first: Mapping[str, npt.ArrayLike],
+        *,
+        key: npt.ArrayLike = (),
+        spills: Sequence[Shuffle] = (),
+        consumes: Sequence[Shuffle] = (),
+        after: Callable[[], object] = lambda: None,
+        is_kept: bool = True,
+    ) -> State:
+        """Runs a step, or what a killed run left of it.
+
+        Args:
+            step: its name.
+            run: the step itself; see the head of this module.
+            first: its state at the beginning; the step may add arrays to it.
+            key: what a killed run must have had alike; else the step begins anew.
+            spills: that it fills. If one is in memory the step is not committed, but run again.
+            consumes: that nobody reads after it.
+            after: runs the steps that nobody but this one reads; it is called unless a killed run has finished this.
+            is_kept: a killed run goes on with it; if not, it is never committed.
+
+        Returns:
+            The state at its end.
+        """
+        durable = is_kept and self._folder.is_resumable and not any(spill.in_memory for spill in spills)
+        before = self._folder.noted(self._full(step)) if durable else {}
+        if not np.array_equal(before.get("key", ()), key):
+            before = {}
+        if durable and not before:  # whoever goes on later must not find a note of what is written over now
+            self.forget(step)
+        is_committed = bool(before)
+        state = {name: np.array(value) for name, value in {**first, **_section(before, "state")}.items()}
+        if "finished" not in before:
+            after()
+        with ExitStack() as closed:
+            for spill in spills:
+                closed.callback(spill.close)
+                noted = _section(before, f"spill/{spill.name}") if before else None
+                spill.open(noted, for_more="finished" not in before)
+            if "finished" not in before:
+                assert isinstance(self._folder, ArtifactWriter)
+                output = Output(self._folder, self._full(step), before)
+                with output, closing(run(state, output)) as pieces:
+                    for num_bytes in pieces:
+                        faults.point("work.piece")
+                        if durable and output.stays_here and self.is_due(num_bytes):
+                            output.hand_over()
+                            self._note(step, key, state, spills, output)
+                            self.commit()
+                            is_committed = True
+                if durable:
+                    self._note(step, key, state, spills, output, finished=True)
+            elif not all(self._folder.adopt(name) for name in before["finished"].tolist()):
+                raise DamagedStepError(self._full(step), f"{self._folder.staging} does not hold what was written")
+        # Where it was committed half-way its end is, too; and a kill must not find both its inputs and its output gone.
+        if is_committed or any(not spill.in_memory for spill in consumes):
+            self.commit()
+        for spill in consumes:
+            spill.remove()
+        return state
+
+    def map(
+        self,
+        units: Iterable[Unit],
+        run: Callable[[Iterator[Unit]], Generator[tuple[Unit, UnitFiles], None, Result]],
+        *,
+        files: Callable[[Unit], Sequence[str]],
+        consumes: Callable[[Unit], Collection[str]] = lambda _: (),
+        consumes_at_end: Collection[str] = (),
+        adopted: Callable[[Unit], object] = lambda _: None,
+    ) -> Result:
+        """Runs those of independent units that no killed run has finished.
+
+        Args:
+            units: in the order in which they are given to `run`.
+            run: the step itself; see the head of this module.
+            files: names of the files that a unit leaves; units must not share any.
+            consumes: names of files, of units before, that nobody needs when a unit is finished.
+            consumes_at_end: the same when all units are.
+            adopted: told of each unit that a killed run has finished.
+
+        Raises:
+            DamagedStepError: a unit's files are not what they were, and what they were made of is gone.
+        """
+
+        def missing() -> Iterator[Unit]:
+            for unit in units:
+                # Each is looked at, so that what is damaged is removed.
+                names = files(unit)
+                whole = [self._folder.is_dropped(name) or self._folder.adopt(name) for name in names]
+                if all(whole):
+                    self._folder.finish_adopted(names)
+                    self._folder.consume(consumes(unit))
+                    adopted(unit)
+                    continue
+                for name in (*consumes(unit), *consumes_at_end):
+                    if self._folder.is_dropped(name):
+                        raise DamagedStepError(ALL_STEPS, f"{self._folder.staging} does not hold what was written")
+                yield unit
+
+        running = run(missing())
+        with closing(running), self._folder.disk.relieved(self._folder.give_back):
+            while True:
+                try:
+                    unit, unit_files = next(running)
+                except StopIteration as ended:
+                    self._folder.consume(consumes_at_end)
+                    self._folder.commit()
+                    result: Result = ended.value
+                    return result
+                faults.point("work.unit")
+                self._folder.finish(unit_files)
+                self._folder.consume(consumes(unit))
+                if self.is_due(sum(allocated_bytes(self._folder.path(name)) for name in unit_files)):
+                    self._folder.commit()
+
+    def shuffle(self, step: str, name: str, num_partitions: int, *, in_memory: bool = False) -> Shuffle:
+        """Returns a shuffle of this stage, which `step` is going to fill."""
+        path = self._folder.path(f"{self._name}.{name}")
+        if in_memory and path.exists():  # of a killed run with less memory
+            self._folder.disk.remove(path, allocated_bytes(path))
+        return Shuffle(self._full(step), None if in_memory else path, num_partitions, self._folder.disk)
+
+    def state_of(self, step: str) -> State:
+        """Returns the state of a step, or what was passed to `note`, as it was noted last; {} if nothing was."""
+        return _section(self._folder.noted(self._full(step)), "state")
+
+    def note(self, name: str, state: State, files: Sequence[str] = ()) -> None:
+        """Has `state` noted at the next commit: what later steps follow from, and which `files` hold it."""
+        self._folder.note(self._full(name), Note(_noting((), state), files))
+
+    def forget(self, name: str) -> None:
+        """Removes what was noted of a step: it is true no more."""
+        self._folder.forget(self._full(name))
+
+    def commit(self) -> None:
+        """Makes durable what was noted and what units left, of all stages in this folder."""
+        self._folder.commit()
+
+    def is_due(self, handled_bytes: int) -> bool:
+        """Returns True if it is time for a commit, now that so many bytes more were handled."""
+        return self._folder.is_due(handled_bytes)
+
+    def require_space(self, needed_bytes: int, what: str, files: Sequence[str]) -> None:
+        """Refuses to write `what` of `needed_bytes` in all, which go to `files` and to this stage's own, if the disk
+        cannot hold that. What a killed run left of it counts as free.
+
+        Raises:
+            DiskFullError: names the bytes missing.
+        """
+        if isinstance(self._folder, ArtifactWriter) and self._folder.outbox is not None:
+            self._folder.outbox.drain()  # what is complete goes, and makes room
+        own = (path for path in self._folder.staging.iterdir() if path.name.startswith(f"{self._name}."))
+        there = sum(map(allocated_bytes, [*own, *map(self._folder.path, files)]))
+        require_free_bytes(self._folder.staging, max(0, needed_bytes - there), what, disk=self._folder.disk)
+
+    def _full(self, step: str) -> str:
+        return f"{self._name}.{step}"
+
+    def _note(
+        self,
+        step: str,
+        key: npt.ArrayLike,
+        state: State,
+        spills: Sequence[Shuffle],
+        output: Output,
+        *,
+        finished: bool = False,
+    ) -> None:
+        noted = _noting(key, state)
+        for spill in spills:
+            noted |= {f"spill/{spill.name}/{name}": array for name, array in spill.state().items()}
+        if finished:
+            noted["finished"] = np.array(output.names, str)
+        else:
+            noted |= output.state()
+        claims = [*(spill.name for spill in spills), *(output.shared_names if finished else output.open_names)]
+        self._folder.note(self._full(step), Note(noted, claims, output.names if finished else ()))
+
+
+class Output:
+    """The files of the artifact that a fold writes, front to back. The runner opens and closes it."""
+
+    def __init__(self, writer: ArtifactWriter, step: str, before: State) -> None:
+        self._writer, self._step, self._before = writer, step, before
+        self._files, self._opened = list[ArrayFile](), ExitStack()
+        self._shared, self._own = list[str](), list[str]()  # files that the step writes by itself
+        self._handing: list[Callable[[], None]] = []
+
+    def array(
+        self,
+        name: str,
+        dtype: npt.DTypeLike,
+        rows: int | None,
+        row_shape: tuple[int, ...] = (),
+        *,
+        checksums: str | None = None,
+        may_stream: bool = False,
+    ) -> ArrayFile:
+        """Returns .npy file `name` of shape [rows, *row_shape], see `ArrayFile`; with the rows of the last commit.
+
+        Raises:
+            DamagedStepError: a killed run wrote some of it, which is not what it was.
+        """
+        begun = _section(self._before, f"file/{name}")
+        file = ArrayFile(self._writer, name, dtype, rows, row_shape, checksums, may_stream=may_stream)
+        if begun and not file.go_on(begun):
+            raise DamagedStepError(self._step, f"{self._writer.path(name)} is not what was written")
+        self._files.append(self._opened.enter_context(file))
+        return file
+
+    def claim(self, own: Sequence[str] = (), *, shared: Sequence[str] = ()) -> None:
+        """Has files that the step writes by itself made durable at each commit. Its `own` are complete at its end;
+        others go on with those that are `shared`. The step compares with its state what a killed run left of them."""
+        self._own += own
+        self._shared += shared
+
+    def before_commit(self, hand_over: Callable[[], None]) -> None:
+        """Has `hand_over` called before each commit but the last: to write what is still held in buffers."""
+        self._handing.append(hand_over)
+
+    def hand_over(self) -> None:
+        """Calls them."""
+        for hand_over in self._handing:
+            hand_over()
+
+    @property
+    def stays_here(self) -> bool:
+        """False if a file is written to a store at once: nobody can go on with that."""
+        return not any(file.is_streamed for file in self._files)
+
+    @property
+    def open_names(self) -> list[str]:
+        """Names of the files that are being written."""
+        begun = [name for name in self._own if self._writer.path(name).exists()]
+        return [*(file.name for file in self._files), *begun, *self.shared_names]
+
+    @property
+    def shared_names(self) -> list[str]:
+        """Names of the files that other steps go on with."""
+        return [name for name in self._shared if self._writer.path(name).exists()]
+
+    @property
+    def names(self) -> list[str]:
+        """Names of all files, when they are complete."""
+        return [*(name for file in self._files for name in file.names), *self._own]
+
+    def state(self) -> State:
+        """Returns what the next run needs to go on with these files."""
+        return {f"file/{file.name}/{name}": array for file in self._files for name, array in file.done().items()}
+
+    def __enter__(self) -> Output:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._opened.__exit__(kind, error, trace)
+
+
+def _noting(key: npt.ArrayLike, state: Mapping[str, npt.NDArray[Any]]) -> State:
+    """A copy of `state`, as it is noted."""
+    return {"key": np.array(key), **{f"state/{name}": array.copy() for name, array in state.items()}}
+
+
+def _section(noted: State, prefix: str) -> State:
+    return {name.removeprefix(f"{prefix}/"): array for name, array in noted.items() if name.startswith(f"{prefix}/")}

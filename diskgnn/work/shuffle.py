@@ -1,0 +1,200 @@
+"""A shuffle: pieces of bytes that one step writes in any order of partitions, and the next one reads by partition.
+
+Where everything fits in memory it stays there. Otherwise it is one file, a log: pieces follow each other as they were
+written, so that writing is sequential, and each begins with where the one before it of the same partition is. So memory
+and notes hold 16 bytes for each partition, however many pieces there are. Whoever adds should bring pieces of 100 KB
+and more, or reading them is slow on a disk that seeks.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from diskgnn._native import crc32c
+from diskgnn.errors import ArtifactError
+from diskgnn.files import cache_hints, faults
+from diskgnn.files.checked_files import ChecksummedFile
+from diskgnn.files.disk_space import DiskBudget, allocated_bytes
+from diskgnn.files.file_reading import fill, opened
+
+_LINK = struct.Struct("<qq")  # of a piece: where that before it of its partition begins (-1: nowhere), its length
+_CRC = struct.Struct("<I")  # CRC-32C of the link and the piece; both follow
+_NOWHERE = -1
+
+
+class DamagedStepError(ArtifactError):
+    """What a step left is not what it wrote: the disk does not keep it, or somebody changed it."""
+
+    def __init__(self, step: str, message: str) -> None:
+        super().__init__(f"{message}; run the same command again")
+        self.step = step  # that has to be made again, as STAGE.STEP
+
+
+class _Piece(NamedTuple):
+    """The place of a piece in the log."""
+
+    link: bytes
+    crc32c: int
+    offset: int  # of its content
+    num_bytes: int
+
+
+class Shuffle:
+    """Pieces of each partition, in the order in which they were added.
+
+    Args:
+        step: that fills it, for errors.
+        path: of the log; None keeps all pieces in memory.
+        num_partitions: P; partitions are in [0, P).
+        disk: of which the log is claimed.
+    """
+
+    def __init__(self, step: str, path: Path | None, num_partitions: int, disk: DiskBudget) -> None:
+        self.step, self.path = step, path
+        self.partition_bytes = np.zeros(num_partitions, np.int64)  # [P], so far
+        self._disk = disk
+        self._log: ChecksummedFile | None = None
+        self._log_bytes = 0
+        self._last = np.full(num_partitions, _NOWHERE, np.int64)  # [P] where the last piece of each begins in the log
+        self._held: list[list[npt.NDArray[Any]]] = [[] for _ in range(num_partitions if path is None else 0)]
+
+    @property
+    def in_memory(self) -> bool:
+        """True if there is no log."""
+        return self.path is None
+
+    @property
+    def name(self) -> str:
+        """Name of the log."""
+        assert self.path is not None
+        return self.path.name
+
+    def open(self, state: Mapping[str, npt.NDArray[Any]] | None = None, *, for_more: bool = True) -> None:
+        """Begins the log, or goes on where it was when it had this `state`; without `for_more` only to be read.
+
+        Raises:
+            DamagedStepError: the log is shorter than it was then.
+        """
+        if self.path is None:
+            return
+        if state is not None:
+            self.partition_bytes[...], self._last[...] = state["partition_bytes"], state["last"]
+            self._log_bytes = int(state["log_bytes"])
+            if not for_more:
+                return
+            if not self.path.exists() or self.path.stat().st_size < self._log_bytes:
+                raise DamagedStepError(self.step, f"{self.path} is shorter than what was written to it")
+        self._log = ChecksummedFile(self.path, kept_bytes=self._log_bytes, disk=self._disk)
+
+    def add(self, partition: int, content: npt.NDArray[Any]) -> None:
+        """Adds a piece: contiguous `content` of any dtype. In memory it is kept as it is, not copied."""
+        faults.point("shuffle.write")
+        self.partition_bytes[partition] += content.nbytes
+        if self.path is None:
+            self._held[partition].append(content)
+            return
+        assert self._log is not None
+        data = content.reshape(-1).view(np.uint8)
+        link = _LINK.pack(self._last[partition], len(data))
+        self._last[partition] = self._log_bytes
+        self._log_bytes += self._log.write(link + _CRC.pack(crc32c(data, crc32c(link)))) + self._log.write(data)
+
+    def state(self) -> dict[str, npt.NDArray[Any]]:
+        """Returns what `open` needs to go on from here."""
+        return {
+            "partition_bytes": self.partition_bytes.copy(),
+            "last": self._last.copy(),
+            "log_bytes": np.array(self._log_bytes),
+        }
+
+    def close(self) -> None:
+        """Ends writing."""
+        if self._log is not None:
+            self._log.close()
+
+    def pieces(self, partition: int) -> Iterator[npt.NDArray[Any]]:
+        """Yields what was added to `partition`, piece by piece; from the log as uint8. Several threads may read.
+
+        Raises:
+            DamagedStepError: (at the end, too) it is not what was written.
+            ReadError: the disk failed.
+        """
+        if self.path is None:
+            yield from self._held[partition]
+            return
+        with self._reading() as file:
+            for piece in self._pieces_of(file, partition):
+                yield self._read(file, piece, np.empty(piece.num_bytes, np.uint8))
+
+    def content(self, partition: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """Returns what was added to `partition` as one array [items] of `dtype`; not to be changed.
+
+        Raises:
+            DamagedStepError, ReadError: see `pieces`.
+        """
+        if self.path is None and len(self._held[partition]) == 1:
+            return self._held[partition][0].reshape(-1).view(dtype)
+        content = np.empty(int(self.partition_bytes[partition]) // np.dtype(dtype).itemsize, dtype)
+        data, first = content.view(np.uint8), 0
+        if self.path is None:
+            for held in self._held[partition]:
+                data[first : first + held.nbytes] = held.reshape(-1).view(np.uint8)
+                first += held.nbytes
+            return content
+        with self._reading() as file:
+            for piece in self._pieces_of(file, partition):
+                self._read(file, piece, data[first : first + piece.num_bytes])
+                first += piece.num_bytes
+        return content
+
+    def _pieces_of(self, file: int, partition: int) -> list[_Piece]:
+        """Follows the links of a partition, which are compared with checksums only when the pieces are read."""
+        assert self.path is not None
+        found, end, begin = list[_Piece](), self._log_bytes, int(self._last[partition])
+        while begin != _NOWHERE:
+            header = bytes(fill(file, begin, bytearray(_LINK.size + _CRC.size), self.path))
+            (before, num_bytes), (crc,) = _LINK.unpack_from(header), _CRC.unpack_from(header, _LINK.size)
+            piece = _Piece(header[: _LINK.size], crc, begin + len(header), num_bytes)
+            if not _NOWHERE <= before < begin or not 0 <= num_bytes <= end - piece.offset:
+                raise self._damaged(piece)
+            found.append(piece)
+            end, begin = begin, before
+        if sum(piece.num_bytes for piece in found) != self.partition_bytes[partition]:
+            raise DamagedStepError(self.step, f"{self.path} is not what was written: a link is damaged")
+        return found[::-1]
+
+    @contextmanager
+    def _reading(self) -> Iterator[int]:
+        """A descriptor of the log."""
+        assert self.path is not None
+        try:
+            with opened(self.path) as file:
+                yield file
+        except DamagedStepError:
+            raise
+        except (ArtifactError, FileNotFoundError) as error:
+            raise DamagedStepError(self.step, str(error)) from error
+
+    def _read(self, file: int, piece: _Piece, content: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+        assert self.path is not None
+        fill(file, piece.offset, content.data, self.path)
+        cache_hints.forget(file, piece.offset, piece.num_bytes)
+        if crc32c(content, crc32c(piece.link)) != piece.crc32c:
+            raise self._damaged(piece)
+        return content
+
+    def _damaged(self, piece: _Piece) -> DamagedStepError:
+        return DamagedStepError(self.step, f"{self.path} is not what was written from byte {piece.offset} on")
+
+    def remove(self) -> None:
+        """Gives back what it holds: nobody reads it any more."""
+        self._held.clear()
+        if self.path is not None and self.path.exists():
+            self._disk.remove(self.path, allocated_bytes(self.path))

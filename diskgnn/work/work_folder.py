@@ -1,0 +1,285 @@
+"""A work folder: where a stage's units leave their files until these are published, with its lock and its journal.
+
+It is a hidden sibling of the output. Whoever is killed leaves it; the next run that makes the same goes on with the
+files that its journal names, and that are still what they were.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import numpy.typing as npt
+
+from diskgnn.errors import BusyError, DiskGNNError
+from diskgnn.files import faults
+from diskgnn.files.checked_files import checksum_file, sync
+from diskgnn.files.destination import staging_of
+from diskgnn.files.disk_space import UNLIMITED, DiskBudget, allocated_bytes
+from diskgnn.files.locks import FileLock
+from diskgnn.files.own_files import require_own_folder
+from diskgnn.files.write_errors import beginning, raise_write_error
+from diskgnn.formats.artifacts import JOURNAL
+from diskgnn.work.journal import Journal
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+State = dict[str, npt.NDArray[Any]]
+
+# Waiting for the disk takes 10 to 30 ms. After so many bytes, and at most this often, nobody notices that. Slow steps
+# do not wait for as many bytes.
+_COMMIT_BYTES = 512 << 20
+_LEAST_SECONDS, _MOST_SECONDS = 2, 10
+# Files that wait for a commit to be removed take at most so much disk beside what is in use.
+CONSUMED_BYTES = 128 << 20
+
+
+@dataclass(frozen=True)
+class Note:
+    """A step notes this for the run after a kill."""
+
+    state: State
+    claims: Sequence[str] = ()  # files that hold what the state says; they are made durable first
+    complete: Sequence[str] = ()  # files that are registered
+
+
+def is_long(num_bytes: int) -> bool:
+    """True if a stage that handles so many bytes is worth a commit."""
+    return num_bytes > faults.reading("unit.bytes", _COMMIT_BYTES)
+
+
+class WorkFolder:
+    """The work folder of an output. Use as a context manager: it holds the lock within the block.
+
+    Leaving it without an output that was published removes it, unless it is `resumable` and its journal says that
+    something is finished.
+
+    Args:
+        final: the output, a file or a directory.
+        making: what is made, as JSON; what a killed run left of something else is removed.
+        resumable: another run may go on with what this one leaves.
+        disk: of which all that is written here is claimed.
+
+    Raises:
+        BusyError: another process is making the same output.
+        ConfigError: another user made the folder, see `require_own_folder`.
+    """
+
+    def __init__(self, final: Path, making: Any, *, resumable: bool = True, disk: DiskBudget = UNLIMITED) -> None:
+        self.final, self.staging = final, staging_of(final)
+        self.disk = disk
+        self._resumable, self._published = resumable, False
+        self._lock = FileLock(self.staging.with_suffix(".lock"))
+        self._journal = Journal(self.staging / JOURNAL, making)
+        self._whole: dict[str, tuple[int, int]] = {}  # by name, bytes and CRC-32C of what this run wrote or adopted
+        # Not committed: what is to be noted, by name; files of units; files to be removed after that, and their bytes.
+        self._pending: dict[str, Note] = {}
+        self._finished: list[str] = []
+        self._consumed: dict[str, int] = {}
+        self._committing, self._is_committing = threading.RLock(), False
+        self._handled_bytes, self._committed_seconds = 0, time.monotonic()
+
+    def __enter__(self) -> Self:
+        with beginning(self.final):
+            self.final.parent.mkdir(parents=True, exist_ok=True)
+            if not self._lock.acquire():
+                raise BusyError(f"another process is writing {self.final} now; wait for it or stop it")
+        try:
+            require_own_folder(self.staging)
+            self._begin()
+            if self._resumable and self._journal.read():
+                self.disk.look()
+            else:
+                self.restart()
+        except BaseException as error:
+            self._end(keeps=True)
+            self._lock.release()
+            raise_write_error(error, self.final, "nothing is left")
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            # Where nothing was worth a commit yet, nothing is left.
+            is_begun = bool(self._finished) or self._journal.has_finished
+            if is_begun and isinstance(error, Exception | KeyboardInterrupt):
+                with suppress(OSError, DiskGNNError):  # the first error is the one to tell
+                    self.commit()  # what is finished is worth keeping
+        finally:
+            keeps = self._resumable and self._journal.has_finished
+            self._end(keeps=keeps)
+            if not self._published and not keeps:
+                shutil.rmtree(self.staging, ignore_errors=True)
+            self._lock.release()
+        kept = "what is complete was kept: the same command goes on with it" if keeps else "nothing is left"
+        raise_write_error(error, self.final, kept)
+
+    def _begin(self) -> None:
+        """Called with the lock, before anything is read or written."""
+
+    def _end(self, *, keeps: bool) -> None:
+        """Called with the lock, at the end; `keeps` says if files stay for the next run."""
+
+    @property
+    def is_resumable(self) -> bool:
+        """True if another run may go on with this one."""
+        return self._resumable
+
+    def path(self, name: str) -> Path:
+        """Returns where to write file `name`; register it with `add` when it is complete."""
+        return self.staging / name
+
+    def restart(self) -> None:
+        """Removes all that was written so far, by killed runs, too."""
+        for pending in (self._whole, self._pending, self._finished, self._consumed):
+            pending.clear()
+        shutil.rmtree(self.staging, ignore_errors=True)
+        self.staging.mkdir()
+        if self._resumable:
+            self._journal.begin()
+        self.disk.look()
+
+    def discard(self) -> None:
+        """Keeps nothing for another run: what was read is wrong, and may be corrected."""
+        self._resumable = False
+
+    # Files
+
+    def add(self, name: str, *, crc32c: int | None = None) -> None:
+        """Registers a complete file. Its checksum is read from disk unless `crc32c` was computed while writing."""
+        path = self.path(name)
+        self._whole[name] = path.stat().st_size, checksum_file(path) if crc32c is None else crc32c
+
+    def keep(self, names: Iterable[str]) -> None:
+        """Makes registered files durable, and notes that they are finished. Nothing, unless it is resumable."""
+        unknown = {name: found for name in names if self._journal.recorded(name) != (found := self._whole[name])}
+        if not self._resumable or not unknown:
+            return
+        for name in unknown:
+            sync(self.path(name))
+        faults.point("unit.written")
+        self._journal.add_all(unknown)
+
+    def adopt(self, name: str) -> bool:
+        """Registers file `name` if an earlier run finished it and it is still what that run wrote; or removes it."""
+        crc32c, path = self._journal.checksum(name), self.path(name)
+        if crc32c is not None:
+            self.add(name, crc32c=crc32c)
+            return True
+        self._journal.forget(name)
+        there = allocated_bytes(path)
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+        self.disk.release(there)
+        return False
+
+    @property
+    def _sends(self) -> bool:
+        """True if what is finished leaves this disk."""
+        return False
+
+    def _send(self, names: Iterable[str]) -> None:
+        """Called with files that are durable, and that nobody needs here any more: an artifact may go to a store."""
+
+    def drop(self, names: Collection[str]) -> None:
+        """Removes files: all that was to be made of them is finished, and noted."""
+        if self._resumable and (noted := [name for name in names if not self._journal.is_dropped(name)]):
+            self._journal.drop(noted)
+        for name in names:
+            self._whole.pop(name, None)
+            if (path := self.path(name)).exists():
+                self.disk.remove(path, allocated_bytes(path))
+
+    def is_dropped(self, name: str) -> bool:
+        """Returns True if a file was dropped, by this run or a killed one."""
+        return self._journal.is_dropped(name)
+
+    # Group commit
+
+    def note(self, name: str, note: Note) -> None:
+        """Has a note written at the next commit, in place of the one before."""
+        with self._committing:
+            self._pending[name] = note
+
+    def noted(self, name: str) -> State:
+        """Returns the state in the last note of a name, by this run or a killed one; {} if there is none."""
+        with self._committing:
+            if (pending := self._pending.get(name)) is not None:
+                return pending.state
+            return (self._journal.last_record(name) or {}) if self._resumable else {}
+
+    def forget(self, name: str) -> None:
+        """Removes a note: it is true no more."""
+        with self._committing:
+            self._pending.pop(name, None)
+            self._journal.forget_record(name, self.disk)
+
+    def finish(self, files: Mapping[str, int]) -> None:
+        """Registers the files of a unit, by name their CRC-32C, which the next commit makes durable."""
+        with self._committing:
+            for name, crc32c in files.items():
+                self.add(name, crc32c=crc32c)
+            self._finished += files
+
+    def finish_adopted(self, names: Iterable[str]) -> None:
+        """Says that files of a unit, which a killed run finished, may be sent with the next commit."""
+        with self._committing:
+            self._finished += (name for name in names if name in self._whole)
+
+    def consume(self, names: Collection[str]) -> None:
+        """Has files removed after the next commit: nobody needs them once what was made of them is committed."""
+        with self._committing:
+            self._consumed |= {name: allocated_bytes(self.path(name)) for name in names}
+
+    def commit(self) -> None:
+        """Makes durable what was noted and what units left, the files first; then what was consumed is removed."""
+        with self._committing:
+            self._is_committing = True
+            try:
+                for name, note in self._pending.items():
+                    self.keep(note.complete)
+                    if self._resumable:
+                        self._journal.record(name, note.state, note.claims, self.disk)
+                self.keep(self._finished)
+                self._send(self._finished)
+                self.drop(self._consumed)
+            finally:
+                self._is_committing = False
+            self._pending.clear()
+            self._finished.clear()
+            self._consumed.clear()
+            self._handled_bytes, self._committed_seconds = 0, time.monotonic()
+
+    def is_due(self, handled_bytes: int) -> bool:
+        """Returns True if it is time for a commit, now that so many bytes more were handled."""
+        self._handled_bytes += handled_bytes
+        with self._committing:
+            consumed_bytes = sum(self._consumed.values())
+        if consumed_bytes >= CONSUMED_BYTES:
+            return True
+        if not self._resumable:
+            return False
+        least_bytes = faults.reading("unit.bytes", _COMMIT_BYTES)
+        seconds = (time.monotonic() - self._committed_seconds) * _COMMIT_BYTES / least_bytes
+        return seconds >= (_LEAST_SECONDS if self._handled_bytes >= least_bytes else _MOST_SECONDS)
+
+    def give_back(self) -> bool:
+        """Commits early, since the disk budget is used up; returns False if nothing waits to be removed or sent."""
+        with self._committing:
+            waits = any(self._consumed.values()) or (self._sends and bool(self._finished))
+            if self._is_committing or not waits:
+                return False
+            self.commit()
+            return True

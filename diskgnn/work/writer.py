@@ -1,0 +1,262 @@
+"""Writing an artifact: in a hidden sibling, fsynced, and renamed into place.
+
+Whoever is killed half-way leaves no half-published artifact. docs/FORMAT.md has the pages.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from diskgnn.errors import OutputExistsError, StoreError
+from diskgnn.files import faults
+from diskgnn.files.checked_files import ChecksummedFile, npy_header, npy_header_bytes, sync
+from diskgnn.files.destination import Destination
+from diskgnn.files.disk_space import UNLIMITED, DiskBudget, file_bytes
+from diskgnn.files.exchange import exchange
+from diskgnn.formats.artifacts import JOURNAL, MANIFEST, VERSIONS
+from diskgnn.formats.manifest import Manifest, open_artifact, read_manifest
+from diskgnn.formats.manifest_document import (
+    ExternalFile,
+    FileEntry,
+    content_digest,
+    entry_to_json,
+    external_to_json,
+)
+from diskgnn.paths import PathLike
+from diskgnn.work.outbox import Outbox, refuse_headerless
+from diskgnn.work.overwriting import (
+    clean_beside,
+    note_leaving,
+    refuse_inside_artifact,
+    remove_left,
+    require_replaceable,
+)
+from diskgnn.work.work_folder import WorkFolder
+
+
+class ArtifactWriter(WorkFolder):
+    """Writes one artifact: files go to `writer.path(name)`, `publish` makes them appear all at once.
+
+    Use as a context manager. Leaving it without `publish` removes what was written, unless it is `resumable` and the
+    journal says that something is done: then the next writer with the same `config` and `source` may `adopt` the files
+    that this one did `finish`, and go on where it did `record` how far it was.
+
+    What is not `durable` does not outlast a power failure: for what only this process reads, and then deletes.
+
+    What it writes by itself is claimed of `disk`; whoever writes to `path(name)` claims that.
+
+    Raises:
+        ConfigError: `path` lies inside of another artifact.
+        OutputExistsError: `path` exists and `overwrite` is False.
+        BusyError: another process is writing the same artifact.
+        ConfigError: another user made the staging directory, see `require_own_folder`.
+    """
+
+    def __init__(
+        self,
+        path: PathLike,
+        format: str,  # noqa: A002  (the manifest's word)
+        *,
+        config: Mapping[str, Any],
+        source: Manifest | None = None,
+        overwrite: bool = False,
+        resumable: bool = False,
+        durable: bool = True,
+        disk: DiskBudget = UNLIMITED,
+    ) -> None:
+        refuse_inside_artifact(path)
+        destination = Destination.of(path)
+        self.format, self.config = format, dict(config)
+        self.source = None if source is None else {"format": source.format, "digest": source.digest}
+        making = [format, VERSIONS[format], self.config, self.source]
+        super().__init__(destination.path.resolve(), making, resumable=resumable, disk=disk)
+        self.files: dict[str, FileEntry] = {}
+        self.external: dict[str, ExternalFile] = {}
+        assert durable or not resumable
+        self._overwrite, self._durable = overwrite, durable
+        self._outbox = None if destination.target is None else Outbox(destination.target, disk)
+        try:
+            self._require_replaceable()
+        except OutputExistsError as error:
+            if clean_beside(self.final, self.staging, self._lock):
+                raise OutputExistsError(
+                    f"{error}. {self.staging} has what a run that replaces it was stopped at: the same command, with "
+                    f"overwrite, goes on with that, or remove it"
+                ) from error
+            raise
+
+    def _require_replaceable(self) -> None:
+        require_replaceable(self.final, self.format, overwrite=self._overwrite)
+
+    def _begin(self) -> None:
+        if (self.final / JOURNAL).exists():
+            remove_left(read_manifest(self.final))
+        if self._outbox is not None:
+            self._outbox.begin()
+
+    def _end(self, *, keeps: bool) -> None:
+        if self._outbox is not None:
+            with suppress(StoreError):  # the next run removes it
+                if not self._published and not keeps:
+                    self._outbox.discard()
+            self._outbox.close()
+
+    def restart(self) -> None:
+        """Removes all that was written so far, by killed runs, too."""
+        if self._outbox is not None:
+            self._outbox.discard()
+        self.files.clear()
+        self.external.clear()
+        super().restart()
+
+    def save_array(self, name: str, array: npt.NDArray[Any]) -> None:
+        """Write `array` as .npy file `name` and register it."""
+        faults.point("artifact.write")
+        with ChecksummedFile(self.path(name), disk=self.disk) as file:  # not np.save, which drops errno
+            file.write(npy_header_bytes(array.dtype, array.shape))
+            file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+        self.add(name, crc32c=file.crc32c)
+
+    def add(self, name: str, *, crc32c: int | None = None) -> None:
+        """Registers a complete file. Its checksum is read from disk unless `crc32c` was computed while writing."""
+        super().add(name, crc32c=crc32c)
+        self._add(name, self.path(name), self._whole[name][1])
+
+    def add_sent(self, name: str, entry: FileEntry) -> None:
+        """Register a file that was written to the store and is whole there."""
+        assert self._outbox is not None
+        self._register_sent(name, entry)
+        self._outbox.arrived(name, entry)
+        if self._resumable:
+            self._journal.add(name, entry.bytes, entry.crc32c)
+
+    def send(self, names: Iterable[str]) -> None:
+        """Commits, and sends files that nobody needs here any more, if the artifact goes to a store."""
+        if self._outbox is not None:
+            self.commit()
+            self.keep(names := list(names))
+            self._send(names)
+
+    @property
+    def _sends(self) -> bool:
+        return self._outbox is not None
+
+    def _send(self, names: Iterable[str]) -> None:
+        for name in names:
+            if self._outbox is not None and name not in self.external and self.path(name).exists():
+                self._outbox.send(name, self.path(name), self.files[name])
+
+    @property
+    def outbox(self) -> Outbox | None:
+        """Sends what is complete, where the artifact goes to a store; None where it stays."""
+        return self._outbox
+
+    def adopt(self, name: str) -> bool:
+        """Registers file `name` if an earlier run finished it and it is still what that run wrote; or removes it."""
+        return self._adopt_sent(name) or super().adopt(name)
+
+    def _adopt_sent(self, name: str) -> bool:
+        """The same of a file that was sent. Others may have sent to the same place since."""
+        finished = self._journal.recorded(name)
+        if self._outbox is None or finished is None or (sent := self._outbox.adopt(name, *finished)) is None:
+            return False
+        self._register_sent(name, sent)
+        return True
+
+    def _register_sent(self, name: str, entry: FileEntry) -> None:
+        self.files[name], self._whole[name] = entry, (entry.bytes, entry.crc32c)
+
+    def add_external(
+        self, name: str, path: Path, *, crc32c: int, headerless: tuple[str, tuple[int, ...]] | None = None
+    ) -> None:
+        """Register a file that stays where it is, under the name that it would have here.
+
+        `headerless` is the dtype and shape of a file without a header.
+        """
+        path = path.absolute()
+        if path.resolve().is_relative_to(self.final):
+            raise OutputExistsError(
+                f"{path} lies in {self.final}, which would be replaced, and is to be referred to: it would be deleted. "
+                f"Choose another output, or move the file out of there first."
+            )
+        self._add(name, path, crc32c, headerless)
+        self.external[name] = ExternalFile(str(path), path.stat().st_mtime_ns, headerless is not None)
+        if self._outbox is not None:
+            refuse_headerless(self.external)
+
+    def _add(self, name: str, path: Path, crc32c: int, headerless: tuple[str, tuple[int, ...]] | None = None) -> None:
+        dtype, shape = headerless or (npy_header(path) if name.endswith(".npy") else (None, None))
+        self.files[name] = FileEntry(path.stat().st_size, crc32c, dtype, shape)
+
+    def publish(self) -> Manifest:
+        """Write the manifest, make everything durable and rename the directory into place.
+
+        Where it goes to a store, send what is not there yet, and the manifest last.
+
+        Raises:
+            StoreError, ArtifactError: the store failed, or somebody else writes there.
+        """
+        if self._outbox is not None:
+            return self._publish_there(self._outbox)
+        self.disk.claim(file_bytes(len(text := self._document(self.external))))
+        (self.staging / MANIFEST).write_text(text)
+        scratch = []
+        for entry in self.staging.iterdir():
+            if entry.name == MANIFEST or entry.name in self.files:
+                self._sync(entry)
+            elif entry.name != JOURNAL:
+                scratch.append(entry.name)
+        self._sync(self.staging)
+        self._require_replaceable()
+        # Until the directory has its name, the next run goes on with all of this; afterwards it removes it.
+        note_leaving(self.staging, scratch)
+        faults.point("artifact.publish")
+        if self.final.exists():
+            exchange(self.staging, self.final)
+            faults.point("artifact.exchanged")
+            shutil.rmtree(self.staging, ignore_errors=True)  # the old one
+        else:
+            self.staging.rename(self.final)
+        self._sync(self.final.parent)
+        self._published = True
+        manifest = open_artifact(self.final, self.format)
+        with suppress(OSError):  # the next run does it
+            remove_left(manifest)
+        return manifest
+
+    def _publish_there(self, outbox: Outbox) -> Manifest:
+        for name, entry in self.files.items():
+            if name in self.external:
+                outbox.send(name, Path(self.external[name].path), entry, keep=True)
+            elif not outbox.has(name):
+                outbox.send(name, self.path(name), entry, keep=True)  # for a run that goes on with this
+        document = self._document({})
+        outbox.publish(self.files, document, json.loads(document)["digest"])
+        self._published = True
+        shutil.rmtree(self.staging, ignore_errors=True)
+        return open_artifact(outbox.target, self.format)
+
+    def _document(self, external: Mapping[str, ExternalFile]) -> str:
+        """What manifest.json says."""
+        content = {
+            "format": self.format,
+            "version": VERSIONS[self.format],
+            "config": self.config,
+            "source": self.source,
+            "files": {name: entry_to_json(entry) for name, entry in sorted(self.files.items())},
+        }
+        elsewhere = {name: external_to_json(file) for name, file in sorted(external.items())}
+        return json.dumps({**content, "external": elsewhere, "digest": content_digest(content)}, indent=1) + "\n"
+
+    def _sync(self, path: Path) -> None:
+        faults.point("artifact.sync")
+        if self._durable:
+            sync(path)

@@ -1,0 +1,190 @@
+"""Maps under the runner: squares in units, summed in pairs that consume them, killed and damaged anywhere."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from diskgnn.files import faults
+from diskgnn.files.checked_files import ChecksummedFile
+from diskgnn.files.destination import staging_of
+from diskgnn.files.disk_space import OWN_BYTES, DiskBudget, folder_bytes
+from diskgnn.ordered import in_order
+from diskgnn.work.runner import UnitFiles, Work
+from diskgnn.work.shuffle import DamagedStepError
+from diskgnn.work.work_folder import WorkFolder
+
+pytestmark = pytest.mark.in_memory
+
+UNITS, ITEMS = 12, 3000  # numbers a unit
+POINTS = ["work.unit", "unit.written", "artifact.write"]
+
+
+class Killed(BaseException):
+    """Nobody handles it."""
+
+
+def numbers(unit: int) -> np.ndarray:
+    return np.arange(unit * ITEMS, (unit + 1) * ITEMS, dtype=np.int64)
+
+
+EXPECTED = np.sum([numbers(unit) ** 2 for unit in range(UNITS)], axis=0)
+
+
+def write(folder: WorkFolder, name: str, content: np.ndarray) -> dict[str, int]:
+    faults.point("artifact.write")
+    with ChecksummedFile(folder.path(name), disk=folder.disk) as file:
+        file.write(content.view(np.uint8))
+    return {name: file.crc32c}
+
+
+class Squares:
+    """The stage; counts the units that it ran."""
+
+    def __init__(self) -> None:
+        self.ran: list[str] = []
+
+    def __call__(self, folder: WorkFolder, work: Work) -> None:
+        def square(unit: int) -> tuple[int, UnitFiles]:
+            self.ran.append(f"square-{unit}")
+            return unit, write(folder, f"square-{unit}", numbers(unit) ** 2)
+
+        def squares(missing: Iterator[int]) -> Generator[tuple[int, UnitFiles], None, None]:
+            with ThreadPoolExecutor(2) as pool:
+                yield from in_order(pool, (partial(square, unit) for unit in missing), 2)
+
+        def sums(missing: Iterator[int]) -> Generator[tuple[int, UnitFiles], None, None]:
+            for unit in missing:
+                self.ran.append(f"sum-{unit}")
+                both = [np.fromfile(folder.path(f"square-{each}"), np.int64) for each in (2 * unit, 2 * unit + 1)]
+                yield unit, write(folder, f"sum-{unit}", both[0] + both[1])
+
+        def total(missing: Iterator[int]) -> Generator[tuple[int, UnitFiles], None, None]:
+            for unit in missing:
+                self.ran.append("total")
+                parts = [np.fromfile(folder.path(f"sum-{each}"), np.int64) for each in range(UNITS // 2)]
+                yield unit, write(folder, "total", np.sum(parts, axis=0))
+
+        work.map(range(UNITS), squares, files=lambda unit: [f"square-{unit}"])
+        work.map(
+            range(UNITS // 2),
+            sums,
+            files=lambda unit: [f"sum-{unit}"],
+            consumes=lambda unit: [f"square-{2 * unit}", f"square-{2 * unit + 1}"],
+        )
+        work.map(
+            range(1), total, files=lambda _: ["total"], consumes_at_end=[f"sum-{each}" for each in range(UNITS // 2)]
+        )
+
+
+def run(out: Path, *, unit_bytes: int = 1, disk: int | None = None) -> list[str]:
+    """Sums all squares into file `out`; returns the units that ran."""
+    squares, folder = Squares(), WorkFolder(out, "squares", disk=DiskBudget(disk, [staging_of(out)]))
+    with faults.pretending("unit.bytes", unit_bytes), folder:
+        Work(folder, "squares").run(partial(squares, folder))
+        assert sorted(path.name for path in folder.staging.iterdir()) == ["journal.jsonl", "total"]
+        np.testing.assert_array_equal(np.fromfile(folder.path("total"), np.int64), EXPECTED)
+        folder.path("total").rename(out)
+    shutil.rmtree(folder.staging)
+    return squares.ran
+
+
+def test_all_units_run_once(tmp_path: Path) -> None:
+    expected = [f"square-{unit}" for unit in range(UNITS)] + [f"sum-{unit}" for unit in range(UNITS // 2)] + ["total"]
+    assert sorted(run(tmp_path / "out")) == sorted(expected)
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_no_committed_unit_is_repeated(tmp_path: Path, point: str) -> None:
+    for after in range(2 * UNITS):
+        first, folder = Squares(), WorkFolder(tmp_path / "out", "squares")
+        with (
+            suppress(Killed),
+            faults.armed(point, Killed(), after=after),
+            faults.pretending("unit.bytes", 1),
+            folder,
+        ):
+            Work(folder, "squares").run(partial(first, folder))
+        again = run(tmp_path / "out")
+        assert len(set(first.ran) & set(again)) <= 5  # those in flight
+        (tmp_path / "out").unlink()
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-3])
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    point=st.sampled_from(POINTS),
+    after=st.integers(0, 2 * UNITS),
+    harm=st.sampled_from([flip, cut, Path.unlink]),
+    which=st.integers(0, 40),
+)
+def test_any_damage_is_made_good(
+    tmp_path_factory: pytest.TempPathFactory, point: str, after: int, harm: Callable[[Path], None], which: int
+) -> None:
+    out = tmp_path_factory.mktemp("harmed") / "out"
+    with suppress(Killed), faults.armed(point, Killed(), after=after):
+        run(out)
+    if (staging := staging_of(out)).exists():
+        files = sorted(staging.iterdir())
+        harm(files[which % len(files)])
+    out.unlink(missing_ok=True)
+    run(out)
+    shutil.rmtree(out.parent)
+
+
+def test_what_an_error_ends_keeps_its_finished_units(tmp_path: Path) -> None:
+    """Also where no commit was due: whoever may still write, writes down what is there."""
+    with pytest.raises(OSError, match="stopped"), faults.armed("artifact.write", OSError("stopped"), after=UNITS + 2):
+        run(tmp_path / "out", unit_bytes=1 << 40)
+    assert len(run(tmp_path / "out")) == UNITS // 2 - 2 + 1
+
+
+def test_a_budget_of_the_disk_has_consumed_files_removed_early(tmp_path: Path) -> None:
+    """All squares and one sum fit: each sum has to wait for the removal of what the one before consumed."""
+    file_bytes = -(-ITEMS * 8 // 4096) * 4096
+    budget, most = OWN_BYTES + UNITS * file_bytes + file_bytes + 4096, [0]
+
+    def measure() -> None:
+        most[0] = max(most[0], folder_bytes(staging_of(tmp_path / "out")))
+
+    with faults.armed("work.unit", measure):
+        run(tmp_path / "out", unit_bytes=1 << 40, disk=budget)
+    assert UNITS * file_bytes < most[0] <= budget
+
+
+def test_a_disk_that_keeps_nothing_is_said_to_be_one(tmp_path: Path) -> None:
+    def keeps_nothing(folder: WorkFolder, work: Work) -> None:
+        def first(missing: Iterator[int]) -> Generator[tuple[int, UnitFiles], None, None]:
+            for unit in missing:
+                yield unit, write(folder, "first", numbers(unit))
+
+        def second(missing: Iterator[int]) -> Generator[tuple[int, UnitFiles], None, None]:
+            for unit in missing:
+                yield unit, write(folder, "second", numbers(unit))
+
+        work.map(range(1), first, files=lambda _: ["first"])
+        work.map(range(1), second, files=lambda _: ["second"], consumes=lambda _: ["first"])
+        flip(folder.path("second"))
+        work.map(range(1), second, files=lambda _: ["second"], consumes=lambda _: ["first"])
+
+    folder = WorkFolder(tmp_path / "out", "x")
+    with faults.pretending("unit.bytes", 1), pytest.raises(DamagedStepError, match="run the same command"), folder:
+        Work(folder, "x").run(partial(keeps_nothing, folder))

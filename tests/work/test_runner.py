@@ -1,0 +1,356 @@
+"""Steps under the runner: an external sort of lines, killed anywhere, damaged anywhere, ends with the same bytes."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Generator
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from diskgnn.files import faults
+from diskgnn.files.destination import staging_of
+from diskgnn.files.disk_space import OWN_BYTES, DiskBudget
+from diskgnn.formats.artifacts import GRAPH, JOURNAL
+from diskgnn.work.runner import Output, Work
+from diskgnn.work.shuffle import DamagedStepError, Shuffle
+from diskgnn.work.work_folder import State
+from diskgnn.work.writer import ArtifactWriter
+
+pytestmark = pytest.mark.in_memory
+
+NUMBERS, PIECE, PARTITIONS = 400, 40, 5
+VALUES = np.random.default_rng(0).integers(0, 1000, NUMBERS)
+
+
+class Killed(BaseException):
+    """Nobody handles it."""
+
+
+class Asked:
+    """Counts the numbers that were asked for."""
+
+    def __init__(self) -> None:
+        self.numbers = 0
+
+
+def split(asked: Asked, found: Shuffle, state: State, output: Output) -> Generator[int, None, None]:
+    """Numbers to partitions, a piece at a time; what is held in between is handed over before a commit."""
+    held: list[list[int]] = [[] for _ in range(PARTITIONS)]
+
+    def hand_over() -> None:
+        for partition, numbers in enumerate(held):
+            if numbers:
+                found.add(partition, np.array(numbers))
+                numbers.clear()
+
+    output.before_commit(hand_over)
+    for first in range(int(state["read"]), NUMBERS, PIECE):
+        for number in VALUES[first : first + PIECE].tolist():
+            asked.numbers += 1
+            held[number * PARTITIONS // 1000].append(number)
+        state["read"] += PIECE
+        yield PIECE
+    hand_over()
+
+
+def merge(found: Shuffle, state: State, output: Output) -> Generator[int, None, None]:
+    """Partitions to one file, sorted, without duplicates; and a file of how many each has."""
+    numbers = output.array("numbers.npy", np.int64, None, checksums=None)
+    counts = output.array("counts.npy", np.int32, PARTITIONS, checksums="checksums.npy")
+    for partition in range(int(state["partitions"]), PARTITIONS):
+        distinct = np.unique(found.content(partition, np.int64))
+        numbers.write(distinct)
+        counts.write(np.array([len(distinct)], np.int32))
+        state["partitions"] += 1
+        yield distinct.nbytes
+
+
+def stage(asked: Asked, in_memory: bool, work: Work) -> int:
+    found = work.shuffle("split", "found", PARTITIONS, in_memory=in_memory)
+    work.fold("split", partial(split, asked, found), {"read": 0}, spills=[found])
+    done = work.fold("merge", partial(merge, found), {"partitions": 0}, consumes=[found])
+    return int(done["partitions"])
+
+
+def sort(out: Path, *, in_memory: bool = False, disk: DiskBudget | None = None) -> int:
+    """Numbers that were asked for."""
+    asked = Asked()
+    with (
+        faults.pretending("unit.bytes", 1),
+        ArtifactWriter(out, GRAPH, config={}, resumable=True, disk=disk or DiskBudget(None, ())) as writer,
+    ):
+        assert Work(writer, "sort").run(partial(stage, asked, in_memory)) == PARTITIONS
+        writer.publish()
+    return asked.numbers
+
+
+def content(out: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in out.iterdir()}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    out = tmp_path_factory.mktemp("whole") / "out"
+    assert sort(out) == NUMBERS
+    np.testing.assert_array_equal(np.load(out / "numbers.npy"), np.unique(VALUES))
+    counts = [len(np.unique(VALUES[each == VALUES * PARTITIONS // 1000])) for each in range(PARTITIONS)]
+    np.testing.assert_array_equal(np.load(out / "counts.npy"), counts)
+    return content(out)
+
+
+def test_memory_changes_no_byte(tmp_path: Path, whole: dict[str, bytes]) -> None:
+    sort(tmp_path / "out", in_memory=True)
+    assert content(tmp_path / "out") == whole
+
+
+@pytest.mark.parametrize("point", ["work.piece", "shuffle.write", "unit.written", "artifact.write", "artifact.publish"])
+def test_a_kill_costs_no_more_than_what_is_not_committed(tmp_path: Path, whole: dict[str, bytes], point: str) -> None:
+    passes: list[int] = []
+    with faults.armed(point, lambda: passes.append(1)):
+        sort(tmp_path / "counted")
+    for after in range(len(passes)):
+        with pytest.raises(Killed), faults.armed(point, Killed(), after=after):
+            sort(tmp_path / "out")
+        again = sort(tmp_path / "out")
+        if point == "work.piece":  # every piece before this one was committed
+            assert again == NUMBERS - min(after, NUMBERS // PIECE) * PIECE
+        if point == "artifact.write":  # only the second step writes there
+            assert again == 0
+        assert content(tmp_path / "out") == whole
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["counted", "out"]
+        shutil.rmtree(tmp_path / "out")
+
+
+def flip(path: Path, place: float) -> None:
+    data = bytearray(path.read_bytes())
+    if data:
+        data[int(place * (len(data) - 1))] ^= 1
+        path.write_bytes(data)
+
+
+def cut(path: Path, place: float) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[: int(place * len(data))])
+
+
+def remove(path: Path, place: float) -> None:
+    path.unlink()
+
+
+def lengthen(path: Path, place: float) -> None:
+    with path.open("ab") as file:
+        file.write(b"x" * int(1 + 5000 * place))
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    point=st.sampled_from(["work.piece", "shuffle.write", "unit.written"]),
+    after=st.integers(0, 14),
+    harm=st.sampled_from([flip, cut, remove, lengthen]),
+    place=st.floats(0, 1),
+    which=st.integers(0, 20),
+)
+def test_any_damage_is_made_good(
+    tmp_path_factory: pytest.TempPathFactory,
+    whole: dict[str, bytes],
+    point: str,
+    after: int,
+    harm: Callable[[Path, float], None],
+    place: float,
+    which: int,
+) -> None:
+    folder = tmp_path_factory.mktemp("harmed")
+    out = folder / "out"
+    with pytest.raises(Killed), faults.armed(point, Killed(), after=after):
+        sort(out)
+    if (staging := staging_of(out)).exists():
+        files = sorted(path for path in staging.iterdir() if path.is_file())
+        harm(files[which % len(files)], place)
+    sort(out)
+    assert content(out) == whole
+    shutil.rmtree(folder)
+
+
+def test_a_disk_that_does_not_keep_what_is_written_is_said_to_be_one(tmp_path: Path) -> None:
+    def spoil() -> None:
+        path = staging_of(tmp_path / "out") / "sort.found"
+        path.write_bytes(bytes(path.stat().st_size))
+
+    with (
+        faults.armed("work.piece", spoil, after=NUMBERS // PIECE),
+        pytest.raises(DamagedStepError, match="run the same"),
+    ):
+        sort(tmp_path / "out")
+
+
+def test_damage_while_running_costs_the_step_once(tmp_path: Path, whole: dict[str, bytes]) -> None:
+    spoilt: list[int] = []
+
+    def spoil() -> None:
+        if not spoilt:
+            spoilt.append(1)
+            flip(staging_of(tmp_path / "out") / "sort.found", 0.9)
+
+    with faults.armed("work.piece", spoil, after=NUMBERS // PIECE):
+        assert sort(tmp_path / "out") == 2 * NUMBERS
+    assert content(tmp_path / "out") == whole
+
+
+def test_damage_of_the_stage_around_is_left_to_it(tmp_path: Path, whole: dict[str, bytes]) -> None:
+    asked, spoilt, inner_runs = Asked(), list[int](), list[int]()
+
+    def spoil() -> None:
+        if not spoilt:
+            spoilt.append(1)
+            flip(staging_of(tmp_path / "out") / "around.found", 0.9)
+
+    def around(writer: ArtifactWriter, work: Work) -> None:
+        found = work.shuffle("split", "found", PARTITIONS)
+        work.fold("split", partial(split, asked, found), {"read": 0}, spills=[found])
+
+        def inside(inner: Work) -> None:
+            inner_runs.append(1)
+            inner.fold("merge", partial(merge, found), {"partitions": 0}, consumes=[found])
+
+        Work(writer, "inside").run(inside)
+
+    with (
+        faults.armed("work.piece", spoil, after=NUMBERS // PIECE),
+        ArtifactWriter(tmp_path / "out", GRAPH, config={}, resumable=True) as writer,
+    ):
+        Work(writer, "around").run(partial(around, writer))
+        writer.publish()
+    assert (asked.numbers, len(inner_runs)) == (2 * NUMBERS, 2)
+    assert content(tmp_path / "out") == whole
+
+
+def test_another_key_begins_anew(tmp_path: Path) -> None:
+    """What a plan says that a killed run did not have is not gone on with."""
+
+    def count(state: State, output: Output) -> Generator[int, None, None]:
+        for _ in range(int(state["done"]), 4):
+            state["done"] += 1
+            yield 1
+
+    def run(key: int) -> int:
+        pieces: list[int] = []
+        with (
+            faults.pretending("unit.bytes", 1),
+            faults.armed("work.piece", lambda: pieces.append(1)),
+            ArtifactWriter(tmp_path / "out", GRAPH, config={}, resumable=True) as writer,
+        ):
+            writer.save_array("x.npy", np.zeros(1))
+            writer.keep(["x.npy"])  # so that the folder stays
+            Work(writer, "count").run(lambda work: work.fold("all", count, {"done": 0}, key=key))
+        return len(pieces)
+
+    assert (run(1), run(1), run(2), run(1)) == (4, 0, 4, 4)
+
+
+def test_what_is_decided_stays(tmp_path: Path) -> None:
+    def decide(value: int) -> list[int | None]:
+        with (
+            faults.pretending("unit.bytes", 1),
+            ArtifactWriter(tmp_path / "out", GRAPH, config={}, resumable=True) as writer,
+        ):
+            work = Work(writer, "plan")
+            before = work.state_of("plan").get("size")
+            if before is None:
+                work.note("plan", {"size": np.array([value])})
+            work.fold("step", lambda state, output: iter_one(), {})
+            return [None if before is None else int(before[0])]
+
+    assert decide(3) == [None]
+    assert decide(4) == [3]
+
+
+def iter_one() -> Generator[int, None, None]:
+    yield 1
+
+
+def test_the_disk_budget_counts_the_log_and_gives_it_back(tmp_path: Path) -> None:
+    staging = staging_of(tmp_path / "out")
+    disk = DiskBudget(1 << 20, [staging])
+    left = disk.left_bytes
+    sort(tmp_path / "out", disk=disk)
+    disk.look()
+    assert disk.left_bytes == left
+    assert not staging.exists()
+    assert not (tmp_path / "out" / JOURNAL).exists()
+
+
+PIECE_BYTES, PIECES = 64 << 10, 16
+
+
+def write_pieces(state: State, output: Output) -> Generator[int, None, None]:
+    """One file; only its first piece is committed."""
+    file = output.array("x.npy", np.uint8, PIECES * PIECE_BYTES)
+    for piece in range(file.rows_written // PIECE_BYTES, PIECES):
+        file.write(np.full(PIECE_BYTES, piece, np.uint8))
+        yield int(piece == 0)
+
+
+@pytest.mark.parametrize("harm", [None, flip, cut, remove, lengthen])
+def test_what_a_killed_run_left_is_counted_once(tmp_path: Path, harm: Callable[[Path, float], None] | None) -> None:
+    """What is cut off, or made again, has room where it was: a budget that sufficed suffices for the run after."""
+    staging = staging_of(tmp_path / "out")
+
+    def run() -> None:
+        disk = DiskBudget(PIECES * PIECE_BYTES + (OWN_BYTES + (48 << 10)), [staging])
+        with (
+            faults.pretending("unit.bytes", 1),
+            ArtifactWriter(tmp_path / "out", GRAPH, config={}, resumable=True, disk=disk) as writer,
+        ):
+            Work(writer, "pieces").run(lambda work: work.fold("write", write_pieces, {}))
+            writer.publish()
+
+    with pytest.raises(Killed), faults.armed("work.piece", Killed(), after=PIECES - 2):
+        run()
+    if harm is not None:
+        harm(staging / "x.npy", 0.01)
+    run()
+    np.testing.assert_array_equal(np.load(tmp_path / "out" / "x.npy"), np.repeat(np.arange(PIECES), PIECE_BYTES))
+
+
+def test_a_finished_file_that_is_damaged_is_counted_once(tmp_path: Path) -> None:
+    staging = staging_of(tmp_path / "out")
+
+    def run() -> None:
+        disk = DiskBudget(PIECES * PIECE_BYTES + (OWN_BYTES + (48 << 10)), [staging])
+        with (
+            faults.pretending("unit.bytes", 1),
+            ArtifactWriter(tmp_path / "out", GRAPH, config={}, resumable=True, disk=disk) as writer,
+        ):
+            work = Work(writer, "pieces")
+            work.run(lambda work: work.fold("write", write_pieces, {}))
+            work.run(lambda work: work.fold("next", lambda state, output: iter_one(), {}))
+            writer.publish()
+
+    with pytest.raises(Killed), faults.armed("artifact.publish", Killed()):
+        run()
+    flip(staging / "x.npy", 0.5)
+    run()
+    np.testing.assert_array_equal(np.load(tmp_path / "out" / "x.npy"), np.repeat(np.arange(PIECES), PIECE_BYTES))
+
+
+def test_a_file_that_is_written_over_is_counted_once(tmp_path: Path) -> None:
+    """What a killed run had not finished, and knows nothing of."""
+    staging = staging_of(tmp_path / "out")
+    content = np.zeros(PIECES * PIECE_BYTES, np.uint8)
+
+    def run() -> None:
+        disk = DiskBudget(content.nbytes + (OWN_BYTES + (24 << 10)), [staging])
+        with ArtifactWriter(tmp_path / "out", GRAPH, config={}, resumable=True, disk=disk) as writer:
+            writer.save_array("first.npy", np.zeros(1))
+            writer.keep(["first.npy"])
+            writer.save_array("x.npy", content)
+            writer.publish()
+
+    with pytest.raises(Killed), faults.armed("artifact.publish", Killed()):
+        run()
+    run()

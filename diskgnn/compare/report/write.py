@@ -16,11 +16,12 @@ def check_report_possible() -> None:
     """Whether `write_report` will find the library that draws; worth asking before a comparison of hours.
 
     Raises:
-        ConfigError: Plotly is not installed.
+        ConfigError: Plotly or Jinja is not installed.
     """
-    if find_spec("plotly") is None:
+    if find_spec("plotly") is None or find_spec("jinja2") is None:
         raise ConfigError(
-            "a report was asked for, but Plotly, which draws it, is not installed: pip install 'diskgnn[report]'"
+            "a report was asked for, but Plotly and Jinja, which draw it, are not installed: "
+            "pip install 'diskgnn[report]'"
         )
 
 
@@ -30,7 +31,7 @@ def write_report(comparison: Comparison, path: Path) -> None:
     What there is no data for is left out. Missing folders are made; a file at `path` is replaced only by a whole one.
 
     Raises:
-        ConfigError: Plotly is not installed, or `path` cannot be written.
+        ConfigError: Plotly or Jinja is not installed, or `path` cannot be written.
         DiskFullError: the disk is full.
 
     Example:

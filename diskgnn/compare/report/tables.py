@@ -1,9 +1,9 @@
-"""The tables of a comparison's report, as HTML: one line per loader, a dash where nothing is known."""
+"""The tables of a comparison's report: one line per loader, a dash where nothing is known."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from html import escape
+from dataclasses import dataclass
 from typing import Any
 
 from diskgnn.compare.comparability import OTHER_WORK, OURS, ordered, reached, reference
@@ -17,7 +17,26 @@ _NOTHING = "–"
 Column = tuple[str, Callable[[LoaderSummary], str | None]]  # heading, text of a cell
 
 
-def time_table(summaries: Sequence[LoaderSummary]) -> str:
+@dataclass(frozen=True)
+class TableRow:
+    """The line of one loader."""
+
+    name: str
+    texts: list[str]
+    is_ours: bool
+    begins: str = ""  # heading of the lines from here on
+
+
+@dataclass(frozen=True)
+class Table:
+    """A line for each loader, a column for each of `headings`."""
+
+    headings: list[str]
+    rows: list[TableRow]
+    of_words: bool = False  # not of numbers
+
+
+def time_table(summaries: Sequence[LoaderSummary]) -> Table | None:
     """Seconds of training, waiting, loading, preparing and opening; what is asked for first comes first."""
     memory = reference(summaries)
     base = memory.training_seconds if memory else None
@@ -40,7 +59,7 @@ def time_table(summaries: Sequence[LoaderSummary]) -> str:
     )
 
 
-def reading_table(summaries: Sequence[LoaderSummary]) -> str:
+def reading_table(summaries: Sequence[LoaderSummary]) -> Table | None:
     """Rows and bytes of a loader-only epoch, by tier."""
 
     def of_epoch(text_of: Callable[[EpochCost], str | None]) -> Callable[[LoaderSummary], str | None]:
@@ -67,7 +86,7 @@ def reading_table(summaries: Sequence[LoaderSummary]) -> str:
     )
 
 
-def cost_table(summaries: Sequence[LoaderSummary]) -> str:
+def cost_table(summaries: Sequence[LoaderSummary]) -> Table | None:
     """Disk space and memory."""
     return _table(
         summaries,
@@ -81,7 +100,7 @@ def cost_table(summaries: Sequence[LoaderSummary]) -> str:
     )
 
 
-def score_table(summaries: Sequence[LoaderSummary], metric: Metric) -> str:
+def score_table(summaries: Sequence[LoaderSummary], metric: Metric) -> Table | None:
     """Scores, and how long the best one of the others took to reach."""
     found = reached(summaries)
     seconds_of = found[1] if found else {}
@@ -96,8 +115,8 @@ def score_table(summaries: Sequence[LoaderSummary], metric: Metric) -> str:
     )
 
 
-def missing_table(summaries: Sequence[LoaderSummary]) -> str:
-    """Loaders, or seeds of them, without a result, and why; empty where there are none."""
+def missing_table(summaries: Sequence[LoaderSummary]) -> Table | None:
+    """Loaders, or seeds of them, without a result, and why."""
     return _table(
         [one for one in summaries if one.message or not one.ok],
         [
@@ -108,10 +127,9 @@ def missing_table(summaries: Sequence[LoaderSummary]) -> str:
     )
 
 
-def facts(title: str, values: Mapping[str, Any]) -> str:
-    """A list of names and values; units are read from the names, nested values come one by one."""
-    rows = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in _flat(values))
-    return f"<section class='facts'><h3>{escape(title)}</h3><dl>{rows}</dl></section>" if rows else ""
+def facts(values: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Returns names and values as text; units are read from the names, nested values come one by one."""
+    return list(_flat(values))
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:
@@ -123,27 +141,22 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, st
             yield words, format_value(str(name), value)
 
 
-def _table(summaries: Sequence[LoaderSummary], columns: Sequence[Column], broken: bool = False) -> str:
-    """HTML of the columns that have something to tell; empty where there is nothing."""
+def _table(summaries: Sequence[LoaderSummary], columns: Sequence[Column], broken: bool = False) -> Table | None:
+    """Returns the columns that have something to tell."""
     same, others = ordered(one for one in summaries if broken or one.ok)
     shown = same + others
     cells = {heading: [text_of(one) for one in shown] for heading, text_of in columns}
     kept = [heading for heading, texts in cells.items() if any(text is not None for text in texts)]
     if not shown or not kept:
-        return ""
-    kind = ' class="words"' if broken else ""
-    head = '<th scope="col">loader</th>' + "".join(f'<th scope="col"{kind}>{escape(name)}</th>' for name in kept)
-    lines = []
-    for index, one in enumerate(shown):
-        if same and index == len(same):
-            lines.append(f'<tr><th scope="rowgroup" colspan="{len(kept) + 1}">{escape(OTHER_WORK)}</th></tr>')
-        texts = "".join(f"<td{kind}>{escape(cells[heading][index] or _NOTHING)}</td>" for heading in kept)
-        ours = ' class="ours"' if one.loader == OURS else ""
-        lines.append(f'<tr{ours}><th scope="row">{escape(one.name)}</th>{texts}</tr>')
-    body = "\n".join(lines)
-    return (
-        f'<div class="table" tabindex="0"><table><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table></div>'
-    )
+        return None
+    rows = [
+        TableRow(
+            one.name, [cells[heading][index] or _NOTHING for heading in kept], one.loader == OURS,
+            OTHER_WORK if same and index == len(same) else "",
+        )
+        for index, one in enumerate(shown)
+    ]  # fmt: skip
+    return Table(kept, rows, broken)
 
 
 def _seconds(value: float | None) -> str | None:

@@ -31,13 +31,20 @@ it in place. What a step holds back when it yields, in buffers, it has to hand o
 it, and at its end by itself.
 
 What a killed run left is compared with checksums before it is used. What is damaged is made again, once, by running the
-stage again without the step that made it; or without all steps, if what that step consumed is gone.
+stage again without the step that made it; or without all steps, if what that step consumed is gone. A step that follows
+from others begins anew if one of these did.
+
+Files that only this run reads are `scratch`: they go at the end of a block, and before the stage begins if a killed run
+left them.
 """
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager, suppress
+from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -45,7 +52,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.files import faults
-from diskgnn.files.disk_space import allocated_bytes, require_free_bytes
+from diskgnn.files.disk_space import DiskBudget, allocated_bytes, require_free_bytes
 from diskgnn.work.array_file import ArrayFile
 from diskgnn.work.shuffle import DamagedStepError, Shuffle
 from diskgnn.work.work_folder import Note, State, WorkFolder
@@ -69,6 +76,7 @@ class Work:
 
     def __init__(self, folder: WorkFolder, name: str) -> None:
         self._folder, self._name = folder, name
+        self._begun: dict[str, npt.NDArray[Any]] = {}  # by step: a number that it has from its beginning on
 
     def run(self, stage: Callable[[Work], Result]) -> Result:
         """Runs a stage; once more for each step whose files turn out to be damaged.
@@ -78,6 +86,7 @@ class Work:
         """
         made_again: set[str] = set()
         while True:
+            self._folder.remove(self._scratch_folder.name)
             try:
                 return stage(self)
             except DamagedStepError as error:
@@ -99,7 +108,10 @@ class Work:
         key: npt.ArrayLike = (),
         spills: Sequence[Shuffle] = (),
         consumes: Sequence[Shuffle] = (),
+        follows: Sequence[str] = (),
+        uses_up: Sequence[str] = (),
         after: Callable[[], object] = lambda: None,
+        adopted: Callable[[State], object] = lambda _: None,
         is_kept: bool = True,
     ) -> State:
         """Runs a step, or what a killed run left of it.
@@ -111,7 +123,10 @@ class Work:
             key: what a killed run must have had alike; else the step begins anew.
             spills: that it fills. If one is in memory the step is not committed, but run again.
             consumes: that nobody reads after it.
+            follows: names of folds before. If one of them has begun anew since, this one does.
+            uses_up: names of folds before, whose files it changes. A killed run makes these again.
             after: runs the steps that nobody but this one reads; it is called unless a killed run has finished this.
+            adopted: called with the state if a killed run has finished this: it compares the files that are shared.
             is_kept: a killed run goes on with it; if not, it is never committed.
 
         Returns:
@@ -119,10 +134,14 @@ class Work:
         """
         durable = is_kept and self._folder.is_resumable and not any(spill.in_memory for spill in spills)
         before = self._folder.noted(self._full(step)) if durable else {}
-        if not np.array_equal(before.get("key", ()), key):
+        followed = np.array([self._begun[name] for name in follows], np.uint64)
+        if not (np.array_equal(before.get("key", ()), key) and np.array_equal(before.get("follows", ()), followed)):
             before = {}
-        if durable and not before:  # whoever goes on later must not find a note of what is written over now
-            self.forget(step)
+        # Whoever goes on later must not find a note of what is written over now.
+        for name in [*([] if before else [step]), *([] if "finished" in before else uses_up)]:
+            self.forget(name)
+        self._begun[step] = before.get("begun", np.frombuffer(os.urandom(8), np.uint64)[0])
+        about = {"key": np.array(key), "follows": followed, "begun": np.array(self._begun[step])}
         is_committed = bool(before)
         state = {name: np.array(value) for name, value in {**first, **_section(before, "state")}.items()}
         if "finished" not in before:
@@ -140,15 +159,17 @@ class Work:
                         faults.point("work.piece")
                         if durable and output.stays_here and self.is_due(num_bytes):
                             output.hand_over()
-                            self._note(step, key, state, spills, output)
+                            self._note(step, about, state, spills, output)
                             self.commit()
                             is_committed = True
                 if durable:
-                    self._note(step, key, state, spills, output, finished=True)
+                    self._note(step, about, state, spills, output, finished=True)
             elif not all(self._folder.adopt(name) for name in before["finished"].tolist()):
                 raise DamagedStepError(self._full(step), f"{self._folder.staging} does not hold what was written")
+            else:
+                adopted(state)
         # Where it was committed half-way its end is, too; and a kill must not find both its inputs and its output gone.
-        if is_committed or any(not spill.in_memory for spill in consumes):
+        if is_committed or any(not spill.in_memory for spill in consumes) or (durable and self.is_due(0)):
             self.commit()
         for spill in consumes:
             spill.remove()
@@ -222,7 +243,7 @@ class Work:
 
     def note(self, name: str, state: State, files: Sequence[str] = ()) -> None:
         """Has `state` noted at the next commit: what later steps follow from, and which `files` hold it."""
-        self._folder.note(self._full(name), Note(_noting((), state), files))
+        self._folder.note(self._full(name), Note(_noting({}, state), files))
 
     def forget(self, name: str) -> None:
         """Removes what was noted of a step: it is true no more."""
@@ -235,6 +256,15 @@ class Work:
     def is_due(self, handled_bytes: int) -> bool:
         """Returns True if it is time for a commit, now that so many bytes more were handled."""
         return self._folder.is_due(handled_bytes)
+
+    @contextmanager
+    def scratch(self, name: str) -> Iterator[Scratch]:
+        """Yields a folder for files that only this run reads. They are removed when the block ends."""
+        scratch = Scratch(self._scratch_folder / name, self._folder.disk)
+        try:
+            yield scratch
+        finally:
+            scratch.remove()
 
     def require_space(self, needed_bytes: int, what: str, files: Sequence[str]) -> None:
         """Refuses to write `what` of `needed_bytes` in all, which go to `files` and to this stage's own, if the disk
@@ -249,20 +279,24 @@ class Work:
         there = sum(map(allocated_bytes, [*own, *map(self._folder.path, files)]))
         require_free_bytes(self._folder.staging, max(0, needed_bytes - there), what, disk=self._folder.disk)
 
+    @property
+    def _scratch_folder(self) -> Path:
+        return self._folder.path(f"{self._name}.scratch")
+
     def _full(self, step: str) -> str:
         return f"{self._name}.{step}"
 
     def _note(
         self,
         step: str,
-        key: npt.ArrayLike,
+        about: State,
         state: State,
         spills: Sequence[Shuffle],
         output: Output,
         *,
         finished: bool = False,
     ) -> None:
-        noted = _noting(key, state)
+        noted = _noting(about, state)
         for spill in spills:
             noted |= {f"spill/{spill.name}/{name}": array for name, array in spill.state().items()}
         if finished:
@@ -271,6 +305,35 @@ class Work:
             noted |= output.state()
         claims = [*(spill.name for spill in spills), *(output.shared_names if finished else output.open_names)]
         self._folder.note(self._full(step), Note(noted, claims, output.names if finished else ()))
+
+
+class Scratch:
+    """Files in a folder of their own that are claimed of the disk, and removed together."""
+
+    def __init__(self, folder: Path, disk: DiskBudget) -> None:
+        self._folder, self._disk, self._claimed_bytes = folder, disk, 0
+        folder.mkdir(parents=True)
+
+    def path(self, name: str) -> Path:
+        """Returns where to write a file; whoever does claims its bytes first."""
+        return self._folder / name
+
+    def claim(self, num_bytes: int) -> None:
+        """Says that so many bytes more are about to be written.
+
+        Raises:
+            DiskFullError: that would be more than the command may take.
+        """
+        self._disk.claim(num_bytes)
+        self._claimed_bytes += num_bytes
+
+    def remove(self) -> None:
+        """Removes the files, and gives back what was claimed for them."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+        with suppress(OSError):  # others have theirs beside it
+            self._folder.parent.rmdir()
+        self._disk.release(self._claimed_bytes)
+        self._claimed_bytes = 0
 
 
 class Output:
@@ -303,6 +366,12 @@ class Output:
             raise DamagedStepError(self._step, f"{self._writer.path(name)} is not what was written")
         self._files.append(self._opened.enter_context(file))
         return file
+
+    def begin(self, names: Iterable[str]) -> None:
+        """Has files begin with the step: unless it goes on, what a killed run left of them is removed."""
+        if not self._before:
+            for name in names:
+                self._writer.remove(name)
 
     def claim(self, own: Sequence[str] = (), *, shared: Sequence[str] = ()) -> None:
         """Has files that the step writes by itself made durable at each commit. Its `own` are complete at its end;
@@ -353,9 +422,9 @@ class Output:
         self._opened.__exit__(kind, error, trace)
 
 
-def _noting(key: npt.ArrayLike, state: Mapping[str, npt.NDArray[Any]]) -> State:
+def _noting(about: State, state: State) -> State:
     """A copy of `state`, as it is noted."""
-    return {"key": np.array(key), **{f"state/{name}": array.copy() for name, array in state.items()}}
+    return {**about, **{f"state/{name}": array.copy() for name, array in state.items()}}
 
 
 def _section(noted: State, prefix: str) -> State:

@@ -172,18 +172,22 @@ class WorkFolder:
 
     def adopt(self, name: str) -> bool:
         """Registers file `name` if an earlier run finished it and it is still what that run wrote; or removes it."""
-        crc32c, path = self._journal.checksum(name), self.path(name)
+        crc32c = self._journal.checksum(name)
         if crc32c is not None:
             self.add(name, crc32c=crc32c)
             return True
+        self.remove(name)
+        return False
+
+    def remove(self, name: str) -> None:
+        """Removes what a killed run left under a name, if anything: it is made again."""
         self._journal.forget(name)
-        there = allocated_bytes(path)
+        path, there = self.path(name), allocated_bytes(self.path(name))
         if path.is_dir():
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
         self.disk.release(there)
-        return False
 
     @property
     def _sends(self) -> bool:

@@ -141,9 +141,9 @@ class ArtifactWriter(WorkFolder):
     def send(self, names: Iterable[str]) -> None:
         """Commits, and sends files that nobody needs here any more, if the artifact goes to a store."""
         if self._outbox is not None:
+            with self._committing:
+                self._finished += names
             self.commit()
-            self.keep(names := list(names))
-            self._send(names)
 
     @property
     def _sends(self) -> bool:

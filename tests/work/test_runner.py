@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable, Generator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -250,6 +251,119 @@ def test_another_key_begins_anew(tmp_path: Path) -> None:
         return len(pieces)
 
     assert (run(1), run(1), run(2), run(1)) == (4, 0, 4, 4)
+
+
+class Following:
+    """Two steps: lines of a file that a first step begins are followed by those of a second."""
+
+    def __init__(self, out: Path) -> None:
+        self.out, self.written = out, list[str]()
+
+    def run(self, key: int = 0, *, is_kept: bool = True) -> list[str]:
+        """Returns the lines that were written by this run."""
+        self.written.clear()
+        with (
+            faults.pretending("unit.bytes", 1),
+            ArtifactWriter(self.out, GRAPH, config={}, resumable=True) as writer,
+        ):
+            Work(writer, "follow").run(partial(self._stage, writer, key, is_kept))
+            writer.publish()
+        return list(self.written)
+
+    def _stage(self, writer: ArtifactWriter, key: int, is_kept: bool, work: Work) -> None:
+        path = writer.path("lines")
+
+        def write(name: str, num_lines: int, state: State, output: Output) -> Generator[int, None, None]:
+            if name == "first":
+                output.begin(["lines"])
+                output.claim(shared=["lines"])
+            else:
+                output.claim(["lines"])
+            for number in range(int(state["lines"]), num_lines):
+                with path.open("r+" if path.exists() else "w") as file:
+                    file.seek(2 * number + (4 if name == "second" else 0))
+                    file.write(f"{name[0]}\n")
+                self.written.append(name)
+                state["lines"] += 1
+                yield 1
+            if name == "second":
+                writer.add("lines")
+
+        def compare(state: State) -> None:
+            if path.read_text()[:4] != "f\n" * int(state["lines"]):
+                raise DamagedStepError("follow.first", "the first lines")
+
+        work.fold("first", partial(write, "first", 2), {"lines": 0}, key=key, adopted=compare)
+        uses_up = [] if is_kept else ["first"]
+        second = partial(write, "second", 3)
+        work.fold("second", second, {"lines": 0}, follows=["first"], uses_up=uses_up, is_kept=is_kept)
+
+    def kill(self, after: int, **given: Any) -> None:
+        with pytest.raises(Killed), faults.armed("work.piece", Killed(), after=after):
+            self.run(**given)
+
+
+ALL_LINES = ["first"] * 2 + ["second"] * 3
+
+
+def test_a_step_goes_on_with_what_it_follows_from(tmp_path: Path) -> None:
+    lines = Following(tmp_path / "out")
+    lines.kill(4)
+    assert lines.run() == ["second"]
+    assert (tmp_path / "out" / "lines").read_text() == "f\nf\ns\ns\ns\n"
+
+
+def test_a_step_begins_anew_with_what_it_follows_from(tmp_path: Path) -> None:
+    """Which another key, or damage, has made again; in this run, or in one that was killed in between."""
+    lines = Following(tmp_path / "out")
+    lines.kill(4)
+    assert lines.run(1) == ALL_LINES
+    lines = Following(tmp_path / "killed")
+    lines.kill(4)
+    lines.kill(1, key=1)
+    assert lines.run(1) == ["first", *["second"] * 3]
+    lines = Following(tmp_path / "damaged")
+    lines.kill(4)
+    flip(staging_of(lines.out) / "lines", 0.0)
+    assert lines.run() == ALL_LINES
+
+
+def test_what_a_step_used_up_is_made_again(tmp_path: Path) -> None:
+    lines = Following(tmp_path / "out")
+    lines.kill(4, is_kept=False)
+    assert (staging_of(lines.out) / "lines").exists()
+    assert lines.run() == ALL_LINES
+
+
+def test_scratch_goes_with_its_block_and_with_the_run_after_a_kill(tmp_path: Path) -> None:
+    """A budget that sufficed suffices again."""
+    out, size = tmp_path / "out", 1 << 20
+    staging = staging_of(out)
+
+    def stage(work: Work) -> None:
+        for name in ("one", "two"):
+            with work.scratch(name) as scratch:
+                scratch.claim(size)
+                scratch.path("numbers").write_bytes(bytes(size))
+                assert [path.name for path in (staging / "stage.scratch").iterdir()] == [name]
+                faults.point("work.piece")
+
+    def run() -> None:
+        disk = DiskBudget(size + (64 << 10) + OWN_BYTES, [staging])
+        with ArtifactWriter(out, GRAPH, config={}, resumable=True, disk=disk) as writer:
+            writer.save_array("x.npy", np.zeros(1))
+            writer.keep(["x.npy"])  # so that the folder stays
+            Work(writer, "stage").run(stage)
+            assert not list(staging.glob("*scratch"))
+            writer.publish()
+
+    # As SIGKILL leaves it: what a process does on its way out is undone.
+    with pytest.raises(Killed), faults.armed("work.piece", Killed()):
+        run()
+    (staging / "stage.scratch" / "one").mkdir(parents=True)
+    (staging / "stage.scratch" / "one" / "numbers").write_bytes(bytes(size))
+    run()
+    assert sorted(path.name for path in out.iterdir()) == ["manifest.json", "x.npy"]
 
 
 def test_what_is_decided_stays(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ import numpy.typing as npt
 import diskgnn
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.type_data import EdgeSet, NodeSet
-from diskgnn.schema import edge_type_name
+from diskgnn.specs.schema import edge_type_name
 
 
 def load(graph: Graph) -> dict[str, Any]:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from diskgnn.inference.infer import infer
     from diskgnn.inference.predict import predict
     from diskgnn.loading.loader import Loader
-    from diskgnn.loading.options import LoaderOptions
+    from diskgnn.loading.loader_options import LoaderOptions
     from diskgnn.packing.pack import pack
     from diskgnn.preparing.estimate import estimate
     from diskgnn.preparing.prepare import prepare
@@ -60,7 +60,7 @@ _MODULES = {
     "LoadStats": "batches.batch_source",
     "LinkTarget": "specs.targets",
     "Loader": "loading.loader",
-    "LoaderOptions": "loading.options",
+    "LoaderOptions": "loading.loader_options",
     "MiniBatch": "batches.minibatch",
     "Neighbourhood": "sampling.neighbourhood",
     "NodeInput": "importers.convert",

@@ -1,5 +1,5 @@
 """Packed directories for PyTorch Lightning (`pip install 'diskgnn[lightning]'`)."""
 
-from diskgnn.training.lightning import PackedDataModule
+from diskgnn.training.lightning_data import PackedDataModule
 
 __all__ = ["PackedDataModule"]

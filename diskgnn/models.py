@@ -9,10 +9,10 @@ for batch in loader:
 """
 
 from diskgnn.nn.between import Between
+from diskgnn.nn.block_models import BlockModel, elu_dropout, make_model, relu_dropout
 from diskgnn.nn.layers import GATLayer, GCNLayer, SAGELayer
 from diskgnn.nn.model_output import model_input
 from diskgnn.nn.model_spec import ModelSpec
-from diskgnn.nn.models import BlockModel, elu_dropout, make_model, relu_dropout
 from diskgnn.nn.typed_layers import HGTLayer, RGATLayer, RGCNLayer
 from diskgnn.nn.typed_models import TypedModel
 from diskgnn.training.named_models import named_model

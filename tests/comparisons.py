@@ -6,7 +6,7 @@ import math
 import random
 from pathlib import Path
 
-from diskgnn.compare.results import Comparison, EpochCost, EpochPoint, LoaderResult, SweepPoint
+from diskgnn.compare.comparison_record import Comparison, EpochCost, EpochPoint, LoaderResult, SweepPoint
 from diskgnn.graph.generation import generate
 from diskgnn.loading.tracing import TraceEvent
 

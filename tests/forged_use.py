@@ -12,7 +12,7 @@ from diskgnn.baselines.in_memory import InMemory
 from diskgnn.formats.packed import Packed
 from diskgnn.formats.samples import Samples
 from diskgnn.formats.verification import find_damage
-from diskgnn.graph.inspection import describe
+from diskgnn.graph.artifact_description import describe
 from diskgnn.preparing.repair import repair
 from diskgnn.system.resources import Resources
 

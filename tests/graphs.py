@@ -17,7 +17,7 @@ from diskgnn.formats.row_format import RowFormat
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.pack import pack
 from diskgnn.sampling.sample import sample
-from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE
+from diskgnn.specs.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE
 from diskgnn.work.writer import ArtifactWriter
 
 # Files of a graph made from plain edges.

@@ -11,7 +11,7 @@ import numpy as np
 from diskgnn.graph.graph import Graph
 from diskgnn.sampling.negatives import AvoidedDestinations, NegativeDestinations
 from diskgnn.sampling.planned_minibatch import PlannedMinibatch
-from diskgnn.schema import EdgeType
+from diskgnn.specs.schema import EdgeType
 from diskgnn.specs.targets import LinkTarget
 
 MASK = (1 << 64) - 1

@@ -14,7 +14,7 @@ from diskgnn.formats import artifacts
 from diskgnn.formats.artifacts import edge_file, node_file
 from diskgnn.formats.graph_config import EdgeTypeConfig, GraphConfig, NodeTypeConfig
 from diskgnn.formats.row_format import RowFormat
-from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE
+from diskgnn.specs.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE
 from diskgnn.work.writer import ArtifactWriter
 
 Pieces = Mapping[int, np.ndarray]  # by the row where each begins; all other rows are zeros

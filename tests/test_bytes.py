@@ -23,7 +23,7 @@ import torch
 import diskgnn
 from diskgnn.files import faults
 from diskgnn.formats.manifest import open_artifact
-from diskgnn.nn.models import make_model
+from diskgnn.nn.block_models import make_model
 from diskgnn.specs.targets import LinkTarget, NodeTarget
 from diskgnn.system.resources import SmallBudgetError
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from diskgnn.errors import ConfigError
 from diskgnn.formats.artifacts import edge_file
-from diskgnn.schema import (
+from diskgnn.specs.schema import (
     SourceSchema,
     check_type_name,
     edge_type_name,

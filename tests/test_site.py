@@ -13,7 +13,7 @@ import pytest
 
 import diskgnn
 from diskgnn.cli import main as cli
-from diskgnn.importers.formats.registry import FORMATS
+from diskgnn.importers.source_formats.registry import FORMATS
 
 pytest.importorskip("mkdocstrings")
 pytest.importorskip("material")

@@ -10,8 +10,8 @@ from sparse_graphs import write_sparse_graph
 
 import diskgnn
 from diskgnn.formats.samples import Samples
+from diskgnn.graph.artifact_description import describe
 from diskgnn.graph.graph import Graph
-from diskgnn.graph.inspection import describe
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.targets import NodeTarget

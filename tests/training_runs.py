@@ -13,7 +13,7 @@ from graphs import write_graph
 from torch import nn
 
 from diskgnn.graph.graph import Graph
-from diskgnn.schema import SPLITS
+from diskgnn.specs.schema import SPLITS
 
 CLASSES, WIDTH, NODES = 3, 5, 240
 BATCHES = 7  # of an epoch of the train split

@@ -12,7 +12,7 @@ from torch import Tensor
 from diskgnn.batches.batch_source import Cursor, CursorSource, LoadStats
 from diskgnn.batches.blocks import Block, Pairs
 from diskgnn.batches.minibatch import TypedMiniBatch
-from diskgnn.schema import EdgeType, SourceSchema
+from diskgnn.specs.schema import EdgeType, SourceSchema
 
 NODES = {"paper": 40, "author": 25, "place": 6}
 WIDTHS = {"paper": 5, "author": 3, "place": None}

@@ -13,7 +13,7 @@ from diskgnn.formats.artifacts import edge_file, node_file
 from diskgnn.formats.graph_config import EdgeTypeConfig, GraphConfig, NodeTypeConfig, TargetConfig
 from diskgnn.formats.row_format import RowFormat
 from diskgnn.graph.graph import Graph
-from diskgnn.schema import SPLITS
+from diskgnn.specs.schema import SPLITS
 from diskgnn.work.writer import ArtifactWriter
 
 PAPER_SPLITS = dict(zip(SPLITS, np.split(np.random.default_rng(5).permutation(NODES["paper"]), [24, 32]), strict=True))

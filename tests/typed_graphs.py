@@ -13,7 +13,7 @@ from diskgnn.formats.artifacts import edge_file, node_file
 from diskgnn.formats.graph_config import EdgeTypeConfig, GraphConfig, NodeTypeConfig, TargetConfig
 from diskgnn.formats.row_format import RowFormat
 from diskgnn.graph.graph import Graph
-from diskgnn.schema import EdgeType
+from diskgnn.specs.schema import EdgeType
 from diskgnn.work.writer import ArtifactWriter
 
 WRITES: EdgeType = ("author", "writes", "paper")

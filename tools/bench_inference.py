@@ -87,7 +87,7 @@ def measure(options: argparse.Namespace) -> dict[str, object]:
     import torch
 
     import diskgnn
-    from diskgnn.nn.models import make_model
+    from diskgnn.nn.block_models import make_model
 
     graph = diskgnn.Graph.open(options.graph)
     torch.manual_seed(0)

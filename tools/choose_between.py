@@ -30,7 +30,7 @@ from typing import Any
 import diskgnn
 from diskgnn.graph.graph import Graph
 from diskgnn.nn.model_spec import NORMS
-from diskgnn.schema import ONE_NODE_TYPE
+from diskgnn.specs.schema import ONE_NODE_TYPE
 from typed_accuracy import EXPERIMENTS, Experiment
 
 SETTINGS: dict[str, dict[str, Any]] = {

@@ -29,7 +29,7 @@ from diskgnn.compare import measurement
 from diskgnn.compare.measurement import Finding, Measurement
 from diskgnn.formats.artifacts import FEATURES, INDICES, INDPTR, LABELS, edge_file, extents_file, node_file
 from diskgnn.graph.graph import Graph
-from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE
+from diskgnn.specs.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE
 from diskgnn.units import format_size, parse_size
 
 _PLENTY, _ROWS = 2 << 30, 1 << 20  # memory of what is not measured; rows written at once

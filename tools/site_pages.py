@@ -22,7 +22,7 @@ from mkdocs.structure.pages import Page
 
 import diskgnn
 from diskgnn.cli import main as cli
-from diskgnn.importers.formats.registry import FORMATS
+from diskgnn.importers.source_formats.registry import FORMATS
 
 PUBLIC_MODULES = ("diskgnn.pyg", "diskgnn.models", "diskgnn.tasks", "diskgnn.sources", "diskgnn.lightning",
                   "diskgnn.comparing")  # fmt: skip

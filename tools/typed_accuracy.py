@@ -37,8 +37,8 @@ from diskgnn.baselines.in_memory import in_memory_sources
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.type_data import NodeSet
 from diskgnn.sampling.plan import SamplingPlan
-from diskgnn.schema import parse_edge_type
 from diskgnn.specs.sampling import SamplingSpec
+from diskgnn.specs.schema import parse_edge_type
 from diskgnn.specs.targets import LinkTarget, NodeTarget
 
 PLACES = ("disk", "memory")

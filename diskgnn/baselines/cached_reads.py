@@ -18,8 +18,8 @@ from diskgnn.errors import ConfigError
 from diskgnn.files.read_engine import check_engine, warn_if_no_io_uring
 from diskgnn.files.row_reading import row_buffer
 from diskgnn.formats.row_format import FeatureFile
+from diskgnn.graph.feature_files import feature_files
 from diskgnn.graph.graph import Graph
-from diskgnn.graph.row_sets import feature_files
 from diskgnn.paths import PathLike
 from diskgnn.specs.caches import cache_rows
 from diskgnn.units import parse_size

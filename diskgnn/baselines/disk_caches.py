@@ -10,7 +10,7 @@ import numpy.typing as npt
 from diskgnn.errors import ConfigError
 from diskgnn.formats.samples import Samples
 from diskgnn.packing.accesses import hottest_nodes
-from diskgnn.progress import Advance
+from diskgnn.progress.reporter import Advance
 from diskgnn.units import format_size
 
 

@@ -27,9 +27,9 @@ from diskgnn.loading.tracing import TraceEvent
 from diskgnn.paths import PathLike
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.planned_minibatch import PlannedMinibatch
-from diskgnn.schema import SPLITS, SourceSchema
 from diskgnn.specs.keywords import takes_options
 from diskgnn.specs.sampling import DrawingOptions, SamplingSpec
+from diskgnn.specs.schema import SPLITS, SourceSchema
 from diskgnn.specs.targets import NodeTarget
 from diskgnn.system.memory import available_cores
 from diskgnn.units import whole_number

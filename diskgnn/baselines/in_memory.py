@@ -17,8 +17,8 @@ from diskgnn.baselines.sampling_source import SamplingSource
 from diskgnn.batches.batch_source import LoadStats
 from diskgnn.files import faults
 from diskgnn.formats.row_format import FeatureFile
+from diskgnn.graph.feature_files import feature_files
 from diskgnn.graph.graph import Graph
-from diskgnn.graph.row_sets import feature_files
 from diskgnn.paths import PathLike
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.specs.fanouts import Fanouts

@@ -29,7 +29,7 @@ from diskgnn.files.disk_space import require_free_bytes
 from diskgnn.formats import artifacts
 from diskgnn.graph.graph import Graph
 from diskgnn.paths import PathLike
-from diskgnn.progress import Advance, StageReport
+from diskgnn.progress.reporter import Advance, StageReport
 from diskgnn.system.resources import Resources
 from diskgnn.work.writer import ArtifactWriter
 

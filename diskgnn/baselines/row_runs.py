@@ -15,7 +15,7 @@ import numpy.typing as npt
 from diskgnn._native import scatter_rows
 from diskgnn.formats.feature_scan import WINDOWS_IN_MEMORY, Window, scan_needed_rows
 from diskgnn.graph.graph import Graph
-from diskgnn.progress import Advance
+from diskgnn.progress.reporter import Advance
 from diskgnn.system.resources import Resources
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from diskgnn._native import NeighborSampler
 from diskgnn.baselines.epoch_source import EpochSource, SourceOptions
-from diskgnn.baselines.row_sets import FeatureRows, TypedRows, sampled_pairs, typed_minibatch
+from diskgnn.baselines.feature_rows import FeatureRows, TypedRows, sampled_pairs, typed_minibatch
 from diskgnn.batches.batch_source import LoadStats
 from diskgnn.batches.blocks import Block
 from diskgnn.batches.minibatch import AnyMiniBatch, MiniBatch

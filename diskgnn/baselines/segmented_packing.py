@@ -35,7 +35,7 @@ from diskgnn.formats.samples import Samples
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.accesses import hottest_nodes
 from diskgnn.paths import PathLike
-from diskgnn.progress import SILENT, Advance, Reporter, StageReport
+from diskgnn.progress.reporter import SILENT, Advance, Reporter, StageReport
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import sample_plan
 from diskgnn.specs.caches import cache_rows

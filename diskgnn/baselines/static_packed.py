@@ -15,7 +15,7 @@ from diskgnn.graph.graph import Graph
 from diskgnn.loading.loader import Loader
 from diskgnn.paths import PathLike
 from diskgnn.preparing.prepare import prepare
-from diskgnn.progress import StageReport
+from diskgnn.progress.reporter import StageReport
 
 
 def prepare_static_packed(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from diskgnn.batches.minibatch import AnyMiniBatch
 from diskgnn.errors import ArtifactError, ConfigError
-from diskgnn.schema import SourceSchema, one_type_schema
+from diskgnn.specs.schema import SourceSchema, one_type_schema
 
 if TYPE_CHECKING:
     from typing_extensions import Self

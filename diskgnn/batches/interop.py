@@ -11,7 +11,7 @@ from torch import Tensor
 
 from diskgnn.batches.blocks import Block, Pairs
 from diskgnn.errors import ConfigError
-from diskgnn.schema import EdgeType
+from diskgnn.specs.schema import EdgeType
 
 if TYPE_CHECKING:
     import dgl

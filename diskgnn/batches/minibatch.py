@@ -11,7 +11,7 @@ from torch import Tensor
 
 from diskgnn.batches import interop
 from diskgnn.batches.blocks import Block, Pairs, moved
-from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, EdgeType
+from diskgnn.specs.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, EdgeType
 
 if TYPE_CHECKING:
     import dgl

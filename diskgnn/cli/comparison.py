@@ -13,15 +13,15 @@ import click
 
 from diskgnn.cli import model_options, options
 from diskgnn.cli.command import Command
-from diskgnn.cli.drawing import sampling_arguments
 from diskgnn.cli.options import CACHE, Size
 from diskgnn.cli.rendering import Output, to_json
+from diskgnn.cli.sampling_arguments import sampling_arguments
 from diskgnn.files.own_files import open_new_file
 from diskgnn.nn.model_spec import ModelSpec
 from diskgnn.specs.sampling import SamplingSpec
 
 if TYPE_CHECKING:
-    from diskgnn.compare.results import Comparison, LoaderResult
+    from diskgnn.compare.comparison_record import Comparison, LoaderResult
     from diskgnn.compare.settings import ComparisonSettings
 
 
@@ -206,7 +206,7 @@ def _settings(
 
 
 def _check_writable_file(path: Path, argument: str) -> None:
-    from diskgnn.training.outputs import writing
+    from diskgnn.training.result_files import writing
     from diskgnn.work.overwriting import refuse_inside_artifact
 
     refuse_inside_artifact(path, argument)

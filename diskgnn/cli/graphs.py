@@ -10,7 +10,7 @@ import click
 from diskgnn.cli import options
 from diskgnn.cli.command import Command
 from diskgnn.cli.rendering import Output
-from diskgnn.progress import StageReport
+from diskgnn.progress.reporter import StageReport
 
 if TYPE_CHECKING:
     from diskgnn.graph.graph import Graph

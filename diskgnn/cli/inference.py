@@ -10,8 +10,8 @@ import click
 
 from diskgnn.cli import options
 from diskgnn.cli.command import Command
-from diskgnn.cli.drawing import fanouts_argument
 from diskgnn.cli.rendering import Output
+from diskgnn.cli.sampling_arguments import fanouts_argument
 from diskgnn.specs.targets import MESSAGE_EDGES
 
 _checkpoint = click.option(

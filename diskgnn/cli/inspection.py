@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 def inspect(output: Output, /, artifact: Path) -> None:
     """Say what a graph, samples or packed directory holds and how it was made, or a folder of several ranks; or what a
     checkpoint of `diskgnn train` is, and which commands take it."""
-    from diskgnn.formats.ranks import rank_directories
-    from diskgnn.graph.inspection import describe
+    from diskgnn.formats.rank_directories import rank_directories
+    from diskgnn.graph.artifact_description import describe
 
     if _is_checkpoint(artifact):
         _show_checkpoint(output, artifact)
@@ -122,7 +122,7 @@ def verify(
     With --repair, make damaged samples and packed data again, equal to the byte. A folder of several ranks is taken
     rank by rank.
     """
-    from diskgnn.formats.ranks import rank_directories
+    from diskgnn.formats.rank_directories import rank_directories
 
     output: Output = ctx.obj
 

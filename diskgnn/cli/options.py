@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 import click
 
 from diskgnn.errors import ConfigError
-from diskgnn.schema import SPLITS
 from diskgnn.specs.caches import DEFAULT_CPU_CACHE
 from diskgnn.specs.sampling import DRAWS, TEMPORAL
+from diskgnn.specs.schema import SPLITS
 from diskgnn.specs.targets import AVOIDED, EXCLUSIONS, MESSAGE_EDGES, NEGATIVES_BY, SEED_TASKS
 from diskgnn.stores.locations import located
 from diskgnn.units import parse_size
@@ -183,7 +183,7 @@ class FormatOption(Option):
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         """(the option, its help)."""
-        from diskgnn.importers.formats.registry import FORMATS
+        from diskgnn.importers.source_formats.registry import FORMATS
 
         record = super().get_help_record(ctx)
         return None if record is None else (record[0], record[1].format(formats=", ".join(FORMATS)))

@@ -9,10 +9,10 @@ import click
 
 from diskgnn.cli import options
 from diskgnn.cli.command import Command
-from diskgnn.cli.drawing import sampling_arguments
 from diskgnn.cli.rendering import Output
+from diskgnn.cli.sampling_arguments import sampling_arguments
 from diskgnn.errors import ConfigError
-from diskgnn.progress import StageReport
+from diskgnn.progress.reporter import StageReport
 from diskgnn.specs.caches import DEFAULT_CPU_CACHE
 from diskgnn.specs.sampling import ENGINES
 from diskgnn.stores.locations import Location, StoredPath
@@ -27,7 +27,7 @@ def _finish(output: Output, reports: StageReport | list[StageReport]) -> None:
 
 def _ready_to_train(output: Output, reports: StageReport | list[StageReport], packed: Location, ranks: int = 1) -> None:
     from diskgnn.formats.manifest import read_manifest
-    from diskgnn.formats.ranks import rank_directories
+    from diskgnn.formats.rank_directories import rank_directories
 
     _finish(output, reports)
     if isinstance(packed, StoredPath):

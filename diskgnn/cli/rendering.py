@@ -17,8 +17,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from diskgnn.bars import BarReporter
-from diskgnn.progress import Reporter, StageReport
+from diskgnn.progress.bars import BarReporter
+from diskgnn.progress.reporter import Reporter, StageReport
 from diskgnn.redaction import redacted
 from diskgnn.units import format_seconds, format_size, format_value, label
 

@@ -13,7 +13,7 @@ from importlib.resources import files
 from typing import Any
 
 from diskgnn.errors import ConfigError
-from diskgnn.progress import Advance, Reporter, say
+from diskgnn.progress.reporter import Advance, Reporter, say
 from diskgnn.redaction import redacted
 
 HOST = "127.0.0.1"  # nobody else's machine can ask

@@ -13,7 +13,7 @@ from diskgnn.cli.rendering import Output
 from diskgnn.units import format_size
 
 if TYPE_CHECKING:
-    from diskgnn.progress import StageReport
+    from diskgnn.progress.reporter import StageReport
 
 
 @click.command(cls=Command, short_help="Copy a directory from an object store to this machine.")

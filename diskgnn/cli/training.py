@@ -111,8 +111,8 @@ def train(
     What was prepared with `--ranks 4` is trained on by four processes: `torchrun --nproc-per-node 4 -m diskgnn train
     PACKED`. With `--max-restarts` and `--checkpoint`, they go on from the checkpoint when one of them has died.
     """
-    from diskgnn.formats.ranks import shard_of_environment
-    from diskgnn.loading.options import LoaderOptions
+    from diskgnn.formats.rank_directories import shard_of_environment
+    from diskgnn.loading.loader_options import LoaderOptions
     from diskgnn.training.checkpoints import checkpoint_exists
     from diskgnn.training.train import train
 
@@ -207,7 +207,7 @@ def evaluate(
     output: Output, /, packed: Path | str, checkpoint: Path, split: str, device: str, **reading: Any
 ) -> None:  # fmt: skip
     """Loss and scores of a trained model on one split of PACKED."""
-    from diskgnn.loading.options import LoaderOptions
+    from diskgnn.loading.loader_options import LoaderOptions
     from diskgnn.training.evaluate import evaluate
 
     result = evaluate(

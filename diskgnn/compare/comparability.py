@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from diskgnn.compare.comparison_record import Comparison
 from diskgnn.compare.loader_summary import CurvePoint, LoaderSummary
 from diskgnn.compare.metric import ACCURACY, Metric
-from diskgnn.compare.results import Comparison
 
 OURS, REFERENCE = "diskgnn", "in-memory"  # keys of loaders
 OTHER_WORK = "These do other work:"  # above loaders whose times can't be compared with ours
@@ -64,7 +64,7 @@ def best_disk_baseline(summaries: Iterable[LoaderSummary]) -> LoaderSummary | No
 
 
 def draws_otherwise(one: LoaderSummary) -> bool:
-    """Whether its minibatches are others because it was told to draw otherwise, see `compare.drawing`."""
+    """Whether its minibatches are others because it was told to draw otherwise, see `compare.variant_draws`."""
     return ":" in one.variant
 
 

@@ -12,26 +12,26 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
+from diskgnn.compare.comparison_record import Comparison, LoaderResult
 from diskgnn.compare.given_seeds import classes_in, trained_seeds, training_target
 from diskgnn.compare.limited_graph import make_training_graph, target_type
 from diskgnn.compare.loader_runs import Job, count_rows, is_short, measure, measure_again, prepare_evaluation
 from diskgnn.compare.loader_setup import LoaderInputs
 from diskgnn.compare.machine import Rates, describe_graph, describe_machine, memory_bytes_per_second
 from diskgnn.compare.metric import Metric
-from diskgnn.compare.registry import Variant, find
-from diskgnn.compare.results import Comparison, LoaderResult
 from diskgnn.compare.scratch import scratch_folder
 from diskgnn.compare.settings import ComparedRows, ComparisonSettings
 from diskgnn.compare.step_bodies import Fewest
 from diskgnn.compare.step_runner import Steps
+from diskgnn.compare.variants import Variant, find
 from diskgnn.errors import ConfigError, callers_level
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.source_schema import source_schema
 from diskgnn.paths import PathLike
-from diskgnn.progress import SILENT, Reporter
+from diskgnn.progress.reporter import SILENT, Reporter
 from diskgnn.redaction import redacted
 from diskgnn.sampling.plan import SamplingPlan
-from diskgnn.schema import SPLITS
+from diskgnn.specs.schema import SPLITS
 from diskgnn.stores.locations import local
 from diskgnn.system.disk_rates import measure_read_rates
 from diskgnn.system.memory import available_cores

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from diskgnn._native import RowCache
 from diskgnn.baselines.superbatches import SUPERBATCH, SuperbatchFiles, place_superbatch
-from diskgnn.compare.results import SweepPoint
+from diskgnn.compare.comparison_record import SweepPoint
 from diskgnn.formats.samples import Samples
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.accesses import Accesses, count_histogram, hottest_nodes

@@ -14,9 +14,9 @@ from diskgnn.compare.comparability import (
     reference,
     within_noise,
 )
+from diskgnn.compare.comparison_record import Comparison
 from diskgnn.compare.loader_summary import LoaderSummary
 from diskgnn.compare.number_format import duration, times
-from diskgnn.compare.results import Comparison
 from diskgnn.units import format_size
 
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from diskgnn.formats import artifacts
 from diskgnn.graph.graph import Graph
 from diskgnn.sampling.plan import SamplingPlan
-from diskgnn.schema import SPLITS, EdgeType, edge_type_name
+from diskgnn.specs.schema import SPLITS, EdgeType, edge_type_name
 from diskgnn.specs.targets import LinkTarget
 from diskgnn.stores.locations import local
 from diskgnn.work.writer import ArtifactWriter

@@ -12,12 +12,12 @@ from typing import Any, TypeVar
 import psutil
 
 from diskgnn.compare import step_bodies
+from diskgnn.compare.comparison_record import EpochPoint, LoaderResult, SweepPoint
 from diskgnn.compare.loader_setup import LoaderInputs
 from diskgnn.compare.metric import ACCURACY, Metric
-from diskgnn.compare.registry import Variant
-from diskgnn.compare.results import EpochPoint, LoaderResult, SweepPoint
 from diskgnn.compare.step_bodies import Fewest, excerpt
 from diskgnn.compare.step_runner import Outcome, Steps
+from diskgnn.compare.variants import Variant
 from diskgnn.graph.graph import Graph
 from diskgnn.loading.tracing import read_trace
 from diskgnn.nn.model_spec import ModelSpec

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from diskgnn.batches.batch_source import BatchSource
-from diskgnn.compare.drawing import Drawing
+from diskgnn.compare.variant_draws import Drawing
 from diskgnn.graph.graph import Graph
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.system.memory import available_cores
@@ -248,7 +248,7 @@ def loader(inputs: LoaderInputs) -> BatchSource:
 
 def pyg(inputs: LoaderInputs) -> BatchSource:
     """PyG's loader, with a worker for each core."""
-    from diskgnn.baselines.pyg import PyG
+    from diskgnn.baselines.pyg_loader import PyG
 
     return PyG(inputs.graph, **inputs.drawn, workers=available_cores())
 
@@ -266,6 +266,6 @@ def dgl(workers: bool) -> Callable[[LoaderInputs], BatchSource]:
 
 def graphbolt(inputs: LoaderInputs) -> BatchSource:
     """GraphBolt's loader, with its cache in front of features on disk."""
-    from diskgnn.baselines.graphbolt import GraphBolt
+    from diskgnn.baselines.graphbolt_loader import GraphBolt
 
     return GraphBolt(inputs.graph, **inputs.drawn, cpu_cache=inputs.cache_bytes)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from statistics import fmean, stdev
 
+from diskgnn.compare.comparison_record import EpochCost, EpochPoint, LoaderResult, disk_bytes
 from diskgnn.compare.metric import Metric
-from diskgnn.compare.results import EpochCost, EpochPoint, LoaderResult, disk_bytes
 from diskgnn.loading.tracing import TraceEvent
 
 _RUNS_DIFFER = 1.05  # by this factor, one run from another, however alike the measurements of each are

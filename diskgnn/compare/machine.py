@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from diskgnn.compare.comparison_record import EpochCost, disk_bytes
 from diskgnn.compare.limited_graph import seeds_of_type
-from diskgnn.compare.registry import MEMORY, SEQUENTIAL
-from diskgnn.compare.results import EpochCost, disk_bytes
+from diskgnn.compare.variants import MEMORY, SEQUENTIAL
+from diskgnn.graph.feature_files import feature_files
 from diskgnn.graph.graph import Graph
-from diskgnn.graph.row_sets import feature_files
-from diskgnn.schema import SPLITS, EdgeType
+from diskgnn.specs.schema import SPLITS, EdgeType
 from diskgnn.system.disk_rates import RANDOM_READ_BYTES, ReadRates
 from diskgnn.system.memory import available_cores
 

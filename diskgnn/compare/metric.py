@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from diskgnn.errors import ConfigError
-from diskgnn.schema import SourceSchema
+from diskgnn.specs.schema import SourceSchema
 from diskgnn.training.criterion import LOSS, Criterion, metrics_of
 
 _TITLES = {

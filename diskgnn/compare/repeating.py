@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from diskgnn.compare.results import EpochCost
+from diskgnn.compare.comparison_record import EpochCost
 
 ENOUGH_SECONDS = 1.0  # measured in all
 MOST_SECONDS = 10.0  # of opening and measuring: who takes longer with another one is not measured again

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from diskgnn.compare.registry import Variant, select
+from diskgnn.compare.variants import Variant, select
 from diskgnn.errors import ConfigError
 from diskgnn.formats.samples_config import fanouts_to_json, spec_to_json
+from diskgnn.graph.feature_files import feature_files
 from diskgnn.graph.graph import Graph
-from diskgnn.graph.row_sets import feature_files
 from diskgnn.graph.source_schema import label_target
 from diskgnn.nn.model_spec import ONE_TYPE_MODELS, TYPED_MODELS, ModelSpec
 from diskgnn.paths import PathLike

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from diskgnn.batches.batch_source import BatchSource, minibatches, schema_of
 from diskgnn.compare import page_cache
+from diskgnn.compare.comparison_record import EpochCost, SweepPoint
 from diskgnn.compare.loader_setup import LoaderInputs
-from diskgnn.compare.registry import Variant, find
 from diskgnn.compare.repeating import Measured, measure_repeatedly
-from diskgnn.compare.results import EpochCost, SweepPoint
+from diskgnn.compare.variants import Variant, find
 from diskgnn.formats.artifacts import GRAPH
 from diskgnn.formats.manifest import open_artifact
 from diskgnn.graph.graph import Graph
@@ -140,7 +140,7 @@ def _train_once(
 def _model(model: ModelSpec, source: BatchSource) -> nn.Module:
     """A new one that fits what `source` yields."""
     from diskgnn.training.named_models import model_for
-    from diskgnn.training.tasks import task_of
+    from diskgnn.training.task import task_of
 
     schema = schema_of(source)
     return model_for(model.fitted(schema, source.num_layers), schema, task_of(schema))
@@ -169,7 +169,7 @@ def evaluate(
 
     from diskgnn.loading.loader import Loader
     from diskgnn.training.evaluate import evaluate
-    from diskgnn.training.tasks import task_of
+    from diskgnn.training.task import task_of
 
     scores: list[dict[str, float]] = [{} for _ in range(epochs)]
     for split in splits:

@@ -7,7 +7,7 @@ it was made from. `writer` writes artifacts, `manifest` opens them. docs/FORMAT.
 
 from __future__ import annotations
 
-from diskgnn.schema import EdgeType
+from diskgnn.specs.schema import EdgeType
 
 GRAPH, SAMPLES, PACKED = "diskgnn.graph", "diskgnn.samples", "diskgnn.packed"
 DERIVED = "diskgnn.derived"  # from a graph, by a later room, which alone knows its config and its files

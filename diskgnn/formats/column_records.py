@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from diskgnn.feature_columns import ENCODINGS, SCALED, FeatureColumn
 from diskgnn.formats.manifest_document import typed
 from diskgnn.formats.row_format import RowFormat
+from diskgnn.specs.feature_columns import ENCODINGS, SCALED, FeatureColumn
 
 Columns = tuple[FeatureColumn, ...]  # of feature rows, in order; of none, a row is a single 1
 

@@ -11,7 +11,7 @@ from diskgnn.formats.manifest_document import typed
 from diskgnn.formats.row_format import RowFormat
 from diskgnn.formats.source_contents import SourceContents
 from diskgnn.formats.value_counts import NOTHING_UNUSUAL, ValueCounts
-from diskgnn.schema import (
+from diskgnn.specs.schema import (
     ONE_EDGE_TYPE,
     ONE_NODE_TYPE,
     SPLITS,

@@ -15,7 +15,7 @@ from diskgnn.formats.minibatch_columns import LABEL_DTYPES, MinibatchLayout, Row
 from diskgnn.formats.row_format import RowFormat
 from diskgnn.formats.samples_config import SamplesConfig
 from diskgnn.formats.value_counts import NOTHING_UNUSUAL, ValueCounts
-from diskgnn.schema import NO_LABELS, EdgeType, SourceSchema, edge_type_name, parse_edge_type
+from diskgnn.specs.schema import NO_LABELS, EdgeType, SourceSchema, edge_type_name, parse_edge_type
 from diskgnn.specs.targets import LinkTarget, NodeTarget
 
 _MOST = (1 << 31) - 1  # of what 32 bits address: rows in memory, bytes of a header

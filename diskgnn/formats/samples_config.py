@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from diskgnn.formats.manifest_document import typed
 from diskgnn.formats.minibatch_columns import MinibatchLayout
-from diskgnn.schema import EdgeType, edge_type_name, parse_edge_type
 from diskgnn.specs.fanouts import Fanouts
 from diskgnn.specs.sampling import SamplingSpec
+from diskgnn.specs.schema import EdgeType, edge_type_name, parse_edge_type
 from diskgnn.specs.shard import Shard
 from diskgnn.specs.split_arrays import SplitArrays
 from diskgnn.specs.targets import LinkTarget, NodeTarget, Target

@@ -13,7 +13,7 @@ from diskgnn.formats import artifacts
 from diskgnn.formats.extents import Part
 from diskgnn.formats.manifest import Manifest, check_file, made_again, read_manifest
 from diskgnn.formats.packed import Packed
-from diskgnn.progress import SILENT, Reporter
+from diskgnn.progress.reporter import SILENT, Reporter
 from diskgnn.stores.locations import AnyPath
 
 _READ_BYTES = 4 << 20

@@ -21,12 +21,12 @@ from diskgnn.fresh.window_sizes import WindowSizes
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.source_schema import source_schema
 from diskgnn.loading.loader import Loader
-from diskgnn.loading.options import LoaderOptions
+from diskgnn.loading.loader_options import LoaderOptions
 from diskgnn.loading.tracing import TraceEvent
 from diskgnn.packing.row_sets import features_of
 from diskgnn.packing.tiers import TierBudgets
 from diskgnn.paths import PathLike
-from diskgnn.progress import SILENT, Reporter
+from diskgnn.progress.reporter import SILENT, Reporter
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.specs.caches import DEFAULT_CPU_CACHE, CacheSpec
 from diskgnn.specs.keywords import takes_options

@@ -22,11 +22,11 @@ from diskgnn.fresh.rows_in_place import row_files, stay_in_the_graph
 from diskgnn.loading.tracing import TraceEvent
 from diskgnn.packing.memory_division import for_packing, labels_bytes
 from diskgnn.packing.pack import pack_request
-from diskgnn.packing.request import PackRequest
+from diskgnn.packing.pack_request import PackRequest
 from diskgnn.packing.row_sets import row_sets_of
 from diskgnn.packing.split_labels import SplitLabels
 from diskgnn.packing.tiers import TierBudgets
-from diskgnn.progress import Advance, Reporter
+from diskgnn.progress.reporter import Advance, Reporter
 from diskgnn.sampling.memory_division import fits, for_sampling, most_minibatch_bytes
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.planned_minibatch import Sampler

@@ -33,8 +33,8 @@ from diskgnn.graph.edge_records import (
     require_weights,
 )
 from diskgnn.ordered import in_order
-from diskgnn.progress import Reporter
-from diskgnn.schema import EdgeType
+from diskgnn.progress.reporter import Reporter
+from diskgnn.specs.schema import EdgeType
 from diskgnn.system.resources import Resources
 from diskgnn.work.runner import Output, Work
 from diskgnn.work.shuffle import Shuffle

@@ -16,12 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.errors import InputError
-from diskgnn.feature_columns import FeatureColumn
 from diskgnn.formats import artifacts
 from diskgnn.formats.artifacts import edge_file
 from diskgnn.graph.bucket_layout import BucketLayout
 from diskgnn.graph.edge_buckets import EdgeChunk
-from diskgnn.schema import EdgeType
+from diskgnn.specs.feature_columns import FeatureColumn
+from diskgnn.specs.schema import EdgeType
 from diskgnn.work.array_file import ArrayFile
 from diskgnn.work.runner import Output
 from diskgnn.work.shuffle import Shuffle

@@ -21,7 +21,6 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn._native import FeatureType, GraphGenerator
-from diskgnn.default_reporter import reporter_for
 from diskgnn.files.destination import Destination
 from diskgnn.files.disk_space import DiskBudget, allocated_bytes, require_free_bytes
 from diskgnn.formats import artifacts
@@ -33,8 +32,9 @@ from diskgnn.graph.edge_buckets import EdgeChunk
 from diskgnn.graph.generation_spec import GenerationSpec
 from diskgnn.ordered import in_order
 from diskgnn.paths import PathLike
-from diskgnn.progress import Reporter, StageReport
-from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE
+from diskgnn.progress.default_reporter import reporter_for
+from diskgnn.progress.reporter import Reporter, StageReport
+from diskgnn.specs.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE
 from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.resources import Resources
 from diskgnn.work.publishing import published

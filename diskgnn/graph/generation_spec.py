@@ -8,7 +8,7 @@ from typing import Any
 from diskgnn.errors import ConfigError
 from diskgnn.formats.graph_config import GraphConfig
 from diskgnn.formats.row_format import RowFormat
-from diskgnn.schema import SPLITS
+from diskgnn.specs.schema import SPLITS
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from diskgnn.formats.graph_config import GraphConfig
 from diskgnn.formats.manifest import Manifest, open_pinned
 from diskgnn.formats.row_format import FeatureFile
 from diskgnn.graph.type_data import EdgeSet, NodeSet
-from diskgnn.schema import EdgeType
+from diskgnn.specs.schema import EdgeType
 from diskgnn.stores.locations import AnyPath
 
 

@@ -19,8 +19,8 @@ from diskgnn.formats.samples_config import EvalEdges
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.known_edges import CHUNK_EDGES, known_edges
 from diskgnn.graph.type_data import EdgeSet
-from diskgnn.progress import Reporter
-from diskgnn.schema import EdgeType, edge_type_name, reverse_edge_type
+from diskgnn.progress.reporter import Reporter
+from diskgnn.specs.schema import EdgeType, edge_type_name, reverse_edge_type
 
 HELD_OUT_SPLITS = ("valid", "test")
 # Of a pair and each type that it is looked for in: the pair itself, how pairs are sorted, and what is found of them.

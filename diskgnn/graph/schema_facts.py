@@ -8,7 +8,7 @@ from diskgnn.formats import artifacts
 from diskgnn.formats.row_format import RowFormat
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.type_data import EdgeSet, NodeSet
-from diskgnn.schema import edge_type_name
+from diskgnn.specs.schema import edge_type_name
 
 
 def is_plain(graph: Graph) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from diskgnn.errors import ConfigError
 from diskgnn.formats.graph_config import TargetConfig
 from diskgnn.graph.graph import Graph
-from diskgnn.schema import SourceSchema
+from diskgnn.specs.schema import SourceSchema
 from diskgnn.specs.targets import LinkTarget, Target
 
 

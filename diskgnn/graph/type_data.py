@@ -25,7 +25,7 @@ from diskgnn.formats.artifacts import edge_file, node_file
 from diskgnn.formats.graph_config import EdgeTypeConfig, NodeTypeConfig
 from diskgnn.formats.manifest import Manifest
 from diskgnn.graph.type_files import AGAIN, Expected, RowFiles, TypeData, expect, read_at_random
-from diskgnn.schema import ONE_NODE_TYPE, SPLITS, EdgeType, edge_type_name
+from diskgnn.specs.schema import ONE_NODE_TYPE, SPLITS, EdgeType, edge_type_name
 from diskgnn.stores.locations import Location
 
 

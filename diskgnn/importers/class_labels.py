@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from diskgnn.errors import DataWarning, InputError, callers_level
 from diskgnn.importers.containers.rows import RowSource
-from diskgnn.schema import ClassValue
+from diskgnn.specs.schema import ClassValue
 
 _FEW = 32  # rows may have a class each
 _NO_VALUE = frozenset({"na", "n/a", "nan", "null", "none"})  # what other programs write into empty cells

@@ -11,7 +11,7 @@ from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
 from diskgnn.importers.ids.id_streams import IdColumns
 from diskgnn.importers.source_listing import replaced
 from diskgnn.importers.tables.table import Table, is_table
-from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, EdgeType, edge_type_name
+from diskgnn.specs.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, EdgeType, edge_type_name
 
 T = TypeVar("T", NodeInput, EdgeInput)
 

@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from diskgnn.default_reporter import reporter_for
 from diskgnn.errors import ConfigError, InputError
 from diskgnn.files.destination import Destination
 from diskgnn.formats import artifacts
@@ -21,15 +20,16 @@ from diskgnn.importers.completing import completed, is_of_one_type, without_colu
 from diskgnn.importers.containers.arrays import Source
 from diskgnn.importers.containers.file_kinds import permission_named
 from diskgnn.importers.encoding_of import GivenEncoding
-from diskgnn.importers.formats.registry import FORMATS, SourceFormat, read_source
 from diskgnn.importers.given_graph import GivenGraph
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput, read_description
 from diskgnn.importers.identity import identity
+from diskgnn.importers.source_formats.registry import FORMATS, SourceFormat, read_source
 from diskgnn.importers.source_listing import AUTO, warn_of_left_out
 from diskgnn.importers.tables.table import Table, TableColumns, is_table
 from diskgnn.paths import PathLike
-from diskgnn.progress import Reporter, StageReport, say
-from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, SPLITS
+from diskgnn.progress.default_reporter import reporter_for
+from diskgnn.progress.reporter import Reporter, StageReport, say
+from diskgnn.specs.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, SPLITS
 from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.memory import memory_budget
 from diskgnn.system.resources import Resources

@@ -15,7 +15,7 @@ from diskgnn.graph.graph import Graph
 from diskgnn.importers.class_labels import KnownClasses
 from diskgnn.importers.tables.column_encoding import KnownColumns
 from diskgnn.paths import PathLike
-from diskgnn.schema import EdgeType, edge_type_name
+from diskgnn.specs.schema import EdgeType, edge_type_name
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,6 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn._native import FeatureType, GraphGenerator
-from diskgnn.default_reporter import reporter_for
 from diskgnn.errors import ConfigError
 from diskgnn.files.destination import Destination
 from diskgnn.files.disk_space import kept_bytes, require_free_bytes
@@ -38,8 +37,9 @@ from diskgnn.importers.graph_sources import OpenEdges, OpenNodes
 from diskgnn.importers.graph_writing import OpenGraph, write_graph
 from diskgnn.ordered import in_order
 from diskgnn.paths import PathLike
-from diskgnn.progress import Reporter, StageReport
-from diskgnn.schema import SPLITS, EdgeType, edge_type_name, reverse_edge_type
+from diskgnn.progress.default_reporter import reporter_for
+from diskgnn.progress.reporter import Reporter, StageReport
+from diskgnn.specs.schema import SPLITS, EdgeType, edge_type_name, reverse_edge_type
 from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.resources import Resources
 from diskgnn.work.publishing import published

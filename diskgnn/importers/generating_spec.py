@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from diskgnn.errors import ConfigError
 from diskgnn.importers.graph_input import load_yaml, mapping_of
 from diskgnn.paths import PathLike
-from diskgnn.schema import (
+from diskgnn.specs.schema import (
     SPLITS,
     TARGET_KINDS,
     EdgeType,

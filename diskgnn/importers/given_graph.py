@@ -12,7 +12,7 @@ from diskgnn.importers.graph_writing import OpenGraph, WrittenGraph, open_graph,
 from diskgnn.importers.ids.replacing_ids import LEAST_ID_BYTES, STAGE, replace_user_ids
 from diskgnn.importers.ids.user_ids import UserIds, default_owner, find_user_ids
 from diskgnn.importers.tables.table import is_table
-from diskgnn.schema import EdgeType
+from diskgnn.specs.schema import EdgeType
 from diskgnn.system.resources import Resources
 from diskgnn.work.runner import Work
 from diskgnn.work.writer import ArtifactWriter

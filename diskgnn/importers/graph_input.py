@@ -21,7 +21,7 @@ from diskgnn.importers.ids.id_streams import IdColumns
 from diskgnn.importers.random_splits import parse_shares
 from diskgnn.importers.tables.table import TableColumns
 from diskgnn.paths import PathLike
-from diskgnn.schema import (
+from diskgnn.specs.schema import (
     TARGET_KINDS,
     ClassValue,
     EdgeType,

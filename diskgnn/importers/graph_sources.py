@@ -30,7 +30,7 @@ from diskgnn.importers.random_splits import random_splits
 from diskgnn.importers.source_listing import EXCLUDED, SourceListing
 from diskgnn.importers.tables import table_rows
 from diskgnn.importers.tables.table import Table, TableColumns, is_table
-from diskgnn.schema import SPLITS, ClassValue, EdgeType, edge_type_name, reverse_edge_type
+from diskgnn.specs.schema import SPLITS, ClassValue, EdgeType, edge_type_name, reverse_edge_type
 
 
 def open_topology(given: EdgeInput, owner: str = "") -> EdgeStream:

@@ -31,8 +31,8 @@ from diskgnn.importers.graph_sources import (
 from diskgnn.importers.quantising import quantised_format, write_quantised
 from diskgnn.importers.source_listing import SourceListing, warn_of_left_out
 from diskgnn.importers.value_scan import ValueScan
-from diskgnn.progress import Reporter
-from diskgnn.schema import EdgeType, edge_type_name
+from diskgnn.progress.reporter import Reporter
+from diskgnn.specs.schema import EdgeType, edge_type_name
 from diskgnn.system.resources import Resources
 from diskgnn.work.runner import Work
 from diskgnn.work.writer import ArtifactWriter

@@ -20,7 +20,7 @@ from diskgnn.formats.row_format import RowFormat
 from diskgnn.formats.value_counts import ValueCounts
 from diskgnn.importers.containers.rows import RowSource
 from diskgnn.importers.value_scan import ValueScan
-from diskgnn.progress import Reporter
+from diskgnn.progress.reporter import Reporter
 from diskgnn.work.array_file import ArrayFile
 from diskgnn.work.runner import Output, Work
 from diskgnn.work.work_folder import State

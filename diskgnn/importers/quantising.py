@@ -21,7 +21,7 @@ from diskgnn.formats.artifacts import node_file
 from diskgnn.formats.quantisation import Quantisation
 from diskgnn.formats.row_format import RowFormat
 from diskgnn.importers.containers.rows import RowSource
-from diskgnn.progress import Reporter
+from diskgnn.progress.reporter import Reporter
 from diskgnn.work.runner import Output, Work
 from diskgnn.work.work_folder import State
 from diskgnn.work.writer import ArtifactWriter

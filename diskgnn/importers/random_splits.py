@@ -11,7 +11,7 @@ import numpy.typing as npt
 from diskgnn.draws import batch_key, permutation
 from diskgnn.errors import ConfigError
 from diskgnn.importers.containers.rows import RowSource
-from diskgnn.schema import SPLITS
+from diskgnn.specs.schema import SPLITS
 
 _BLOCK = 1 << 16  # labelled nodes that are shuffled together: what is in memory besides the splits
 

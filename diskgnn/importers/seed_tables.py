@@ -23,7 +23,7 @@ from diskgnn.importers.tables.table import Table, TableColumns
 from diskgnn.importers.tables.table_rows import is_list, splits
 from diskgnn.importers.tables.times import seconds
 from diskgnn.paths import PathLike
-from diskgnn.schema import ClassValue, EdgeType, are_class_values, edge_type_name, parse_edge_type
+from diskgnn.specs.schema import ClassValue, EdgeType, are_class_values, edge_type_name, parse_edge_type
 from diskgnn.specs.targets import SEED_TASKS, LinkTarget, NodeTarget
 
 _LABEL = "label"

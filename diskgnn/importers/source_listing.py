@@ -8,7 +8,7 @@ from typing import Any
 
 from diskgnn.errors import ConfigError, DataWarning, callers_level
 from diskgnn.formats.source_contents import LeftOutItem, ReadItem, SourceContents
-from diskgnn.schema import ONE_NODE_TYPE
+from diskgnn.specs.schema import ONE_NODE_TYPE
 
 AUTO = "auto"  # the value of an option that lets the format choose
 UNDIRECTED = "the word undirected"  # in a source whose edges may stand in one direction only

@@ -15,7 +15,7 @@ from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.tables.times import Moment, moment
 from diskgnn.paths import PathLike
-from diskgnn.progress import Reporter, say
+from diskgnn.progress.reporter import Reporter, say
 from diskgnn.sampling.timed_types import timed_types
 from diskgnn.specs.fanouts import Fanouts
 from diskgnn.specs.sampling import SamplingSpec

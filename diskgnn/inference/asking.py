@@ -12,14 +12,14 @@ import numpy.typing as npt
 from torch import nn
 
 from diskgnn.errors import ConfigError
-from diskgnn.feature_columns import FeatureColumn
 from diskgnn.graph.graph import Graph
-from diskgnn.inference.outputs import check_what
-from diskgnn.nn.models import BlockModel
+from diskgnn.inference.prediction_files import check_what
+from diskgnn.nn.block_models import BlockModel
 from diskgnn.nn.typed_models import TypedModel
 from diskgnn.paths import PathLike
-from diskgnn.schema import ClassValue, EdgeType, edge_type_name, parse_edge_type
 from diskgnn.specs.fanouts import Fanouts
+from diskgnn.specs.feature_columns import FeatureColumn
+from diskgnn.specs.schema import ClassValue, EdgeType, edge_type_name, parse_edge_type
 from diskgnn.training.checkpoints import check_applied_to, load_checkpoint, load_model
 
 
@@ -48,7 +48,7 @@ def asked_of(
 
     Args:
         source: the path of the graph or packed directory, for messages.
-        kinds: for each node type that there is, what its labels are (`schema.TARGET_KINDS`); None where it has none.
+        kinds: for each node type that there is, its labels (of `specs.schema.TARGET_KINDS`); None where it has none.
         model, what, node_type: as they take them.
         classes: for each node type, what the classes of its labels are called; a checkpoint says it itself.
         columns: of each type that has features, see `SourceSchema.known_columns`.

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from diskgnn.batches.blocks import Block
 from diskgnn.inference.layer_steps import ArrayName, LayerSteps, Panel
 from diskgnn.nn.between import Between
-from diskgnn.schema import EdgeType
+from diskgnn.specs.schema import EdgeType
 
 
 class FollowedSteps:

@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 from torch import nn
 
-from diskgnn.default_reporter import reporter_for
 from diskgnn.errors import ConfigError
 from diskgnn.files.disk_space import allocated_bytes, file_bytes, require_free_bytes
 from diskgnn.formats.verification import verify_file
@@ -24,12 +23,13 @@ from diskgnn.inference.minimum import minimum_bytes
 from diskgnn.inference.network import Network, take_apart
 from diskgnn.inference.node_files import read_nodes
 from diskgnn.inference.output_folder import OutputFolder, check_output
-from diskgnn.inference.outputs import IdColumn, OutputFormat, RowNames, check_suffix, open_output, output_bytes
+from diskgnn.inference.pass_schedule import InferencePlan, make_plan
 from diskgnn.inference.passes import Execution
-from diskgnn.inference.plan import InferencePlan, make_plan
+from diskgnn.inference.prediction_files import IdColumn, OutputFormat, RowNames, check_suffix, open_output, output_bytes
 from diskgnn.paths import PathLike
-from diskgnn.progress import Reporter, StageReport
-from diskgnn.schema import edge_type_name
+from diskgnn.progress.default_reporter import reporter_for
+from diskgnn.progress.reporter import Reporter, StageReport
+from diskgnn.specs.schema import edge_type_name
 from diskgnn.stores.locations import local
 from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.resources import Resources
@@ -68,7 +68,7 @@ def infer(
         out: the file to write: .npy [N, ...], or .parquet or .csv with the nodes' ids beside the values. CSV has a
             column for each number: logits_0, logits_1, ...
         model: what `diskgnn.train` left in a checkpoint directory, which says what features meant; or a model that
-            `make_model` or `make_typed_model` made; or a `diskgnn.nn.models.BlockModel` of layers of your own,
+            `make_model` or `make_typed_model` made; or a `diskgnn.models.BlockModel` of layers of your own,
             see docs/guide/infer.md.
         what: 'logits' (what the model returns, the default), 'probabilities', 'classes', or 'embeddings': the rows that
             enter the last layer, or the head of a model that has one. Of link prediction, where they are the default:

@@ -19,7 +19,7 @@ from diskgnn.batches.blocks import Block
 from diskgnn.nn.aggregation import attention, neighbour_max, neighbour_mean, neighbour_sum
 from diskgnn.nn.layer_types import LayerTypes
 from diskgnn.nn.layers import ATTENTION_SLOPE, GATLayer, GCNLayer, SAGELayer
-from diskgnn.schema import EdgeType
+from diskgnn.specs.schema import EdgeType
 
 ArrayName = tuple[str, str]  # (node type, name): rows of all nodes of a type
 _AGGREGATIONS = {"mean": neighbour_mean, "sum": neighbour_sum, "max": neighbour_max}

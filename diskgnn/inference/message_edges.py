@@ -14,10 +14,10 @@ from diskgnn._native import ExcludedEdges
 from diskgnn.errors import DataWarning, callers_level
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.held_out import HELD_OUT_SPLITS, find_held_out, held_out_bytes, reverse_type_in, told
-from diskgnn.progress import Reporter
+from diskgnn.progress.reporter import Reporter
 from diskgnn.sampling.plan import SamplingPlan
-from diskgnn.schema import EdgeType, edge_type_name, parse_edge_type
 from diskgnn.specs.sampling import SamplingSpec
+from diskgnn.specs.schema import EdgeType, edge_type_name, parse_edge_type
 from diskgnn.specs.targets import LinkTarget
 
 AS_GIVEN = "train"  # the split that pairs are prepared as, not shuffled; as test's, they would always be held out

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from diskgnn.inference.network import FLOAT_BYTES
-from diskgnn.nn.models import BlockModel
+from diskgnn.nn.block_models import BlockModel
 from diskgnn.nn.typed_models import TypedModel
 from diskgnn.sampling.memory_division import most_minibatch_bytes, most_minibatch_nodes
 from diskgnn.sampling.plan import SamplingPlan

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from diskgnn.inference.network import FLOAT_BYTES
-from diskgnn.inference.plan import InferencePlan
+from diskgnn.inference.pass_schedule import InferencePlan
 
 
 def minimum_bytes(plan: InferencePlan, num_asked: int) -> int:

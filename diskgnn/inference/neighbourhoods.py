@@ -18,8 +18,8 @@ from diskgnn.inference.output_folder import OutputFolder
 from diskgnn.loading.loader import Loader
 from diskgnn.preparing.memory_needs import require_memory
 from diskgnn.preparing.prepare import prepare_request
-from diskgnn.preparing.request import PrepareRequest
-from diskgnn.progress import Reporter, stages_of
+from diskgnn.preparing.prepare_request import PrepareRequest
+from diskgnn.progress.reporter import Reporter, stages_of
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.specs.caches import CacheSpec
 from diskgnn.specs.fanouts import Fanouts

@@ -18,9 +18,9 @@ from diskgnn.inference.net_digest import net_digest
 from diskgnn.inference.own_steps import OwnSteps
 from diskgnn.inference.typed_steps import typed_steps
 from diskgnn.nn.between import Between
-from diskgnn.nn.models import BlockModel, in_channels_of
+from diskgnn.nn.block_models import BlockModel, in_channels_of
 from diskgnn.nn.typed_models import TypedModel
-from diskgnn.schema import EdgeType, edge_type_name
+from diskgnn.specs.schema import EdgeType, edge_type_name
 
 FLOAT_BYTES = 4
 

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from diskgnn.batches.blocks import Block
 from diskgnn.errors import ConfigError
 from diskgnn.inference.layer_steps import ArrayName, Panel
+from diskgnn.nn.block_models import in_channels_of
 from diskgnn.nn.layer_types import LayerTypes
-from diskgnn.nn.models import in_channels_of
-from diskgnn.schema import EdgeType
+from diskgnn.specs.schema import EdgeType
 
 
 class OwnSteps:

@@ -12,12 +12,12 @@ from typing import TypeVar
 
 import torch
 
-from diskgnn.inference.plan import AnyPass, DegreePass, InferencePlan, RowPass, SumPass
+from diskgnn.inference.pass_schedule import AnyPass, DegreePass, InferencePlan, RowPass, SumPass
 from diskgnn.inference.row_passes import RowPasses
 from diskgnn.inference.stored_windows import Rows, StoredWindows, Traffic, window_files
 from diskgnn.inference.sum_passes import SumPasses
 from diskgnn.ordered import in_order
-from diskgnn.progress import Advance, Reporter
+from diskgnn.progress.reporter import Advance, Reporter
 from diskgnn.work.runner import UnitFiles, Work
 from diskgnn.work.work_folder import WorkFolder
 

@@ -14,12 +14,10 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from diskgnn.default_reporter import reporter_for
 from diskgnn.errors import ConfigError
-from diskgnn.feature_columns import FeatureColumn
 from diskgnn.formats.artifacts import PACKED
 from diskgnn.formats.manifest import read_manifest
-from diskgnn.formats.ranks import ranks_in
+from diskgnn.formats.rank_directories import ranks_in
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.tables.times import Moment
 from diskgnn.inference.asked_times import AskedTimes, is_temporal, trained_sampling
@@ -28,15 +26,17 @@ from diskgnn.inference.message_edges import AS_GIVEN, MessageEdges, trained_reve
 from diskgnn.inference.neighbourhoods import SPLIT, Neighbourhoods
 from diskgnn.inference.node_files import chosen_pairs, read_nodes, read_times
 from diskgnn.inference.output_folder import OutputFolder, check_output
-from diskgnn.inference.outputs import check_suffix, check_what
+from diskgnn.inference.prediction_files import check_suffix, check_what
 from diskgnn.inference.predictions import rows_of_pairs, write_nodes, write_pairs
 from diskgnn.loading.loader import Loader
-from diskgnn.nn.models import BlockModel
+from diskgnn.nn.block_models import BlockModel
 from diskgnn.nn.typed_models import TypedModel
 from diskgnn.paths import PathLike
-from diskgnn.progress import Reporter, StageReport, say
-from diskgnn.schema import NO_LABELS, ClassValue, EdgeType, edge_type_name
+from diskgnn.progress.default_reporter import reporter_for
+from diskgnn.progress.reporter import Reporter, StageReport, say
 from diskgnn.specs.fanouts import Fanouts
+from diskgnn.specs.feature_columns import FeatureColumn
+from diskgnn.specs.schema import NO_LABELS, ClassValue, EdgeType, edge_type_name
 from diskgnn.specs.targets import NodeTarget
 from diskgnn.stores.locations import local
 from diskgnn.system.allocators import freed_memory_returned

@@ -19,12 +19,12 @@ from diskgnn.graph.type_data import NodeSet
 from diskgnn.inference.asked_times import SeedTimes
 from diskgnn.inference.asking import Asked
 from diskgnn.inference.output_folder import OutputFolder
-from diskgnn.inference.outputs import OutputFormat, RowNames, TableWriter, ids_of, open_output
+from diskgnn.inference.prediction_files import OutputFormat, RowNames, TableWriter, ids_of, open_output
 from diskgnn.loading.loader import Loader
 from diskgnn.nn.decoders import DotProduct
 from diskgnn.nn.model_output import model_output
-from diskgnn.progress import Reporter
-from diskgnn.schema import ClassValue, EdgeType
+from diskgnn.progress.reporter import Reporter
+from diskgnn.specs.schema import ClassValue, EdgeType
 
 _ROWS_WRITTEN = 1 << 16  # at a time
 

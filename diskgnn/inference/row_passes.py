@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from diskgnn.formats.feature_scan import read_checked_span
-from diskgnn.inference.plan import InferencePlan, RowPass
+from diskgnn.inference.pass_schedule import InferencePlan, RowPass
 from diskgnn.inference.sizes import CHUNK_ROWS
 from diskgnn.inference.stored_windows import Rows, StoredWindows, window_file
 from diskgnn.work.runner import UnitFiles

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from diskgnn._native import read_ranges
 from diskgnn.files.checked_files import ChecksummedFile
 from diskgnn.files.row_reading import row_buffer
-from diskgnn.inference.plan import InferencePlan, Stored
+from diskgnn.inference.pass_schedule import InferencePlan, Stored
 from diskgnn.work.runner import ALL_STEPS
 from diskgnn.work.shuffle import DamagedStepError
 from diskgnn.work.work_folder import WorkFolder

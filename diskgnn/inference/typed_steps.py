@@ -13,7 +13,7 @@ from diskgnn.batches.blocks import Block
 from diskgnn.inference.layer_steps import ArrayName, LayerSteps, Panel, attention_by_head
 from diskgnn.nn.aggregation import edge_mean, edge_products, neighbour_mean, softmax_over_types, weighted_sums
 from diskgnn.nn.typed_layers import HGTLayer, RGATLayer, RGCNLayer
-from diskgnn.schema import EdgeType
+from diskgnn.specs.schema import EdgeType
 
 
 def typed_steps(layer: nn.Module) -> list[LayerSteps]:

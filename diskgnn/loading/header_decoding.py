@@ -18,7 +18,7 @@ from diskgnn.formats.extents import ExtentIndex
 from diskgnn.formats.minibatch_checks import checked_header
 from diskgnn.formats.packed import Packed
 from diskgnn.formats.sampled_minibatch import SampledMinibatch
-from diskgnn.schema import EdgeType
+from diskgnn.specs.schema import EdgeType
 
 _TORCH_DTYPES = {"int32": torch.int32, "int64": torch.int64, "uint8": torch.uint8, "float32": torch.float32}
 

@@ -15,9 +15,9 @@ from diskgnn.batches.batch_source import Cursor, CursorSource, LoadStats
 from diskgnn.batches.minibatch import AnyMiniBatch
 from diskgnn.errors import ConfigError
 from diskgnn.formats.packed import Packed
-from diskgnn.formats.ranks import open_rank
+from diskgnn.formats.rank_directories import open_rank
 from diskgnn.formats.samples_config import drawing_to_json
-from diskgnn.loading.options import LoaderOptions, ReadingOptions
+from diskgnn.loading.loader_options import LoaderOptions, ReadingOptions
 from diskgnn.loading.sequence import MinibatchSequence
 from diskgnn.loading.sequence_reader import SequenceReader
 from diskgnn.loading.tracing import TraceEvent

@@ -20,7 +20,7 @@ from diskgnn.formats.manifest import made_again
 from diskgnn.formats.packed import Packed
 from diskgnn.loading.assembly import RowConversion
 from diskgnn.loading.header_decoding import HeaderReader
-from diskgnn.loading.options import LoaderOptions
+from diskgnn.loading.loader_options import LoaderOptions
 from diskgnn.loading.transfer import IN_FLIGHT
 from diskgnn.paths import PathLike
 from diskgnn.system.device import checked_device

@@ -27,7 +27,7 @@ from diskgnn.files import faults
 from diskgnn.files.read_engine import warn_if_no_io_uring
 from diskgnn.loading.assembly import Assembler
 from diskgnn.loading.cpu_tier import CpuTier
-from diskgnn.loading.options import LoaderOptions
+from diskgnn.loading.loader_options import LoaderOptions
 from diskgnn.loading.requested_ranges import RequestedRanges
 from diskgnn.loading.sequence import MinibatchSequence
 from diskgnn.loading.static_rows import StaticRows, open_static_rows

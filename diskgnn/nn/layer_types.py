@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from diskgnn.schema import EdgeType, SourceSchema
+from diskgnn.specs.schema import EdgeType, SourceSchema
 
 if TYPE_CHECKING:
     from diskgnn.batches.blocks import Block

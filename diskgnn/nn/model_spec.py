@@ -8,7 +8,7 @@ from typing import TypedDict
 
 from diskgnn.errors import ConfigError
 from diskgnn.nn.layer_types import input_types
-from diskgnn.schema import SourceSchema
+from diskgnn.specs.schema import SourceSchema
 from diskgnn.units import counted, format_size, parse_size, whole_number
 
 ONE_TYPE_MODELS = ("sage", "gat", "gcn")

@@ -24,7 +24,7 @@ from diskgnn.nn.aggregation import (
 )
 from diskgnn.nn.layer_types import LayerTypes
 from diskgnn.nn.layers import ATTENTION_SLOPE, transforming_first_is_less_work
-from diskgnn.schema import EdgeType
+from diskgnn.specs.schema import EdgeType
 
 TypedBlocks = Mapping[EdgeType, Block]
 

@@ -12,11 +12,11 @@ from torch.nn import functional as F
 from diskgnn.embeddings.disk_embeddings import DiskEmbedding
 from diskgnn.errors import ConfigError
 from diskgnn.nn.between import Activation, between_layers
+from diskgnn.nn.block_models import check_depth, elu_dropout, relu_dropout
 from diskgnn.nn.layer_types import input_types, layer_types
 from diskgnn.nn.model_spec import ModelSpec
-from diskgnn.nn.models import check_depth, elu_dropout, relu_dropout
 from diskgnn.nn.typed_layers import HGTLayer, RGATLayer, RGCNLayer, TypedBlocks
-from diskgnn.schema import SourceSchema
+from diskgnn.specs.schema import SourceSchema
 
 
 class TypedModel(nn.Module):

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from diskgnn._native import PageWriter
-from diskgnn.default_reporter import reporter_for
 from diskgnn.files.destination import Destination
 from diskgnn.files.disk_space import allocated_bytes, free_bytes, require_free_bytes
 from diskgnn.files.read_engine import warn_if_no_io_uring
@@ -32,9 +31,9 @@ from diskgnn.packing.memory_division import (
     minibatch_bytes_of,
     scratch_memory_bytes,
 )
+from diskgnn.packing.pack_request import PackRequest
 from diskgnn.packing.placed import Placed
 from diskgnn.packing.probes import probe_samples
-from diskgnn.packing.request import PackRequest
 from diskgnn.packing.row_packing import pack_rows
 from diskgnn.packing.row_sets import features_of, only_features
 from diskgnn.packing.sending import remove_stale, send_rows
@@ -43,7 +42,8 @@ from diskgnn.packing.split_labels import SplitLabels
 from diskgnn.packing.split_placer import SplitPlacer
 from diskgnn.packing.tiers import TierBudgets
 from diskgnn.paths import PathLike
-from diskgnn.progress import Reporter, StageReport
+from diskgnn.progress.default_reporter import reporter_for
+from diskgnn.progress.reporter import Reporter, StageReport
 from diskgnn.specs.caches import DEFAULT_CPU_CACHE, CacheSpec
 from diskgnn.system.allocators import freed_memory_returned, pages_kept
 from diskgnn.system.resources import Resources

@@ -30,15 +30,15 @@ from diskgnn.packing.memory_division import (
     minibatch_bytes_of,
     scratch_memory_bytes,
 )
+from diskgnn.packing.pack_request import PackRequest
 from diskgnn.packing.placed import Placed, PlacedSplit
 from diskgnn.packing.placement import Placement, Schedule
-from diskgnn.packing.request import PackRequest
 from diskgnn.packing.reserving import scratch_pages
 from diskgnn.packing.row_packing import pack_rows
 from diskgnn.packing.split_labels import SplitLabels
 from diskgnn.packing.split_scheduler import SplitScheduler
 from diskgnn.packing.static_choice import Nodes
-from diskgnn.progress import Advance
+from diskgnn.progress.reporter import Advance
 from diskgnn.system.allocators import pages_kept
 from diskgnn.system.resources import Resources
 from diskgnn.work.runner import Work

@@ -32,7 +32,7 @@ from diskgnn.packing.output_files import (
     reserve_extents,
 )
 from diskgnn.packing.placed import Placed, PlacedSplit
-from diskgnn.progress import Advance
+from diskgnn.progress.reporter import Advance
 from diskgnn.system.resources import Resources
 from diskgnn.work.runner import Output, Work
 from diskgnn.work.work_folder import State, is_long

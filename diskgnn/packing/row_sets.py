@@ -15,7 +15,7 @@ from diskgnn.formats.sampled_minibatch import SampledMinibatch
 from diskgnn.formats.samples_config import SamplesConfig
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.type_data import EdgeSet, NodeSet
-from diskgnn.schema import edge_type_name
+from diskgnn.specs.schema import edge_type_name
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,7 +21,7 @@ from diskgnn.packing.row_sets import RowSet
 from diskgnn.packing.static_choice import Nodes
 from diskgnn.packing.tier_budgets import Demand, Division, divide_cpu_rows
 from diskgnn.packing.tiers import TierBudgets, Tiers
-from diskgnn.progress import Advance
+from diskgnn.progress.reporter import Advance
 from diskgnn.system.resources import Resources
 from diskgnn.work.writer import ArtifactWriter
 

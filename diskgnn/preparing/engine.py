@@ -9,8 +9,8 @@ from typing import Protocol
 from diskgnn.errors import ConfigError
 from diskgnn.formats.samples import Samples
 from diskgnn.packing.pack import pack_request
-from diskgnn.preparing.request import PrepareRequest
-from diskgnn.progress import Reporter, StageReport
+from diskgnn.preparing.prepare_request import PrepareRequest
+from diskgnn.progress.reporter import Reporter, StageReport
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import write_shards
 from diskgnn.specs.sampling import ENGINES

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from diskgnn._native import READ_AHEAD_BYTES
-from diskgnn.default_reporter import reporter_for
 from diskgnn.files.destination import scratch_of
 from diskgnn.files.disk_space import free_bytes
 from diskgnn.files.read_engine import warn_if_no_io_uring
@@ -32,9 +31,10 @@ from diskgnn.preparing.alternatives import (
     widths,
 )
 from diskgnn.preparing.memory_needs import least_memory_bytes
-from diskgnn.preparing.request import PrepareRequest
+from diskgnn.preparing.prepare_request import PrepareRequest
 from diskgnn.preparing.sequence_samples import LEAST_MINIBATCHES, SequenceSample, sample_sequences
-from diskgnn.progress import SILENT, Reporter
+from diskgnn.progress.default_reporter import reporter_for
+from diskgnn.progress.reporter import SILENT, Reporter
 from diskgnn.sampling.memory_division import most_minibatch_bytes
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.specs.caches import DEFAULT_CPU_CACHE, CacheSpec

@@ -26,14 +26,14 @@ from diskgnn.formats.packed_config import PackedConfig
 from diskgnn.formats.samples import Samples
 from diskgnn.formats.verification import Damage, find_damage
 from diskgnn.graph.graph import Graph
+from diskgnn.packing.pack_request import PackRequest
 from diskgnn.packing.part import Part, pack_part
-from diskgnn.packing.request import PackRequest
 from diskgnn.packing.static_choice import Nodes, choose_static_of_all
 from diskgnn.packing.tiers import TierRows
 from diskgnn.preparing.extent_repair import copy_bytes
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import sample_plan
-from diskgnn.schema import SPLITS
+from diskgnn.specs.schema import SPLITS
 from diskgnn.system.resources import Resources
 from diskgnn.work.overwriting import replace_file
 from diskgnn.work.seed_files import read_given

@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diskgnn.default_reporter import reporter_for
 from diskgnn.errors import ArtifactError, BusyError, OutputExistsError, callers_level
 from diskgnn.files import faults
 from diskgnn.files.destination import Destination, staging_of
@@ -25,11 +24,12 @@ from diskgnn.paths import PathLike
 from diskgnn.preparing.engine import Engine, LocalEngine, open_engine
 from diskgnn.preparing.estimate import disk_forecast
 from diskgnn.preparing.memory_needs import require_memory
-from diskgnn.preparing.outputs import preparing_alone, unfinished_ranks
+from diskgnn.preparing.prepare_request import PrepareRequest
+from diskgnn.preparing.rank_folders import preparing_alone, unfinished_ranks
 from diskgnn.preparing.repair import repair
-from diskgnn.preparing.request import PrepareRequest
 from diskgnn.preparing.static_sets import with_one_static_set
-from diskgnn.progress import Reporter, StageReport, say
+from diskgnn.progress.default_reporter import reporter_for
+from diskgnn.progress.reporter import Reporter, StageReport, say
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import sample_plan
 from diskgnn.specs.caches import DEFAULT_CPU_CACHE, CacheSpec

@@ -26,11 +26,11 @@ from diskgnn.errors import ConfigError, UnavailableError, WorkerLostError, calle
 from diskgnn.files.disk_space import UNLIMITED, DiskBudget
 from diskgnn.formats.manifest import read_manifest
 from diskgnn.preparing import ray_tasks
+from diskgnn.preparing.prepare_request import PrepareRequest
 from diskgnn.preparing.ray_nodes import PROCESS_BYTES, alive_nodes, worker_resources
 from diskgnn.preparing.ray_progress import Board, NamedReporter, Stages, Telling
 from diskgnn.preparing.ray_tasks import Arrived, Event
-from diskgnn.preparing.request import PrepareRequest
-from diskgnn.progress import SILENT, Advance, Reporter, StageReport
+from diskgnn.progress.reporter import SILENT, Advance, Reporter, StageReport
 from diskgnn.sampling.memory_division import fits
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import run_units

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from diskgnn.errors import ConfigError
-from diskgnn.progress import Reporter
+from diskgnn.progress.reporter import Reporter
 from diskgnn.system.memory import thread_count
 from diskgnn.system.resources import Resources
 from diskgnn.units import format_size, parse_size

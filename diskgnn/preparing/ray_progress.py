@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from diskgnn.preparing.ray_tasks import Advanced, Closed, Event, Opened
-from diskgnn.progress import Advance, Reporter
+from diskgnn.progress.reporter import Advance, Reporter
 
 _MAX_EVENTS = 1 << 16  # that wait for this process; more are lost, and with them some progress
 

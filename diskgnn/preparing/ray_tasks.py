@@ -30,8 +30,8 @@ from diskgnn.formats import artifacts
 from diskgnn.formats.manifest import read_manifest
 from diskgnn.formats.samples import Samples
 from diskgnn.packing.pack import pack_request, place_request
-from diskgnn.preparing.request import PrepareRequest
-from diskgnn.progress import Advance, StageReport
+from diskgnn.preparing.prepare_request import PrepareRequest
+from diskgnn.progress.reporter import Advance, StageReport
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import damage_named
 from diskgnn.sampling.sample_units import SampledUnit, SampleUnit, write_units

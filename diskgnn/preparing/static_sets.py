@@ -10,11 +10,11 @@ import numpy as np
 from diskgnn.formats import artifacts
 from diskgnn.formats.manifest import read_manifest
 from diskgnn.formats.packed import Packed
-from diskgnn.formats.ranks import ranks_in
+from diskgnn.formats.rank_directories import ranks_in
 from diskgnn.formats.samples import Samples
 from diskgnn.packing.row_sets import row_sets_of
 from diskgnn.packing.static_choice import Nodes, choose_static_of_all
-from diskgnn.preparing.request import PrepareRequest
+from diskgnn.preparing.prepare_request import PrepareRequest
 
 
 def with_one_static_set(folder: PrepareRequest, unfinished: Sequence[PrepareRequest]) -> list[PrepareRequest]:

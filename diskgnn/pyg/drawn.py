@@ -17,7 +17,7 @@ from diskgnn.batches.minibatch import AnyMiniBatch, MiniBatch
 from diskgnn.formats.sampled_minibatch import SampledMinibatch
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.type_data import EdgeSet, NodeSet
-from diskgnn.schema import EdgeType
+from diskgnn.specs.schema import EdgeType
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ from torch_geometric.loader import LinkLoader, NodeLoader
 from torch_geometric.sampler import NegativeSampling
 
 from diskgnn.paths import PathLike
-from diskgnn.pyg.caching import argument
+from diskgnn.pyg.loader_data import opened, seeds_of
+from diskgnn.pyg.loader_request import LoaderRequest, check_lengths
 from diskgnn.pyg.prepared_batches import PreparedBatches
-from diskgnn.pyg.request import LoaderRequest, check_lengths
+from diskgnn.pyg.prepared_cache import argument
 from diskgnn.pyg.sampler import DiskSampler
-from diskgnn.pyg.sources import opened, seeds_of
 
 # What PyG's and torch's loaders take that changes nothing here, because minibatches are there already: no worker
 # processes draw them, and nothing is sorted in memory.

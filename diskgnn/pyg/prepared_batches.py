@@ -13,7 +13,7 @@ from diskgnn.draws import batch_key
 from diskgnn.errors import ArtifactError
 from diskgnn.loading.loader import Loader
 from diskgnn.pyg.drawn import Drawn, placed
-from diskgnn.pyg.request import LoaderRequest, Preparation
+from diskgnn.pyg.loader_request import LoaderRequest, Preparation
 from diskgnn.pyg.sampler import DiskSampler
 
 

@@ -20,12 +20,12 @@ from diskgnn.draws import batch_key
 from diskgnn.formats.sampled_minibatch import PairSample
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.held_out import HeldOut
-from diskgnn.progress import Reporter
+from diskgnn.progress.reporter import Reporter
 from diskgnn.pyg.drawn import Drawn
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.seeds import SeedBatch
-from diskgnn.schema import ONE_NODE_TYPE
 from diskgnn.specs.sampling import SamplingSpec
+from diskgnn.specs.schema import ONE_NODE_TYPE
 from diskgnn.specs.targets import LinkTarget
 
 ANY_TIME = np.iinfo(np.int64).max  # later than everything: disjoint draws without times

@@ -24,7 +24,7 @@ from diskgnn.graph.held_out import (
     warn_of_other_reverses,
 )
 from diskgnn.graph.known_edges import known_edges
-from diskgnn.progress import Reporter
+from diskgnn.progress.reporter import Reporter
 from diskgnn.sampling.negatives import (
     Appearing,
     AvoidedDestinations,
@@ -34,8 +34,8 @@ from diskgnn.sampling.negatives import (
 )
 from diskgnn.sampling.seed_checks import check_nodes, check_times, require_splits
 from diskgnn.sampling.seeds import Excluded, SeedBatch
-from diskgnn.schema import EdgeType, edge_type_name
 from diskgnn.specs.sampling import SamplingSpec
+from diskgnn.specs.schema import EdgeType, edge_type_name
 from diskgnn.specs.targets import LinkTarget
 
 

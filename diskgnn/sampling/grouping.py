@@ -20,7 +20,7 @@ from diskgnn.files.file_reading import read_array
 from diskgnn.formats.verification import verify_input
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.type_data import EdgeSet
-from diskgnn.schema import EdgeType
+from diskgnn.specs.schema import EdgeType
 
 # Each sweep lets labels grow by this factor, from the size of a group on: small labels first, which larger ones hold.
 _GROWTH = 4

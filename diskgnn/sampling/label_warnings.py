@@ -16,7 +16,7 @@ from diskgnn.files.row_reading import read_ranges_of, row_buffer
 from diskgnn.formats.row_format import FeatureFile
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.type_data import NodeSet
-from diskgnn.schema import ONE_NODE_TYPE
+from diskgnn.specs.schema import ONE_NODE_TYPE
 from diskgnn.specs.targets import NodeTarget
 
 _MOST_LABELS = 1 << 17  # of a split, that are looked at

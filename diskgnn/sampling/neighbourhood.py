@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.errors import ConfigError
-from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, EdgeType
+from diskgnn.specs.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, EdgeType
 
 Ids = npt.NDArray[Any]  # [n] whole numbers
 # (indptr [num_dst + 1], indices [E]) and, where edges have features or ids are kept, positions [E] in the CSC of the

@@ -12,7 +12,7 @@ from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.held_out import HeldOut
 from diskgnn.graph.type_data import NodeSet
-from diskgnn.progress import Reporter
+from diskgnn.progress.reporter import Reporter
 from diskgnn.sampling.seed_checks import check_nodes, check_times, require_splits
 from diskgnn.sampling.seeds import SeedBatch
 from diskgnn.specs.sampling import SamplingSpec

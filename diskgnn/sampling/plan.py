@@ -17,7 +17,7 @@ from diskgnn.formats.minibatch_columns import MinibatchLayout
 from diskgnn.formats.samples_config import SamplesConfig, SamplesLayout, SequenceSize
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.held_out import HeldOut, told
-from diskgnn.progress import SILENT, Reporter, say
+from diskgnn.progress.reporter import SILENT, Reporter, say
 from diskgnn.sampling.grouping import nearness_order
 from diskgnn.sampling.label_warnings import warn_of_labels
 from diskgnn.sampling.planned_minibatch import DrawRules, PlannedEpoch, PlannedMinibatch, Sampler
@@ -26,8 +26,8 @@ from diskgnn.sampling.target_seeds import seeds_of
 from diskgnn.sampling.timed_types import require_temporal
 from diskgnn.sampling.topology import TopologyParts
 from diskgnn.sampling.user_sampling import UserDraws
-from diskgnn.schema import edge_type_name
 from diskgnn.specs.sampling import SamplingSpec
+from diskgnn.specs.schema import edge_type_name
 from diskgnn.specs.shard import Shard
 from diskgnn.specs.targets import LinkTarget, NodeTarget
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import overload
 
 import numpy as np
 import numpy.typing as npt
@@ -12,16 +12,7 @@ import numpy.typing as npt
 from diskgnn._native import DrawRequest, ExcludedEdges, NeighborSampler
 from diskgnn.formats.sampled_minibatch import PairSample, SampledBlock, SampledMinibatch
 from diskgnn.sampling.seeds import Excluded
-from diskgnn.sampling.user_sampling import UserDraws
-
-# What native samplers return: input nodes of each node type, trees of each, blocks outermost first by edge type,
-# [layers + 1, node types] counts of nodes
-DrawnArrays = tuple[
-    list[npt.NDArray[Any]],
-    list[npt.NDArray[np.int32]] | None,
-    list[list[tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[Any] | None]]],
-    npt.NDArray[np.int32],
-]
+from diskgnn.sampling.user_sampling import DrawnArrays, UserDraws
 
 Sampler = NeighborSampler | UserDraws
 
@@ -71,7 +62,10 @@ class PlannedMinibatch:
 
     def draw(self, sampler: Sampler) -> SampledMinibatch:
         """Its neighbourhood."""
-        return self.drawn(sampler.draw(self) if isinstance(sampler, UserDraws) else sampler.draw(self.request()))
+        if isinstance(sampler, UserDraws):
+            seeds = self._by_type(self.seeds)
+            return self.drawn(sampler.draw(self.name, seeds, self.key, self.number, self.num_layers))
+        return self.drawn(sampler.draw(self.request()))
 
     def drawn(self, arrays: DrawnArrays) -> SampledMinibatch:
         """The minibatch that native samplers returned as `arrays`."""

@@ -14,7 +14,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from diskgnn.default_reporter import reporter_for
 from diskgnn.errors import ArtifactError
 from diskgnn.files.destination import Destination
 from diskgnn.formats import artifacts
@@ -22,7 +21,8 @@ from diskgnn.formats.sampled_minibatch import SampledMinibatch
 from diskgnn.graph.graph import Graph
 from diskgnn.ordered import in_order
 from diskgnn.paths import PathLike
-from diskgnn.progress import Advance, Reporter, StageReport
+from diskgnn.progress.default_reporter import reporter_for
+from diskgnn.progress.reporter import Advance, Reporter, StageReport
 from diskgnn.sampling.memory_division import fits, for_sampling
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.planned_minibatch import PlannedMinibatch, Sampler
@@ -34,9 +34,9 @@ from diskgnn.sampling.sample_units import (
     write_units,
 )
 from diskgnn.sampling.sweeping import SweepingSampler
-from diskgnn.schema import SPLITS
 from diskgnn.specs.keywords import takes_options
 from diskgnn.specs.sampling import SamplingOptions, SamplingSpec
+from diskgnn.specs.schema import SPLITS
 from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.resources import Resources
 from diskgnn.work.publishing import published

@@ -24,7 +24,7 @@ from diskgnn.formats.minibatch_columns import MinibatchLayout
 from diskgnn.formats.sampled_minibatch import SampledMinibatch
 from diskgnn.formats.verification import verify_input
 from diskgnn.ordered import in_order
-from diskgnn.progress import Advance
+from diskgnn.progress.reporter import Advance
 from diskgnn.sampling.memory_division import fits, for_sampling
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.planned_minibatch import PlannedMinibatch, Sampler

@@ -11,8 +11,8 @@ import numpy.typing as npt
 from diskgnn.errors import ArtifactError, ConfigError, InputError
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.type_data import NodeSet
-from diskgnn.schema import edge_type_name
 from diskgnn.specs.sampling import SamplingSpec
+from diskgnn.specs.schema import edge_type_name
 from diskgnn.specs.targets import LinkTarget, NodeTarget
 
 

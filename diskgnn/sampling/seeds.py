@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from diskgnn.formats.sampled_minibatch import PairSample
 from diskgnn.graph.held_out import HeldOut
-from diskgnn.progress import Reporter
+from diskgnn.progress.reporter import Reporter
 from diskgnn.specs.targets import LinkTarget, NodeTarget
 
 Excluded = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]  # (sources, destinations) of edges that are not drawn

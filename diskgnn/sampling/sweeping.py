@@ -21,8 +21,9 @@ from diskgnn._native import (
 from diskgnn.files import faults
 from diskgnn.formats.sampled_minibatch import SampledMinibatch
 from diskgnn.ordered import in_order
-from diskgnn.sampling.planned_minibatch import DrawnArrays, PlannedMinibatch
+from diskgnn.sampling.planned_minibatch import PlannedMinibatch
 from diskgnn.sampling.topology import TopologyParts
+from diskgnn.sampling.user_sampling import DrawnArrays
 
 # Share of the memory left that minibatches may take which wait for the layers below: per layer, so that few sweeps
 # for the inner layers leave most of the memory to the outermost, which has most of the edges. For G1 minibatches of

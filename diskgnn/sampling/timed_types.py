@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from diskgnn.errors import ConfigError, DataWarning, callers_level
 from diskgnn.graph.graph import Graph
-from diskgnn.schema import edge_type_name
 from diskgnn.specs.sampling import SamplingSpec
+from diskgnn.specs.schema import edge_type_name
 from diskgnn.specs.targets import LinkTarget, Target
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,13 +12,19 @@ from diskgnn.errors import DiskGNNError, InputError
 from diskgnn.formats.samples_config import position_dtype
 from diskgnn.graph.graph import Graph
 from diskgnn.sampling.neighbourhood import Neighbourhood
-from diskgnn.schema import EdgeType, edge_type_name
+from diskgnn.specs.schema import EdgeType, edge_type_name
 from diskgnn.specs.user_sampler import UserSampler
 
-if TYPE_CHECKING:
-    from diskgnn.sampling.planned_minibatch import DrawnArrays, PlannedMinibatch
-
 Array = npt.NDArray[Any]
+
+# What samplers return, native ones too: input nodes of each node type, trees of each, blocks outermost first by edge
+# type, [layers + 1, node types] counts of nodes
+DrawnArrays = tuple[
+    list[Array],
+    list[npt.NDArray[np.int32]] | None,
+    list[list[tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], Array | None]]],
+    npt.NDArray[np.int32],
+]
 
 
 class UserDraws:
@@ -40,27 +46,32 @@ class UserDraws:
         self._name, self._function = sampler.name, sampler.load()
         self._graph, self._id_dtype, self._positions = graph, id_dtype, set(positions)
 
-    def draw(self, planned: PlannedMinibatch) -> DrawnArrays:
-        """What native samplers return for it.
+    def draw(self, name: str, seeds_by_type: Sequence[Array], key: int, number: int, num_layers: int) -> DrawnArrays:
+        """Draws one minibatch; see `PlannedMinibatch` for `key` and `number`.
+
+        Args:
+            name: which minibatch it is, for people.
+            seeds_by_type: of each node type of the graph, in its order.
+            key, number: with these, the function's randomness begins.
+            num_layers: blocks that are expected.
 
         Raises:
             InputError: the function raised an error, or returned what is no neighbourhood of these seeds; names the
                 minibatch.
         """
-        by_type = dict(zip(self._graph.nodes, planned.seeds_by_type(), strict=True))
-        seeds = by_type if self._graph.is_typed else planned.seeds
+        by_type = dict(zip(self._graph.nodes, seeds_by_type, strict=True))
+        copies = {node_type: ids.copy() for node_type, ids in by_type.items()}  # which the function may change
         try:
             found = self._function(
-                {name: ids.copy() for name, ids in by_type.items()} if isinstance(seeds, dict) else seeds.copy(),
-                np.random.default_rng([planned.key, planned.number]),
+                copies if self._graph.is_typed else next(iter(copies.values())), np.random.default_rng([key, number])
             )
-            return self._checked(found, by_type, planned.num_layers)
+            return self._checked(found, by_type, num_layers)
         except _Unfit as error:
-            raise InputError(f"sampler {self._name}: of {planned.name}, {error}") from error
+            raise InputError(f"sampler {self._name}: of {name}, {error}") from error
         except DiskGNNError as error:
-            raise InputError(f"sampler {self._name} failed on {planned.name}: {error}") from error
+            raise InputError(f"sampler {self._name} failed on {name}: {error}") from error
         except Exception as error:
-            raise InputError(f"sampler {self._name} failed on {planned.name}: {error!r}") from error
+            raise InputError(f"sampler {self._name} failed on {name}: {error!r}") from error
 
     def _checked(self, found: object, seeds: Mapping[str, Array], num_layers: int) -> DrawnArrays:
         _require(isinstance(found, Neighbourhood), f"expected a diskgnn.Neighbourhood, found {type(found).__name__}")

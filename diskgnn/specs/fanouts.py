@@ -6,7 +6,7 @@ import operator
 from collections.abc import Mapping, Sequence
 
 from diskgnn.errors import ConfigError
-from diskgnn.schema import EdgeType, edge_type_name, parse_edge_type
+from diskgnn.specs.schema import EdgeType, edge_type_name, parse_edge_type
 
 MAX_FANOUT = (1 << 31) - 1
 # Per layer, from the seeds outwards; -1 takes all. Of each edge type, or one list for all of them.

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from diskgnn.errors import ConfigError
-from diskgnn.schema import SPLITS, EdgeType
 from diskgnn.specs.fanouts import CheckedFanouts, Fanouts, by_layer, checked_fanouts, num_layers
+from diskgnn.specs.schema import SPLITS, EdgeType
 from diskgnn.specs.shard import Shard
 from diskgnn.specs.targets import LinkTarget, NodeTarget, Target, as_target
 from diskgnn.specs.user_sampler import AnySampler, UserSampler

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from diskgnn.errors import ConfigError
-from diskgnn.schema import SPLITS
+from diskgnn.specs.schema import SPLITS
 
 if TYPE_CHECKING:
     import numpy as np

@@ -9,7 +9,7 @@ from itertools import combinations
 from typing import Any
 
 from diskgnn.errors import ConfigError, DataWarning, callers_level
-from diskgnn.schema import ClassValue, EdgeType, are_class_values, check_type_name, parse_edge_type
+from diskgnn.specs.schema import ClassValue, EdgeType, are_class_values, check_type_name, parse_edge_type
 from diskgnn.specs.split_arrays import SplitArrays
 from diskgnn.units import whole_number
 

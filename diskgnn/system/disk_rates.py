@@ -20,7 +20,7 @@ from diskgnn.files import cache_hints
 from diskgnn.files.disk_space import free_bytes, require_free_bytes
 from diskgnn.files.open_files import path_of_descriptor
 from diskgnn.paths import PathLike
-from diskgnn.progress import SILENT, Advance, Reporter
+from diskgnn.progress.reporter import SILENT, Advance, Reporter
 
 SEQUENTIAL_READ_BYTES, RANDOM_READ_BYTES = 1 << 20, DIRECT_ALIGNMENT
 SEQUENTIAL_DEPTH, RANDOM_DEPTH = 8, 256  # 256: as many as the baselines' RowReader keeps in flight

@@ -17,7 +17,7 @@ import psutil
 from diskgnn._native import HAVE_IO_URING, io_uring_refusal
 from diskgnn.errors import ConfigError
 from diskgnn.paths import PathLike
-from diskgnn.progress import SILENT, Reporter
+from diskgnn.progress.reporter import SILENT, Reporter
 from diskgnn.system.disk_rates import ReadRates, measure_read_rates, scratch_file
 from diskgnn.system.memory import cgroup_limit_bytes, usable_cores
 from diskgnn.version import VERSION

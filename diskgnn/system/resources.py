@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from diskgnn.errors import ConfigError
 from diskgnn.files import faults
 from diskgnn.files.disk_space import UNLIMITED, DiskBudget
-from diskgnn.progress import SILENT, Reporter
+from diskgnn.progress.reporter import SILENT, Reporter
 from diskgnn.system.memory import anonymous_bytes, memory_budget, thread_count
 from diskgnn.units import format_size
 

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from diskgnn.graph.inspection import flattened
+from diskgnn.graph.artifact_description import flattened
 from diskgnn.nn.model_spec import ModelSpec
 from diskgnn.paths import PathLike
-from diskgnn.schema import NO_LABELS, SourceSchema, edge_type_name
+from diskgnn.specs.schema import NO_LABELS, SourceSchema, edge_type_name
 from diskgnn.training.checkpoints import FORMAT, VERSION, changes_named, completed_config, load_checkpoint
 from diskgnn.training.results import EpochResult
-from diskgnn.training.tasks import task_of
+from diskgnn.training.task import task_of
 
 _SHAPE = tuple(each.name for each in fields(ModelSpec) if each.name != "name")
 _ONLY_OF = {

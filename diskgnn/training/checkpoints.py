@@ -28,7 +28,6 @@ from torch import nn
 
 from diskgnn.embeddings.disk_embeddings import DiskEmbeddings
 from diskgnn.errors import ArtifactError, ConfigError, DataWarning, DiskGNNError, callers_level
-from diskgnn.feature_columns import FeatureColumn
 from diskgnn.files import faults
 from diskgnn.files.file_reading import ReadableFile, raise_if_disk_failed
 from diskgnn.files.locks import alone
@@ -36,12 +35,13 @@ from diskgnn.files.own_files import open_new_file
 from diskgnn.formats.artifacts import CHECKPOINT
 from diskgnn.nn.model_spec import ModelSpec
 from diskgnn.paths import PathLike
-from diskgnn.schema import EdgeType, SourceSchema
+from diskgnn.specs.feature_columns import FeatureColumn
+from diskgnn.specs.schema import EdgeType, SourceSchema
 from diskgnn.stores.locations import local
 from diskgnn.training.meaning import check_classes, check_features
 from diskgnn.training.named_models import model_for
-from diskgnn.training.outputs import writing
-from diskgnn.training.tasks import Task, saved_task
+from diskgnn.training.result_files import writing
+from diskgnn.training.task import Task, saved_task
 
 FORMAT, VERSION = "diskgnn.checkpoint", 5
 _PARTS = {"config": dict, "position": dict, "epoch_so_far": dict, "history": list, "model": dict, "optimizer": dict,

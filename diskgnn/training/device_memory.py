@@ -14,8 +14,8 @@ from diskgnn.batches.minibatch import AnyMiniBatch
 from diskgnn.embeddings.disk_embeddings import DiskEmbeddings
 from diskgnn.errors import ConfigError
 from diskgnn.loading.sequence import MinibatchSequence
-from diskgnn.training.sources import Evaluations
-from diskgnn.training.tasks import Task
+from diskgnn.training.source_opening import Evaluations
+from diskgnn.training.task import Task
 
 _OPTIMIZER_COPIES = 3  # of the parameters: Adam's two moments, and what a step computes with
 MARGIN_SHARE = 0.05  # of the GPU's memory, left free: the allocator's fragments, and libraries that load later

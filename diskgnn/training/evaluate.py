@@ -11,24 +11,24 @@ import torch
 from torch import nn
 
 from diskgnn.batches.batch_source import BatchSource, minibatches, schema_of
-from diskgnn.default_reporter import reporter_for
 from diskgnn.errors import ConfigError, DataWarning, callers_level
 from diskgnn.formats.packed import Packed
-from diskgnn.formats.ranks import open_rank, ranks_in
+from diskgnn.formats.rank_directories import open_rank, ranks_in
 from diskgnn.formats.samples_config import drawing_to_json
-from diskgnn.loading.options import LoaderOptions
-from diskgnn.nn.models import BlockModel
+from diskgnn.loading.loader_options import LoaderOptions
+from diskgnn.nn.block_models import BlockModel
 from diskgnn.nn.typed_models import TypedModel
 from diskgnn.paths import PathLike
-from diskgnn.progress import Reporter
+from diskgnn.progress.default_reporter import reporter_for
+from diskgnn.progress.reporter import Reporter
 from diskgnn.specs.shard import Shard
 from diskgnn.system.device import checked_device
 from diskgnn.training.checkpoints import check_trained_on, load_model, load_task, warn_of_later_edges
 from diskgnn.training.model_check import check_model
 from diskgnn.training.ranks import Ranks
 from diskgnn.training.results import EvalResult, Spent
-from diskgnn.training.sources import open_loader
-from diskgnn.training.tasks import Tally, Task, task_of
+from diskgnn.training.source_opening import open_loader
+from diskgnn.training.task import Tally, Task, task_of
 from diskgnn.units import counted
 
 

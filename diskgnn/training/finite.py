@@ -11,7 +11,7 @@ from diskgnn.batches.batch_source import BatchSource
 from diskgnn.formats.packed import Packed
 from diskgnn.formats.value_counts import ValueCounts
 from diskgnn.graph.graph import Graph
-from diskgnn.schema import edge_type_name
+from diskgnn.specs.schema import edge_type_name
 
 # A mean loss above this is told if features are extreme, too, or if it is above the square root of float32's range:
 # sums of squared errors in the thousands are what regression on large targets begins with.

@@ -14,7 +14,7 @@ from diskgnn.batches.minibatch import AnyMiniBatch
 from diskgnn.errors import ConfigError
 from diskgnn.nn.decoders import DotProduct
 from diskgnn.nn.model_output import pair_ends
-from diskgnn.schema import EdgeType
+from diskgnn.specs.schema import EdgeType
 from diskgnn.training.criterion import metrics_of
 
 _RANKS = (1, 3, 10)  # of Hits@K

@@ -15,7 +15,7 @@ from diskgnn.batches.minibatch import AnyMiniBatch
 from diskgnn.embeddings.disk_embeddings import reading_ahead
 from diskgnn.errors import DataWarning, DivergedError, callers_level
 from diskgnn.loading.tracing import Stages
-from diskgnn.progress import Reporter
+from diskgnn.progress.reporter import Reporter
 from diskgnn.training.config import TrainingConfig
 from diskgnn.training.criterion import Criterion
 from diskgnn.training.evaluate import evaluation
@@ -23,10 +23,10 @@ from diskgnn.training.finite import loss_warning
 from diskgnn.training.interrupts import interrupts_deferred
 from diskgnn.training.metrics import MetricsWriter, epoch_record, step_record
 from diskgnn.training.results import EvalResult, Spent
-from diskgnn.training.sources import Evaluations
+from diskgnn.training.source_opening import Evaluations
 from diskgnn.training.state import TrainingState
 from diskgnn.training.steps import Step
-from diskgnn.training.tasks import Task
+from diskgnn.training.task import Task
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ import warnings
 from collections.abc import Iterator, Mapping
 
 from diskgnn.errors import ConfigError, DataWarning, callers_level
-from diskgnn.feature_columns import FeatureColumn, difference
-from diskgnn.schema import EdgeType, SourceSchema, edge_type_name
+from diskgnn.specs.feature_columns import FeatureColumn, difference
+from diskgnn.specs.schema import EdgeType, SourceSchema, edge_type_name
 
 _Columns = tuple[FeatureColumn, ...]
 _NAMES_SHOWN = 8

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 from diskgnn.errors import ConfigError
 from diskgnn.files.own_files import open_new_file
 from diskgnn.paths import PathLike
-from diskgnn.training.outputs import check_writable, writing
+from diskgnn.training.result_files import check_writable, writing
 from diskgnn.training.results import EpochResult, Spent, TrainResult
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from diskgnn.batches.blocks import Block, Pairs
 from diskgnn.batches.minibatch import AnyMiniBatch, TypedMiniBatch
 from diskgnn.errors import ConfigError
 from diskgnn.nn.model_output import parameter_dtype
-from diskgnn.schema import SourceSchema
-from diskgnn.training.tasks import Task
+from diskgnn.specs.schema import SourceSchema
+from diskgnn.training.task import Task
 from diskgnn.units import counted
 
 

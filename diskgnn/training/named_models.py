@@ -8,13 +8,13 @@ from torch import nn
 
 from diskgnn.batches.batch_source import BatchSource, schema_of
 from diskgnn.errors import ConfigError
+from diskgnn.nn.block_models import BlockModel, one_type_model
 from diskgnn.nn.decoders import make_decoder
 from diskgnn.nn.model_spec import ModelOptions, ModelSpec
-from diskgnn.nn.models import BlockModel, one_type_model
 from diskgnn.nn.typed_models import TypedModel, make_typed_model
-from diskgnn.schema import SourceSchema
 from diskgnn.specs.keywords import takes_options
-from diskgnn.training.tasks import Task, task_of
+from diskgnn.specs.schema import SourceSchema
+from diskgnn.training.task import Task, task_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

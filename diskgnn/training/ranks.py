@@ -18,7 +18,7 @@ from torch.distributed.rendezvous import rendezvous
 from diskgnn.batches.batch_source import BatchSource
 from diskgnn.errors import ConfigError, DiskGNNError, WorkerLostError
 from diskgnn.formats.packed import Packed
-from diskgnn.formats.ranks import shard_of_environment
+from diskgnn.formats.rank_directories import shard_of_environment
 from diskgnn.specs.shard import Shard
 
 if TYPE_CHECKING:

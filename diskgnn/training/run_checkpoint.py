@@ -11,8 +11,8 @@ from diskgnn.errors import OutputExistsError, callers_level
 from diskgnn.paths import PathLike
 from diskgnn.training.checkpoints import checkpoint_exists, training_alone
 from diskgnn.training.config import TrainingConfig
-from diskgnn.training.outputs import check_writable
 from diskgnn.training.ranks import Ranks
+from diskgnn.training.result_files import check_writable
 from diskgnn.training.state import TrainingState
 
 

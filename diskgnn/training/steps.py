@@ -18,7 +18,7 @@ from diskgnn.loading.tracing import Stages
 from diskgnn.training.averaging import OverlappedAverager
 from diskgnn.training.optimizers import Optimizer, step_if_finite
 from diskgnn.training.ranks import Ranks
-from diskgnn.training.tasks import Task
+from diskgnn.training.task import Task
 
 
 class Step(Protocol):

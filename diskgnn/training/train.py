@@ -12,15 +12,15 @@ import torch
 from torch import nn
 
 from diskgnn.batches.batch_source import BatchSource, schema_of
-from diskgnn.default_reporter import reporter_for
 from diskgnn.draws import batch_key
 from diskgnn.embeddings.disk_embeddings import reading_ahead
 from diskgnn.errors import DataWarning, callers_level
-from diskgnn.loading.options import LoaderOptions
+from diskgnn.loading.loader_options import LoaderOptions
 from diskgnn.loading.tracing import UNTRACED
 from diskgnn.nn.model_spec import ModelOptions, ModelSpec
 from diskgnn.paths import PathLike
-from diskgnn.progress import SILENT, Reporter
+from diskgnn.progress.default_reporter import reporter_for
+from diskgnn.progress.reporter import SILENT, Reporter
 from diskgnn.specs.keywords import takes_options
 from diskgnn.system.device import checked_device
 from diskgnn.training import run_checkpoint
@@ -33,13 +33,13 @@ from diskgnn.training.model_check import check_model
 from diskgnn.training.named_models import model_for
 from diskgnn.training.node_tasks import NodeClassification
 from diskgnn.training.optimizers import make_optimizer
-from diskgnn.training.outputs import output_places, traced
 from diskgnn.training.ranks import Ranks, check_alike, device_of_rank, joined_ranks
+from diskgnn.training.result_files import output_places, traced
 from diskgnn.training.results import TrainResult
-from diskgnn.training.sources import check_epochs, classes_in, open_sources
+from diskgnn.training.source_opening import check_epochs, classes_in, open_sources
 from diskgnn.training.state import TrainingState
 from diskgnn.training.steps import make_step
-from diskgnn.training.tasks import Task, task_of
+from diskgnn.training.task import Task, task_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -89,7 +89,7 @@ def train(
         valid_source: minibatches to choose the best epoch by.
         test_source: minibatches to report the best epoch's scores on.
         task: 'classification', 'multilabel', 'regression' or 'link', to make sure: by default what the minibatches are
-            for. Or a `Task` of your own (`diskgnn.training.tasks`).
+            for. Or a `Task` of your own (`diskgnn.tasks`).
         loss: 'mse' or 'l1' for regression; 'bce' or 'softmax' for links.
         model: 'sage', 'gat' or 'gcn'; on a graph with several types 'rgcn', 'rgat' or 'hgt'; the first by default. Or a
             module whose forward takes (blocks, x [U, D]) and returns [B, classes], labels or numbers; for links, a

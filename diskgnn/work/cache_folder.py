@@ -25,7 +25,7 @@ from diskgnn.formats.artifacts import GRAPH
 from diskgnn.formats.graph_config import GraphConfig
 from diskgnn.formats.manifest import read_manifest
 from diskgnn.formats.packed_config import PackedConfig
-from diskgnn.schema import edge_type_name
+from diskgnn.specs.schema import edge_type_name
 from diskgnn.specs.targets import NodeTarget
 from diskgnn.units import counted, format_count
 

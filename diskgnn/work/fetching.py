@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 
-from diskgnn.default_reporter import reporter_for
 from diskgnn.errors import ArtifactError, ConfigError
 from diskgnn.files import faults
 from diskgnn.files.checked_files import ChecksummedFile, checksum_file
@@ -22,7 +21,8 @@ from diskgnn.formats.artifacts import MANIFEST
 from diskgnn.formats.manifest import Manifest, open_artifact, read_manifest
 from diskgnn.ordered import in_order
 from diskgnn.paths import PathLike
-from diskgnn.progress import Advance, Reporter, StageReport
+from diskgnn.progress.default_reporter import reporter_for
+from diskgnn.progress.reporter import Advance, Reporter, StageReport
 from diskgnn.stores.locations import AnyPath, StoredPath, local, stored
 from diskgnn.work.runner import UnitFiles, Work
 from diskgnn.work.work_folder import State

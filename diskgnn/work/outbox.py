@@ -26,7 +26,7 @@ from diskgnn.files.locks import FileLock
 from diskgnn.files.write_errors import beginning
 from diskgnn.formats.artifacts import MANIFEST
 from diskgnn.formats.manifest_document import ExternalFile, FileEntry
-from diskgnn.progress import Advance
+from diskgnn.progress.reporter import Advance
 from diskgnn.stores.drivers import named_errors
 from diskgnn.stores.locations import Location, StoredPath, bytes_of
 from diskgnn.stores.remote_files import attempted

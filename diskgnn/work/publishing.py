@@ -14,7 +14,7 @@ from typing import ParamSpec, TypeVar
 from diskgnn.errors import OutputExistsError, callers_level
 from diskgnn.files.destination import Destination, make_scratch, scratch_of
 from diskgnn.formats.artifacts import MANIFEST, rank_directory
-from diskgnn.formats.ranks import ranks_in
+from diskgnn.formats.rank_directories import ranks_in
 from diskgnn.stores.locations import StoredPath, located
 from diskgnn.stores.uploads import sending_bytes
 from diskgnn.work.outbox import Outbox

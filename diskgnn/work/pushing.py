@@ -7,13 +7,13 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-from diskgnn.default_reporter import reporter_for
 from diskgnn.errors import OutputExistsError
 from diskgnn.files.file_reading import read_whole
 from diskgnn.formats.artifacts import MANIFEST
 from diskgnn.formats.manifest import Manifest, open_artifact
 from diskgnn.paths import PathLike
-from diskgnn.progress import Reporter, StageReport
+from diskgnn.progress.default_reporter import reporter_for
+from diskgnn.progress.reporter import Reporter, StageReport
 from diskgnn.stores.locations import AnyPath, StoredPath, local, stored
 from diskgnn.work.outbox import Outbox, refuse_headerless
 from diskgnn.work.overwriting import artifact_at, require_replaceable_there

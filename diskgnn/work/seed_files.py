@@ -9,8 +9,8 @@ from diskgnn.errors import ArtifactError
 from diskgnn.formats.artifacts import given_file
 from diskgnn.formats.manifest import Manifest
 from diskgnn.formats.samples_config import given_arrays
-from diskgnn.schema import SPLITS
 from diskgnn.specs.sampling import SamplingSpec
+from diskgnn.specs.schema import SPLITS
 from diskgnn.specs.split_arrays import SplitArrays
 from diskgnn.work.writer import ArtifactWriter
 

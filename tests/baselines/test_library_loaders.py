@@ -15,10 +15,10 @@ from graphs import assert_rows_are_features, make_graph
 from sources import assert_refuses_states_of
 
 from diskgnn.baselines.dgl_loader import DGL, import_dgl
-from diskgnn.baselines.graphbolt import GraphBolt
+from diskgnn.baselines.graphbolt_loader import GraphBolt
 from diskgnn.baselines.in_memory import InMemory
 from diskgnn.baselines.library_source import blocks_of_subgraph
-from diskgnn.baselines.pyg import PyG, require_sampler
+from diskgnn.baselines.pyg_loader import PyG, require_sampler
 from diskgnn.errors import ConfigError, UnavailableError
 
 SAMPLING = {"fanouts": [3, 2], "batch_size": 8}

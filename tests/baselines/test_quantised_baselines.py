@@ -21,7 +21,7 @@ from diskgnn.baselines.library_source import LibrarySource
 from diskgnn.baselines.mmap import MMap
 from diskgnn.baselines.partition_buffer import PartitionBuffer
 from diskgnn.baselines.partitioning import write_partitions
-from diskgnn.baselines.pyg import PyG
+from diskgnn.baselines.pyg_loader import PyG
 from diskgnn.baselines.segmented_packed import SegmentedPacked
 from diskgnn.baselines.segmented_packing import prepare_segmented_packed
 from diskgnn.baselines.static_packed import StaticPacked, prepare_static_packed

@@ -18,7 +18,7 @@ from diskgnn.cli import main
 from diskgnn.cli.command import Command
 from diskgnn.cli.options import COLUMN, Fanouts, Size, SplitSource
 from diskgnn.cli.rendering import Output, to_json
-from diskgnn.progress import StageReport
+from diskgnn.progress.reporter import StageReport
 
 
 def test_starts_without_torch_and_pyarrow():

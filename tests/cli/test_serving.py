@@ -16,7 +16,7 @@ from commands import run
 import diskgnn
 from diskgnn.cli.serving import Board, served
 from diskgnn.errors import ConfigError
-from diskgnn.progress import SILENT
+from diskgnn.progress.reporter import SILENT
 
 SHOWN = ("diskgnn train <b>packed</b>", "running: epoch 1", "2 of 3", "25.0 %\nwaiting", "2.0 MiB/s\nread from disk",
          "500/s\nfeature rows", "0.7500", "75.0 %", "4 of 10 minibatches", "left, of all epochs")  # fmt: skip

@@ -20,7 +20,7 @@ from diskgnn.cli import main
 from diskgnn.cli.rendering import to_json
 from diskgnn.compare import page_cache
 from diskgnn.compare.compare import compare
-from diskgnn.compare.results import disk_bytes, from_json
+from diskgnn.compare.comparison_record import disk_bytes, from_json
 from diskgnn.compare.settings import ComparisonSettings
 from diskgnn.errors import ConfigError
 from diskgnn.formats import artifacts

@@ -13,12 +13,12 @@ import pytest
 from comparisons import cgroups_of, write_learnable_graph
 
 from diskgnn.compare import step_bodies
+from diskgnn.compare.comparison_record import LoaderResult
 from diskgnn.compare.loader_runs import Job, measure
 from diskgnn.compare.loader_setup import LoaderInputs
-from diskgnn.compare.registry import RANDOM, Variant, find
-from diskgnn.compare.results import LoaderResult
 from diskgnn.compare.scratch import scratch_folder
 from diskgnn.compare.step_runner import Steps
+from diskgnn.compare.variants import RANDOM, Variant, find
 from diskgnn.graph.graph import Graph
 from diskgnn.nn.model_spec import ModelSpec
 from diskgnn.specs.sampling import SamplingSpec

@@ -9,10 +9,10 @@ import pytest
 from comparisons import comparison, cost, result
 
 from diskgnn.compare.comparability import reached, seconds_to, target_score
+from diskgnn.compare.comparison_record import EpochPoint, LoaderResult
 from diskgnn.compare.headline import headline, reason
 from diskgnn.compare.loader_summary import summarize
 from diskgnn.compare.number_format import duration
-from diskgnn.compare.results import EpochPoint, LoaderResult
 from diskgnn.compare.timeline_words import track_words
 
 

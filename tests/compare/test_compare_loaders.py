@@ -11,7 +11,7 @@ from diskgnn.baselines.mmap import TOUCHING_THREADS
 from diskgnn.baselines.partitions import Partitions
 from diskgnn.compare import step_bodies
 from diskgnn.compare.loader_setup import MAPPED_SAMPLING_THREADS, LoaderInputs
-from diskgnn.compare.registry import LOADERS, find, select
+from diskgnn.compare.variants import LOADERS, find, select
 from diskgnn.errors import ConfigError, UnavailableError
 from diskgnn.files import faults
 from diskgnn.formats.manifest import open_artifact

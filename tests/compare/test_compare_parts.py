@@ -7,14 +7,14 @@ import pytest
 from comparisons import cost, write_learnable_graph
 
 from diskgnn.compare import page_cache
+from diskgnn.compare.comparison_record import EpochCost
 from diskgnn.compare.given_seeds import trained_seeds
 from diskgnn.compare.limited_graph import make_training_graph
 from diskgnn.compare.machine import Rates
-from diskgnn.compare.registry import RANDOM, SEQUENTIAL
 from diskgnn.compare.repeating import FEWEST, MOST, Measured, measure_repeatedly
-from diskgnn.compare.results import EpochCost
 from diskgnn.compare.scratch import scratch_folder
 from diskgnn.compare.step_bodies import TRACED_MINIBATCHES, excerpt
+from diskgnn.compare.variants import RANDOM, SEQUENTIAL
 from diskgnn.files.disk_space import folder_bytes
 from diskgnn.formats.verification import verify_artifact
 from diskgnn.graph.graph import Graph

@@ -6,10 +6,10 @@ from comparisons import cost, result
 from rich.console import Console
 
 from diskgnn.cli.rendering import Output
+from diskgnn.compare.comparison_record import LoaderResult
 from diskgnn.compare.loader_summary import summarize
-from diskgnn.compare.registry import select
-from diskgnn.compare.results import LoaderResult
 from diskgnn.compare.terminal_columns import cost_columns, rows, speed_columns
+from diskgnn.compare.variants import select
 
 
 def test_tables_are_read_in_80_columns(capsys):

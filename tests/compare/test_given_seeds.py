@@ -12,11 +12,11 @@ from pyarrow import parquet
 
 from diskgnn.cli import main
 from diskgnn.compare.compare import compare
+from diskgnn.compare.comparison_record import from_json
 from diskgnn.compare.given_seeds import trained_seeds, training_target
 from diskgnn.compare.loader_setup import LoaderInputs
-from diskgnn.compare.registry import GIVEN, LOADERS
-from diskgnn.compare.results import from_json
 from diskgnn.compare.settings import ComparisonSettings
+from diskgnn.compare.variants import GIVEN, LOADERS
 from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
 from diskgnn.specs.sampling import SamplingSpec

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from report_pages import DRAWN, assert_all_ok
 
 from diskgnn.compare.comparability import ordered, ours
+from diskgnn.compare.comparison_record import EpochPoint, LoaderResult, SweepPoint
 from diskgnn.compare.loader_summary import summarize
-from diskgnn.compare.registry import find
 from diskgnn.compare.report.page import document
 from diskgnn.compare.report.write import check_report_possible, write_report
-from diskgnn.compare.results import EpochPoint, LoaderResult, SweepPoint
+from diskgnn.compare.variants import find
 from diskgnn.errors import ConfigError
 from diskgnn.loading.tracing import TraceEvent, read_trace
 

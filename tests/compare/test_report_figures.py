@@ -9,10 +9,10 @@ import pytest
 from comparisons import LOADERS, MISSING, comparison, cost, result
 from report_pages import DRAWN, MARKS, assert_all_ok
 
-from diskgnn.compare.registry import LOADERS as COMPARED
+from diskgnn.compare.comparison_record import LoaderResult
 from diskgnn.compare.report.figures import color_of
 from diskgnn.compare.report.write import write_report
-from diskgnn.compare.results import LoaderResult
+from diskgnn.compare.variants import LOADERS as COMPARED
 
 # Values and names of bars that lie on a bar, on a tick or on each other by more than 3 pixels, and values on a line.
 COLLISIONS = """

@@ -10,18 +10,18 @@ from typed_batches import WRITES, TypedGraph, schema
 from typed_directories import write_typed_graph
 
 from diskgnn.cli import main
+from diskgnn.compare.comparison_record import from_json
 from diskgnn.compare.given_seeds import trained_seeds
 from diskgnn.compare.limited_graph import make_training_graph
 from diskgnn.compare.loader_setup import LoaderInputs
 from diskgnn.compare.metric import Metric
-from diskgnn.compare.registry import LOADERS, TYPES, find
-from diskgnn.compare.results import from_json
+from diskgnn.compare.variants import LOADERS, TYPES, find
 from diskgnn.errors import ConfigError
-from diskgnn.schema import TARGET_KINDS
 from diskgnn.specs.sampling import SamplingSpec
+from diskgnn.specs.schema import TARGET_KINDS
 from diskgnn.specs.targets import LinkTarget
 from diskgnn.training.criterion import Criterion
-from diskgnn.training.tasks import task_of
+from diskgnn.training.task import task_of
 
 VARIANTS = [variant for variants in LOADERS.values() for variant in variants]
 

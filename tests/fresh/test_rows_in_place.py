@@ -16,7 +16,7 @@ from diskgnn.files import faults
 from diskgnn.fresh.fresh_epochs import FreshEpochs
 from diskgnn.fresh.rows_in_place import stay_in_the_graph
 from diskgnn.fresh.window_job import WindowPreparer
-from diskgnn.loading.options import LoaderOptions
+from diskgnn.loading.loader_options import LoaderOptions
 from diskgnn.packing.row_sets import row_sets_of
 from diskgnn.packing.tiers import TierBudgets
 from diskgnn.sampling.plan import SamplingPlan

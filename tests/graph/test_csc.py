@@ -23,7 +23,7 @@ from diskgnn.formats.verification import verify_artifact
 from diskgnn.graph.bucket_layout import lay_out_buckets
 from diskgnn.graph.csc import EdgeList, EdgeOptions, write_csc
 from diskgnn.graph.edge_buckets import EdgeChunk
-from diskgnn.schema import ONE_EDGE_TYPE
+from diskgnn.specs.schema import ONE_EDGE_TYPE
 from diskgnn.system.resources import Resources
 from diskgnn.work.writer import ArtifactWriter
 

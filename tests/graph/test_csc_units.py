@@ -14,8 +14,8 @@ from diskgnn.files import faults
 from diskgnn.formats.artifacts import GRAPH, INDICES, INDPTR, edge_file
 from diskgnn.graph.csc import EdgeList, EdgeOptions, write_csc
 from diskgnn.graph.edge_buckets import EdgeChunk
-from diskgnn.progress import SILENT
-from diskgnn.schema import ONE_EDGE_TYPE
+from diskgnn.progress.reporter import SILENT
+from diskgnn.specs.schema import ONE_EDGE_TYPE
 from diskgnn.system.resources import Resources
 from diskgnn.work.writer import ArtifactWriter
 

@@ -16,10 +16,10 @@ from diskgnn.formats.graph_config import TargetConfig
 from diskgnn.formats.packed_config import PackedConfig, PackedRows, PackedSplit, RowSetConfig, TierRowCounts
 from diskgnn.formats.row_format import RowFormat
 from diskgnn.formats.samples_config import SamplesConfig, SamplesLayout, SequenceSize
-from diskgnn.graph.inspection import describe
+from diskgnn.graph.artifact_description import describe
 from diskgnn.importers.convert import convert
-from diskgnn.schema import ONE_EDGE_TYPE
 from diskgnn.specs.sampling import SamplingSpec
+from diskgnn.specs.schema import ONE_EDGE_TYPE
 from diskgnn.specs.targets import NodeTarget
 from diskgnn.work.writer import ArtifactWriter
 

@@ -15,7 +15,7 @@ from diskgnn.formats import artifacts
 from diskgnn.graph.csc import EdgeList, EdgeOptions, write_csc
 from diskgnn.graph.edge_buckets import EdgeChunk
 from diskgnn.graph.edge_records import EdgeColumn
-from diskgnn.progress import SILENT
+from diskgnn.progress.reporter import SILENT
 from diskgnn.system.resources import Resources
 from diskgnn.work.writer import ArtifactWriter
 

@@ -22,8 +22,8 @@ from user_data import NUM_NODES, save_arrays, small_data
 from diskgnn.errors import ConfigError, DataWarning, InputError
 from diskgnn.files import faults
 from diskgnn.formats.row_format import FEATURE_STORAGE, RowFormat
+from diskgnn.graph.artifact_description import describe
 from diskgnn.graph.graph import Graph
-from diskgnn.graph.inspection import describe
 from diskgnn.importers.convert import convert
 from diskgnn.importers.seed_tables import read_target
 from diskgnn.importers.value_scan import ValueScan

@@ -26,7 +26,7 @@ from diskgnn.graph.graph import Graph
 from diskgnn.importers.containers.file_kinds import describe
 from diskgnn.importers.containers.rows import EdgeStream, RowSource
 from diskgnn.importers.convert import FORMATS, EdgeInput, GraphInput, NodeInput, convert
-from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE
+from diskgnn.specs.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE
 
 
 @pytest.fixture

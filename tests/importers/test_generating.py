@@ -12,8 +12,8 @@ import yaml
 from diskgnn.errors import ConfigError
 from diskgnn.formats.graph_config import TargetConfig
 from diskgnn.formats.verification import verify_artifact
+from diskgnn.graph.artifact_description import describe
 from diskgnn.graph.graph import Graph
-from diskgnn.graph.inspection import describe
 from diskgnn.importers.generating import generate_typed
 from diskgnn.importers.generating_spec import read_spec
 

@@ -20,7 +20,7 @@ import diskgnn
 from diskgnn.errors import ConfigError, DataWarning, InputError
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.convert import convert
-from diskgnn.schema import ONE_EDGE_TYPE
+from diskgnn.specs.schema import ONE_EDGE_TYPE
 
 SPLITS = ("train", "valid", "test")
 

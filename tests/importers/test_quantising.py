@@ -20,8 +20,8 @@ from user_data import NUM_NODES, small_data
 from diskgnn.errors import ArtifactError, ConfigError, InputError
 from diskgnn.formats import artifacts
 from diskgnn.formats.verification import verify_artifact
+from diskgnn.graph.artifact_description import describe
 from diskgnn.graph.graph import Graph
-from diskgnn.graph.inspection import describe
 from diskgnn.importers.convert import TableColumns, convert
 from diskgnn.importers.quantising import affine, encode, pack_nibbles
 from diskgnn.work.writer import ArtifactWriter

@@ -19,7 +19,7 @@ from diskgnn.graph.graph import Graph
 from diskgnn.importers.containers.rows import of_array
 from diskgnn.importers.convert import convert
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
-from diskgnn.progress import SILENT
+from diskgnn.progress.reporter import SILENT
 
 pytestmark = pytest.mark.in_memory
 

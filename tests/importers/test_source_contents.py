@@ -18,7 +18,7 @@ from torch_geometric.transforms import RandomLinkSplit, ToSparseTensor
 import diskgnn
 from diskgnn.errors import ConfigError, DataWarning, InputError
 from diskgnn.graph.graph import Graph
-from diskgnn.schema import ONE_EDGE_TYPE
+from diskgnn.specs.schema import ONE_EDGE_TYPE
 
 
 def read_as(report: Any) -> dict[tuple[str, str], str]:

@@ -15,8 +15,8 @@ from commands import run
 import diskgnn
 from diskgnn.errors import ConfigError, DataWarning, InputError
 from diskgnn.graph.graph import Graph
-from diskgnn.importers.formats import sqlite
 from diskgnn.importers.identity import identity
+from diskgnn.importers.source_formats import sqlite
 
 SHOP = """
 CREATE TABLE users (id INTEGER PRIMARY KEY, since TIMESTAMP, age REAL, plan VARCHAR(9), paid BOOLEAN);

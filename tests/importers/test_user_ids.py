@@ -18,8 +18,8 @@ from user_data import NUM_NODES, small_data
 from diskgnn.errors import ConfigError, InputError
 from diskgnn.files import faults
 from diskgnn.formats.verification import verify_artifact
+from diskgnn.graph.artifact_description import describe
 from diskgnn.graph.graph import Graph
-from diskgnn.graph.inspection import describe
 from diskgnn.importers.convert import EdgeInput, GraphInput, NodeInput, TableColumns, convert
 from diskgnn.importers.ids import id_ranges
 

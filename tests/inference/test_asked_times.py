@@ -16,7 +16,7 @@ from commands import run
 
 import diskgnn
 from diskgnn.errors import ArtifactError, ConfigError, DataWarning
-from diskgnn.schema import EdgeType
+from diskgnn.specs.schema import EdgeType
 from diskgnn.specs.targets import LinkTarget, NodeTarget
 from diskgnn.training.checkpoints import FILE, load_checkpoint
 

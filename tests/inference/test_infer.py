@@ -24,10 +24,10 @@ from diskgnn.batches.blocks import Block
 from diskgnn.files import faults
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.tables.table import TableColumns
+from diskgnn.nn.block_models import BlockModel, elu_dropout, make_model
 from diskgnn.nn.model_spec import ModelSpec
-from diskgnn.nn.models import BlockModel, elu_dropout, make_model
 from diskgnn.nn.typed_models import make_typed_model
-from diskgnn.schema import SourceSchema
+from diskgnn.specs.schema import SourceSchema
 
 NUM_NODES, WIDTH, CLASSES = 9000, 20, 5  # two windows of 4,096 rows and a part of one
 PLENTY = "2GiB"

@@ -24,11 +24,11 @@ from diskgnn.errors import DataWarning, InputError
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.source_schema import source_schema
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
+from diskgnn.nn.block_models import make_model
 from diskgnn.nn.model_spec import ModelSpec
-from diskgnn.nn.models import make_model
 from diskgnn.nn.typed_models import make_typed_model
-from diskgnn.progress import SILENT
-from diskgnn.schema import SourceSchema
+from diskgnn.progress.reporter import SILENT
+from diskgnn.specs.schema import SourceSchema
 from diskgnn.specs.targets import LinkTarget
 
 

@@ -19,7 +19,7 @@ from diskgnn.formats.manifest_document import content_digest
 from diskgnn.formats.packed import Packed
 from diskgnn.formats.sampled_minibatch import SampledBlock
 from diskgnn.loading.loader import Loader
-from diskgnn.nn.models import make_model
+from diskgnn.nn.block_models import make_model
 
 NUMBER = 2  # of the extent that is forged
 

@@ -91,7 +91,7 @@ def test_what_does_not_fit_is_refused_with_what_makes_it_right(folder, monkeypat
 
 def test_lightning_gets_the_minibatches_of_its_process(folder):
     pytest.importorskip("pytorch_lightning")
-    from diskgnn.training.lightning import PackedDataModule
+    from diskgnn.training.lightning_data import PackedDataModule
 
     with Loader(folder / "one", "valid") as loader:
         dealt = [batch.seeds.tolist() for batch in loader]
@@ -108,7 +108,7 @@ def test_lightning_gets_the_minibatches_of_its_process(folder):
 
 
 def test_ranks_of_one_machine_share_its_cores(folder, monkeypatch):
-    monkeypatch.setattr("diskgnn.loading.options.available_cores", lambda: 8)
+    monkeypatch.setattr("diskgnn.loading.loader_options.available_cores", lambda: 8)
     with Loader(folder / "one") as loader:
         assert loader.options.gather_threads == 4
         monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")

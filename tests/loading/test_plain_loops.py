@@ -11,7 +11,7 @@ from packed_directories import batches_of, key
 from diskgnn import evaluate, train
 from diskgnn.errors import ConfigError
 from diskgnn.loading.loader import Loader
-from diskgnn.nn.models import make_model
+from diskgnn.nn.block_models import make_model
 
 
 def epochs_of(loader, count):

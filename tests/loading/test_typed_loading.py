@@ -19,7 +19,7 @@ from diskgnn.graph.graph import Graph
 from diskgnn.importers.convert import convert
 from diskgnn.loading.loader import Loader
 from diskgnn.packing.pack import pack, pack_request
-from diskgnn.packing.request import PackRequest
+from diskgnn.packing.pack_request import PackRequest
 from diskgnn.packing.tiers import TierRows
 from diskgnn.system.resources import Resources
 

@@ -12,9 +12,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from diskgnn import Block, ConfigError
 from diskgnn.nn.aggregation import attention, own_and_mean, weighted_sums
+from diskgnn.nn.block_models import make_model
 from diskgnn.nn.layers import GATLayer, GCNLayer, SAGELayer, transforming_first_is_less_work
 from diskgnn.nn.model_spec import ONE_TYPE_MODELS
-from diskgnn.nn.models import make_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -31,7 +31,7 @@ from diskgnn.nn.typed_models import layer_types, make_typed_model
 from diskgnn.training.link_prediction import LinkPrediction
 from diskgnn.training.model_check import made_up_minibatch
 from diskgnn.training.named_models import model_for
-from diskgnn.training.tasks import task_of
+from diskgnn.training.task import task_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -25,10 +25,10 @@ from diskgnn.formats.verification import verify_artifact
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.convert import convert
 from diskgnn.packing.pack import pack_request, place_request
-from diskgnn.packing.request import PackRequest
+from diskgnn.packing.pack_request import PackRequest
 from diskgnn.packing.row_sets import features_of
 from diskgnn.packing.tiers import TierBudgets
-from diskgnn.progress import SILENT, Advance, Reporter
+from diskgnn.progress.reporter import SILENT, Advance, Reporter
 from diskgnn.sampling.sample import sample
 from diskgnn.specs.caches import CacheSpec
 from diskgnn.specs.targets import NodeTarget
@@ -223,7 +223,7 @@ def test_killed_again_and_again(one_type: Packing, tmp_path: Path) -> None:
         import sys
         from diskgnn.graph.graph import Graph
         from diskgnn.packing.pack import pack_request
-        from diskgnn.packing.request import PackRequest
+        from diskgnn.packing.pack_request import PackRequest
         from diskgnn.packing.tiers import TierBudgets
         from diskgnn.packing.row_sets import features_of
         from diskgnn.specs.caches import CacheSpec

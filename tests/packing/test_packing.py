@@ -20,7 +20,7 @@ from diskgnn.formats.verification import verify_artifact
 from diskgnn.graph.graph import Graph
 from diskgnn.loading.loader import Loader
 from diskgnn.packing.pack import pack, pack_request
-from diskgnn.packing.request import PackRequest
+from diskgnn.packing.pack_request import PackRequest
 from diskgnn.packing.tiers import TierRows
 from diskgnn.system.resources import Resources
 from diskgnn.work.writer import ArtifactWriter

@@ -27,8 +27,8 @@ from diskgnn.packing.space import UNBOUNDED, most_disk_bytes, most_packed_bytes
 from diskgnn.packing.tiers import TierRows
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import sample
-from diskgnn.schema import SPLITS
 from diskgnn.specs.sampling import SamplingSpec
+from diskgnn.specs.schema import SPLITS
 from diskgnn.specs.targets import LinkTarget
 from diskgnn.system.resources import Resources
 

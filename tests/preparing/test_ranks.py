@@ -17,8 +17,8 @@ from diskgnn.formats.verification import verify_artifact
 from diskgnn.graph.graph import Graph
 from diskgnn.preparing.repair import repair
 from diskgnn.sampling.plan import SamplingPlan
-from diskgnn.schema import SPLITS
 from diskgnn.specs.sampling import SamplingSpec
+from diskgnn.specs.schema import SPLITS
 from diskgnn.specs.shard import Shard
 from diskgnn.specs.targets import LinkTarget, NodeTarget
 from diskgnn.system.resources import Resources

@@ -33,8 +33,8 @@ from diskgnn.files.locks import FileLock
 from diskgnn.formats.manifest import read_manifest
 from diskgnn.graph.graph import Graph
 from diskgnn.preparing import ray_tasks
+from diskgnn.preparing.prepare_request import PrepareRequest
 from diskgnn.preparing.ray_nodes import PROCESS_BYTES
-from diskgnn.preparing.request import PrepareRequest
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.specs.caches import CacheSpec
 from diskgnn.specs.sampling import SamplingSpec

@@ -73,7 +73,7 @@ _PREPARE_WITH_EDGE_IDS = """
 import sys
 from diskgnn.graph.graph import Graph
 from diskgnn.preparing.prepare import prepare_request
-from diskgnn.preparing.request import PrepareRequest
+from diskgnn.preparing.prepare_request import PrepareRequest
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.specs.caches import CacheSpec
 from diskgnn.specs.sampling import SamplingSpec
@@ -105,7 +105,7 @@ _TRAIN_FRESH = """
 import re, sys
 from contextlib import contextmanager
 import diskgnn
-from diskgnn.progress import Reporter
+from diskgnn.progress.reporter import Reporter
 from diskgnn.system.memory import anonymous_bytes
 
 class Watching(Reporter):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from diskgnn.errors import ConfigError
-from diskgnn.progress import SILENT
+from diskgnn.progress.reporter import SILENT
 from diskgnn.system.device import checked_device
 from diskgnn.system.memory import available_cores
 from diskgnn.system.resources import Resources

@@ -2,7 +2,7 @@ import pytest
 from training_runs import make_class_graph
 
 from diskgnn.baselines.in_memory import InMemory
-from diskgnn.schema import SPLITS
+from diskgnn.specs.schema import SPLITS
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from training_runs import Wrapper
 
 from diskgnn.errors import ConfigError
 from diskgnn.loading.loader import Loader
-from diskgnn.nn.models import make_model
+from diskgnn.nn.block_models import make_model
 from diskgnn.training.device_memory import MARGIN_SHARE, dry_pass, free_for_rows, size_device_tier
 from diskgnn.training.node_tasks import NodeClassification
 

@@ -6,7 +6,7 @@ import torch
 from training_runs import CLASSES, WIDTH, Net, make_net
 
 from diskgnn.errors import ConfigError
-from diskgnn.nn.models import make_model
+from diskgnn.nn.block_models import make_model
 from diskgnn.training.evaluate import evaluate
 
 

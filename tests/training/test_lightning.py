@@ -13,7 +13,7 @@ from graphs import make_graph, prepare_graph
 import diskgnn
 
 pl = pytest.importorskip("pytorch_lightning")
-from diskgnn.training.lightning import PackedDataModule  # noqa: E402
+from diskgnn.training.lightning_data import PackedDataModule  # noqa: E402
 
 # 57 training nodes of 8 a minibatch: 8 minibatches an epoch, of which two are prepared
 CHECKPOINTS_AFTER_STEPS = (1, 8, 11, 21)

@@ -18,11 +18,11 @@ from diskgnn.batches.blocks import Block, Pairs
 from diskgnn.batches.minibatch import MiniBatch
 from diskgnn.errors import ConfigError, DataWarning, InputError
 from diskgnn.nn.decoders import DistMult, DotProduct, MLPDecoder, make_decoder
-from diskgnn.schema import ONE_EDGE_TYPE, SourceSchema, one_type_schema
+from diskgnn.specs.schema import ONE_EDGE_TYPE, SourceSchema, one_type_schema
 from diskgnn.training import node_scores
 from diskgnn.training.link_prediction import LinkPrediction, PairScores, edge_ranks, pair_scores
 from diskgnn.training.node_tasks import MultiLabel, NodeClassification, Regression
-from diskgnn.training.tasks import saved_task, task_of
+from diskgnn.training.task import saved_task, task_of
 
 CPU = torch.device("cpu")
 

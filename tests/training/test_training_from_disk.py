@@ -11,8 +11,8 @@ from training_runs import make_class_graph
 
 from diskgnn.formats.packed import Packed
 from diskgnn.loading.loader import Loader
-from diskgnn.loading.options import LoaderOptions
-from diskgnn.nn.models import make_model
+from diskgnn.loading.loader_options import LoaderOptions
+from diskgnn.nn.block_models import make_model
 from diskgnn.training.train import train
 
 CUDA = pytest.param("cuda", marks=pytest.mark.cuda)

@@ -15,7 +15,7 @@ from diskgnn.nn.model_output import model_input
 from diskgnn.training.checkpoints import load_checkpoint, load_model, load_task
 from diskgnn.training.evaluate import evaluate
 from diskgnn.training.link_prediction import PairScores
-from diskgnn.training.tasks import task_of
+from diskgnn.training.task import task_of
 from diskgnn.training.train import train
 
 KINDS = ["class", "multilabel", "regression", "link"]

@@ -24,7 +24,7 @@ from diskgnn.formats.packed import Packed
 from diskgnn.formats.samples import Samples
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.pack import pack_request
-from diskgnn.packing.request import PackRequest
+from diskgnn.packing.pack_request import PackRequest
 from diskgnn.packing.tiers import TierRows
 from diskgnn.stores import remote_files
 from diskgnn.stores.locations import located

@@ -19,7 +19,7 @@ from diskgnn.errors import (
     InputError,
 )
 from diskgnn.formats.verification import find_damage
-from diskgnn.graph.inspection import describe
+from diskgnn.graph.artifact_description import describe
 
 
 @pytest.mark.parametrize("memory", ["1GiB", "300KiB"], ids=["in memory", "swept"])

@@ -16,7 +16,7 @@ import numpy as np
 
 from diskgnn._native import DIRECT_ALIGNMENT, crc32c, measure_reads
 from diskgnn.compare.page_cache import drop
-from diskgnn.progress import Advance
+from diskgnn.progress.reporter import Advance
 from diskgnn.system.disk_rates import scratch_file
 
 READ_BYTES, READ_DEPTH = 1 << 20, 16

@@ -16,7 +16,7 @@ from benchmarks.settings import Settings
 from diskgnn.formats import artifacts
 from diskgnn.formats.packed import Packed
 from diskgnn.graph.graph import Graph
-from diskgnn.progress import StageReport
+from diskgnn.progress.reporter import StageReport
 
 
 def generate(settings: Settings) -> dict[str, Any]:

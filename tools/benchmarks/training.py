@@ -19,7 +19,7 @@ from benchmarks import limits
 from benchmarks.settings import Settings
 from diskgnn.batches.minibatch import MiniBatch
 from diskgnn.formats.packed import Packed
-from diskgnn.nn.models import make_model
+from diskgnn.nn.block_models import make_model
 
 MAX_KEPT_BYTES = 3 << 30  # of minibatches in memory
 

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from diskgnn import Loader
 from diskgnn.batches.minibatch import MiniBatch
-from diskgnn.nn.models import make_model
+from diskgnn.nn.block_models import make_model
 from gpu_benchmark.rates import synchronize
 
 KEPT_SHARE = 0.4  # of free GPU memory, for minibatches that are computed on again and again

@@ -30,7 +30,7 @@ from diskgnn.training.named_models import model_for
 from diskgnn.training.optimizers import make_optimizer
 from diskgnn.training.ranks import Ranks
 from diskgnn.training.steps import make_step
-from diskgnn.training.tasks import Task, task_of
+from diskgnn.training.task import Task, task_of
 
 _PASSES = 4  # over the minibatches that are measured: machines are not as fast in each second
 _READ_BYTES, _READ_DEPTH, _MAX_READ_BYTES = 1 << 20, 16, 2 << 30

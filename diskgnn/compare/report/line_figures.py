@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import plotly.graph_objects as go
 
 from diskgnn.compare.comparability import OURS
+from diskgnn.compare.comparison_record import SweepPoint
 from diskgnn.compare.loader_summary import CurvePoint, LoaderSummary
 from diskgnn.compare.metric import Metric
 from diskgnn.compare.number_format import duration
 from diskgnn.compare.report.figures import DASHES, INK, SYMBOLS, Figure, Series, color_of, layout, plain
-from diskgnn.compare.results import SweepPoint
 
 _HEIGHT = 340
 _LOG_ABOVE = 40.0  # a linear axis tells curves apart whose ends differ by up to this factor

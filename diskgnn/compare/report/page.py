@@ -17,10 +17,10 @@ from jinja2 import Environment, StrictUndefined
 from plotly.offline import get_plotlyjs
 
 from diskgnn.compare.comparability import OURS
+from diskgnn.compare.comparison_record import Comparison
 from diskgnn.compare.headline import headline, reason
 from diskgnn.compare.loader_summary import LoaderSummary, summarize
 from diskgnn.compare.metric import ACCURACY, Metric
-from diskgnn.compare.registry import LOADERS, find
 from diskgnn.compare.report import bar_figures, line_figures
 from diskgnn.compare.report.figures import DASHES, INK, SYMBOLS, Figure, Series
 from diskgnn.compare.report.tables import (
@@ -33,7 +33,7 @@ from diskgnn.compare.report.tables import (
     time_table,
 )
 from diskgnn.compare.report.timelines import LEGEND, timeline
-from diskgnn.compare.results import Comparison
+from diskgnn.compare.variants import LOADERS, find
 from diskgnn.loading.tracing import write_trace
 from diskgnn.units import format_size, format_value
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from diskgnn.compare.comparability import OTHER_WORK, OURS, ordered, reached, reference
+from diskgnn.compare.comparison_record import EpochCost
 from diskgnn.compare.loader_summary import LoaderSummary, Spread, other_score_columns, score_text
 from diskgnn.compare.metric import Metric
 from diskgnn.compare.number_format import duration, times
-from diskgnn.compare.results import EpochCost
 from diskgnn.units import format_size, format_value, label
 
 _NOTHING = "–"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from importlib.util import find_spec
 from pathlib import Path
 
-from diskgnn.compare.results import Comparison
+from diskgnn.compare.comparison_record import Comparison
 from diskgnn.errors import ConfigError
 from diskgnn.files.own_files import open_new_file
-from diskgnn.training.outputs import writing
+from diskgnn.training.result_files import writing
 from diskgnn.work.overwriting import refuse_inside_artifact
 
 

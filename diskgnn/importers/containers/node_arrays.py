@@ -13,7 +13,7 @@ from diskgnn.formats.row_format import FEATURE_STORAGE, dtype_stored_as
 from diskgnn.importers.class_labels import ClassLabels, KnownClasses, array_column, class_labels
 from diskgnn.importers.containers.arrays import Source, items, load, numbers
 from diskgnn.importers.containers.rows import RowSource, as_signed, first_fraction, of_array, require_whole
-from diskgnn.schema import ClassValue
+from diskgnn.specs.schema import ClassValue
 
 
 def features(source: Source, *, bfloat16: bool, name: str = "features") -> RowSource:

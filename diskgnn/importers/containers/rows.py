@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.errors import InputError
-from diskgnn.feature_columns import FeatureColumn
 from diskgnn.graph.edge_buckets import EdgeChunk, EdgesFrom, EdgeSource, edges_from
+from diskgnn.specs.feature_columns import FeatureColumn
 
 CHUNK_BYTES = 1 << 20
 CHUNK_EDGES = 1 << 18

@@ -15,7 +15,7 @@ from diskgnn.importers.graph_input import NodeInput
 from diskgnn.importers.ids.id_streams import IdColumns
 from diskgnn.importers.ids.id_types import id_keys, id_kind
 from diskgnn.importers.tables.table import Table
-from diskgnn.schema import EdgeType
+from diskgnn.specs.schema import EdgeType
 
 _ENDS_READ = 1000  # of each edge type
 _ROWS_READ = 1 << 18  # of a table; what comes later is compared when ids are replaced

@@ -21,7 +21,7 @@ from diskgnn.importers.ids.id_ranges import sorted_ids
 from diskgnn.importers.ids.id_types import id_keys
 from diskgnn.importers.ids.partition_join import KnownRange, Lookup, by_range, to_batch
 from diskgnn.importers.ids.sampling_ids import ID_BYTES, SampledIds
-from diskgnn.progress import Reporter
+from diskgnn.progress.reporter import Reporter
 from diskgnn.work.runner import Output, Work
 from diskgnn.work.shuffle import Shuffle
 from diskgnn.work.work_folder import State

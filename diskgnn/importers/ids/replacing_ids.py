@@ -30,8 +30,8 @@ from diskgnn.importers.ids.sampling_ids import ID_BYTES, sample_ids
 from diskgnn.importers.ids.user_ids import UserIds
 from diskgnn.importers.tables import table_rows
 from diskgnn.importers.tables.table import Table, is_table
-from diskgnn.progress import Reporter
-from diskgnn.schema import SPLITS, ClassValue, EdgeType
+from diskgnn.progress.reporter import Reporter
+from diskgnn.specs.schema import SPLITS, ClassValue, EdgeType
 from diskgnn.system.resources import Resources
 from diskgnn.work.runner import Output, Work
 from diskgnn.work.work_folder import State, is_long

@@ -15,8 +15,8 @@ from diskgnn.importers.ids.id_ranges import IdRanges, IdSample, of_bytes, to_byt
 from diskgnn.importers.ids.id_streams import IdColumns
 from diskgnn.importers.ids.id_types import id_file_kind
 from diskgnn.importers.ids.user_ids import UserIds
-from diskgnn.progress import Reporter
-from diskgnn.schema import EdgeType
+from diskgnn.progress.reporter import Reporter
+from diskgnn.specs.schema import EdgeType
 from diskgnn.work.runner import Output, Work
 from diskgnn.work.work_folder import State
 from diskgnn.work.writer import ArtifactWriter

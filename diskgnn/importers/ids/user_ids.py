@@ -21,7 +21,7 @@ from diskgnn.importers.ids.id_columns import edge_ends, node_ids
 from diskgnn.importers.ids.id_streams import IdColumns
 from diskgnn.importers.ids.id_types import readable_kind
 from diskgnn.importers.tables.table import Table, is_table
-from diskgnn.schema import EdgeType
+from diskgnn.specs.schema import EdgeType
 
 
 @dataclass(frozen=True)

@@ -27,12 +27,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from diskgnn.errors import ConfigError, InputError
-from diskgnn.feature_columns import ENCODINGS, FeatureColumn
 from diskgnn.importers.containers.rows import CHUNK_BYTES, RowSource
 from diskgnn.importers.source_listing import EXCLUDED, SourceListing
 from diskgnn.importers.tables import column_finders, column_values
 from diskgnn.importers.tables.frames import RowTable
 from diskgnn.importers.tables.times import seconds
+from diskgnn.specs.feature_columns import ENCODINGS, FeatureColumn
 
 _CHOICES = (*ENCODINGS, "none")
 _STATISTICS_ROWS = 1 << 16  # at a time: what is found must not depend on memory

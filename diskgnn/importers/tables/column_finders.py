@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from diskgnn.errors import DataWarning, InputError, callers_level
-from diskgnn.feature_columns import FeatureColumn
 from diskgnn.importers.tables import column_values
+from diskgnn.specs.feature_columns import FeatureColumn
 
 _MOST_VALUES = 32  # of a category
 COUNTS_ROWS = "it counts the rows"

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from diskgnn.errors import InputError
-from diskgnn.feature_columns import FeatureColumn
 from diskgnn.importers.tables.spark_vectors import is_vector, vector_lengths, vector_rows
 from diskgnn.importers.tables.times import seconds
+from diskgnn.specs.feature_columns import FeatureColumn
 
 LARGEST_SCALED = 1e100  # the squares of larger numbers may sum up to infinity
 

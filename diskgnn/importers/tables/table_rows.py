@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from diskgnn.errors import ConfigError, DataWarning, InputError, callers_level
-from diskgnn.feature_columns import FeatureColumn
 from diskgnn.graph.edge_buckets import EdgeChunk
 from diskgnn.importers.class_labels import ClassLabels, KnownClasses, LabelColumn, class_labels, is_value
 from diskgnn.importers.containers.rows import CHUNK_BYTES, CHUNK_EDGES, EdgeStream, RowSource, as_signed, first_fraction
@@ -30,7 +29,8 @@ from diskgnn.importers.tables.column_values import natural_encoding
 from diskgnn.importers.tables.spark_vectors import is_vector, vector_lengths, vector_rows
 from diskgnn.importers.tables.table import Table, TableColumns
 from diskgnn.importers.tables.times import seconds
-from diskgnn.schema import ClassValue
+from diskgnn.specs.feature_columns import FeatureColumn
+from diskgnn.specs.schema import ClassValue
 
 _SPLITS = {"train": "train", "training": "train", "valid": "valid", "val": "valid", "validation": "valid",
            "dev": "valid", "test": "test", "testing": "test"}  # fmt: skip

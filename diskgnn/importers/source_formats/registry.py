@@ -1,0 +1,171 @@
+"""The formats that `convert` reads by name. Each is a module beside this one.
+
+A format turns a path, or an object in memory, into a `GraphInput`. It reads nothing but headers and small files then;
+features and edges are streams (`rows.RowSource`, `rows.EdgeStream`) that `convert` reads later, within its memory.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from diskgnn.errors import ConfigError, InputError
+from diskgnn.importers.containers.file_kinds import describe
+from diskgnn.importers.encoding_of import GivenEncoding
+from diskgnn.importers.graph_input import GraphInput
+from diskgnn.importers.source_formats import (
+    dgl_graphs,
+    diskgnn_original,
+    duckdb,
+    graphbolt,
+    igb,
+    mag240m,
+    ogb,
+    pyg,
+    relational,
+    scipy_sparse,
+    snap,
+    sqlite,
+)
+from diskgnn.importers.source_listing import AUTO, require_named
+from diskgnn.stores.locations import local
+from diskgnn.system.resources import Resources
+
+
+@dataclass(frozen=True)
+class SourceFormat:
+    """One format of graphs."""
+
+    name: str  # as in `convert --from NAME PATH`
+    summary: str  # one line, for --help and errors
+    recognises: Callable[[object], bool]  # of a Path or an object in memory; looks at names and first bytes only
+    read: Callable[..., GraphInput]  # read(source, **options); options are keywords of type str, int, bool or None
+    naming: tuple[str, ...] = ()  # options that name something of the source, noted as read in their words
+    held_bytes: Callable[[object], int] = lambda source: 0  # of memory that `read` takes, if that is much
+
+    @property
+    def options(self) -> dict[str, inspect.Parameter]:
+        """What `read` takes beside the source, and what is said of columns of all tables."""
+        return {name: given for name, given in self._keywords.items() if name not in ("exclude", "encoding")}
+
+    @property
+    def has_tables(self) -> bool:
+        """True if `read` takes columns to leave out of its tables (`exclude`), and the `encoding` of another graph."""
+        return "exclude" in self._keywords
+
+    @property
+    def _keywords(self) -> dict[str, inspect.Parameter]:
+        parameters = inspect.signature(self.read).parameters
+        return {name: given for name, given in parameters.items() if given.kind is inspect.Parameter.KEYWORD_ONLY}
+
+
+FORMATS = {
+    known.name: known
+    for known in (
+        SourceFormat("ogb", "a folder of OGB for node or link prediction: raw/ and split/", ogb.recognises, ogb.read,
+                     held_bytes=ogb.held_bytes),
+        SourceFormat("mag240m", "MAG240M of OGB-LSC: the folder mag240m_kddcup2021", mag240m.recognises, mag240m.read),
+        SourceFormat("igb", "one size of IGB or IGBH: a folder with processed/", igb.recognises, igb.read),
+        SourceFormat("graphbolt", "a data set of GraphBolt: a folder with metadata.yaml", graphbolt.recognises,
+                     graphbolt.read, ("features", "edge_features", "weights", "times")),
+        SourceFormat("dgl", "a DGLGraph, or a file that dgl.save_graphs wrote", dgl_graphs.recognises, dgl_graphs.read,
+                     ("features", "labels", "weights", "times")),
+        SourceFormat("diskgnn", "a folder NAME-offgs of the original DiskGNN", diskgnn_original.recognises,
+                     diskgnn_original.read),
+        SourceFormat("snap", "a text file with an edge per line, as SNAP has them", snap.recognises, snap.read),
+        SourceFormat("pyg", "Data, HeteroData, their .pt file, (FeatureStore, GraphStore) of PyTorch Geometric",
+                     pyg.recognises, pyg.read,
+                     ("features", "labels", "times", "edge_times", "edge_features", "weights")),
+        SourceFormat("scipy", "a matrix of scipy.sparse, or its file of save_npz", scipy_sparse.recognises,
+                     scipy_sparse.read),
+        SourceFormat("relational", "tables with keys: a folder with relational.yaml, a folder or database of RelBench",
+                     relational.recognises, relational.read),
+        SourceFormat("sqlite", "an SQLite file whose tables have foreign keys", sqlite.recognises, sqlite.read),
+        SourceFormat("duckdb", "a DuckDB file whose tables have foreign keys", duckdb.recognises, duckdb.read,
+                     held_bytes=duckdb.held_bytes),
+    )
+}  # fmt: skip
+
+
+def read_source(
+    source: object,
+    name: str,
+    options: Mapping[str, Any],
+    exclude: Sequence[str],
+    resources: Resources,
+    encoding: GivenEncoding | None = None,
+) -> GraphInput:
+    """The graph that `source` holds.
+
+    Args:
+        source: a path, or an object in memory.
+        name: of the format, or "auto".
+        options: of the format; text is taken as what the format expects.
+        exclude: columns of its tables that are left out, TABLE.COLUMN or COLUMN.
+        resources: has the memory that reading may take.
+        encoding: of another graph, for the columns of tables.
+
+    Raises:
+        ConfigError: no such format or option, nothing recognises the source, an option names what the source does
+            not have, columns to exclude from a format that has no tables, or too little memory for what it holds.
+        InputError: the source is not what the format expects.
+    """
+    if isinstance(source, (str, os.PathLike)):
+        source = local(source, "source")
+        if not source.exists():
+            raise InputError(f"source: expected a file or folder, found none at {source}")
+    chosen = _recognised(source) if name == AUTO else FORMATS.get(name)
+    if chosen is None:
+        raise ConfigError(f"format: expected one of {', '.join(FORMATS)} or {AUTO}, found {name!r}")
+    parsed = _parsed(chosen, options)
+    if exclude and not chosen.has_tables:
+        able = ", ".join(known.name for known in FORMATS.values() if known.has_tables)
+        raise ConfigError(
+            f"exclude: expected a source with columns ({able}), found one of format {chosen.name}"
+            + (f"; its options name what is read: {', '.join(chosen.naming)}" if chosen.naming else "")
+        )
+    resources.require("to read the source", chosen.held_bytes(source))
+    of_tables = {"exclude": exclude, "encoding": encoding} if chosen.has_tables else {}
+    found = chosen.read(source, **parsed, **of_tables)
+    require_named(found.contents, {name: value for name, value in parsed.items() if name in chosen.naming})
+    return found
+
+
+def _recognised(source: object) -> SourceFormat:
+    found = [known for known in FORMATS.values() if known.recognises(source)]
+    if len(found) == 1:
+        return found[0]
+    known = "".join(f"\n  {known.name}: {known.summary}" for known in found or FORMATS.values())
+    what = describe(source) if isinstance(source, Path) else f"an object of type {type(source).__name__}"
+    if found:
+        raise ConfigError(f"format: found {what}, which may be of several formats; say which one:{known}")
+    raise ConfigError(f"format: expected something that a format recognises, found {what}. The formats are:{known}")
+
+
+def _parsed(chosen: SourceFormat, options: Mapping[str, Any]) -> dict[str, Any]:
+    known, parsed = chosen.options, {}
+    for name, value in options.items():
+        if name not in known:
+            raise ConfigError(f"options: format {chosen.name} takes {', '.join(known) or 'none'}; found {name!r}")
+        parsed[name] = _value(f"options: {name}", str(known[name].annotation), value)
+    return parsed
+
+
+def _value(where: str, expected: str, value: Any) -> Any:
+    kinds = expected.split(" | ")
+    if value == "none" and "None" in kinds:
+        return None
+    if not isinstance(value, str):
+        if type(value).__name__.replace("NoneType", "None") in kinds:
+            return value
+    elif "bool" in kinds and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    elif "int" in kinds and value.lstrip("-").isdecimal():
+        return int(value)
+    elif "str" in kinds:
+        return value
+    raise ConfigError(f"{where}: expected {expected.replace('bool', 'true or false')}, found {value!r:.80}")

@@ -1,0 +1,317 @@
+"""Relational tables with keys as a typed temporal graph: RelBench's view of a database.
+
+Each table is a node type, with a node for each row. Each foreign key is an edge type, from the row that has it to the
+row that it names, and the other way: (orders, f2p_user_id, users) and (users, rev_f2p_user_id, orders), as RelBench
+calls them. A row's time is when its node appears. The other columns become features (`column_encoding`).
+
+A task is a table, too: what is to be predicted of an entity at a time. Its rows are nodes with labels and splits, which
+only the entity's row leads to. So a minibatch sees what the entity's neighbourhood was before that time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from diskgnn.errors import ConfigError, InputError
+from diskgnn.importers.completing import require_excluded
+from diskgnn.importers.containers.rows import CHUNK_EDGES, RowSource
+from diskgnn.importers.encoding_of import GivenEncoding
+from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
+from diskgnn.importers.source_formats import relbench_folder
+from diskgnn.importers.source_formats.catalogue import type_word
+from diskgnn.importers.source_formats.relational_keys import key_edges, primary_key
+from diskgnn.importers.source_formats.relational_source import (
+    DESCRIPTION,
+    KeyedTable,
+    RelationalSource,
+    TaskTables,
+    described,
+)
+from diskgnn.importers.source_listing import AUTO, EXCLUDED, SourceListing
+from diskgnn.importers.tables.column_encoding import (
+    TableEncoding,
+    encoded_rows,
+    find_statistics,
+    label_numbers,
+)
+from diskgnn.importers.tables.frames import JoinedTables, RowTable
+from diskgnn.importers.tables.rows_until import RowsUntil
+from diskgnn.importers.tables.times import moment, seconds
+from diskgnn.specs.schema import EdgeType
+
+
+def recognises(source: object) -> bool:
+    """A folder with relational.yaml, that file, a folder of RelBench, a `RelationalSource`, or an object with tables by
+    name.
+    """
+    if isinstance(source, Path):
+        return _has_description(source) or relbench_folder.recognises(source)
+    return isinstance(source, RelationalSource) or isinstance(
+        getattr(source, "__dict__", {}).get("table_dict"),
+        Mapping,  # PyG's HeteroData raises KeyError for any name
+    )
+
+
+def read(
+    source: Any,
+    *,
+    val_timestamp: str | int | None = None,
+    until: str | int | None = AUTO,
+    tasks: str | None = AUTO,
+    reverse: bool = True,
+    skip_unknown: bool = True,
+    exclude: Sequence[str] = (),
+    encoding: GivenEncoding | None = None,
+) -> GraphInput:
+    """The graph of a database.
+
+    Args:
+        source: see `recognises`.
+        val_timestamp: features are scaled by rows up to this time, a date, timestamp or seconds since 1970; None: all.
+        until: rows after this time are left out, of tables that have times, and so are rows without one; "auto": after
+            `test_timestamp` in a folder of RelBench, none elsewhere; None: none.
+        tasks: names of tasks, with commas between; "auto": all; None: none.
+        reverse: edges lead both ways.
+        skip_unknown: keys that no row has make no edge, as in RelBench, and a warning; False: they are an error.
+        exclude: columns to leave out, TABLE.COLUMN, or COLUMN of every table that has it.
+        encoding: of another graph, for tables that are to be encoded alike; `val_timestamp` then means nothing.
+
+    Raises:
+        ConfigError: a description that is none, keys of tables that there are not, or columns to exclude that no table
+            has or that are keys or times.
+        InputError: tables that cannot be read, or columns that are not what they are said to be.
+    """
+    if isinstance(source, Path):
+        is_relbench = not _has_description(source) and relbench_folder.recognises(source)
+        source = relbench_folder.read_folder(source) if is_relbench else described(source)
+    elif not isinstance(source, RelationalSource):
+        source = RelationalSource.of(source)
+    return graph_of(_chosen(source, tasks), val_timestamp, until, reverse, skip_unknown, exclude, encoding)
+
+
+def graph_of(
+    source: RelationalSource,
+    val_timestamp: str | int | None = None,
+    until: str | int | None = AUTO,
+    reverse: bool = True,
+    skip_unknown: bool = True,
+    exclude: Sequence[str] = (),
+    encoding: GivenEncoding | None = None,
+) -> GraphInput:
+    """The graph of a database whose description was read; see `read`."""
+    listing = SourceListing()
+    source = _without_excluded(source, exclude, listing)
+    for (of, name), reason in source.left_out.items():
+        listing.leave_out(of, name, reason)
+    source = _cut(_without_hidden(source, listing), source.until if until == AUTO else until, listing)
+    val_timestamp = source.val_timestamp if val_timestamp is None else val_timestamp
+    statistics_until = None if val_timestamp is None else moment("val_timestamp", val_timestamp)
+    nodes = {name: _nodes(name, table, statistics_until, listing, encoding) for name, table in source.tables.items()}
+    edges: dict[EdgeType, EdgeInput] = {}
+    for name, table in source.tables.items():
+        for column, other in table.fkeys.items():
+            _require_key(f"table {name}: fkeys: {column}", source, other)
+            edges[name, f"f2p_{type_word(column)}", other] = EdgeInput(
+                key_edges(name, table.rows, column, skip_unknown), reverse=reverse
+            )
+            listing.read(name, column, f"edges to {other}")
+    for name, task in source.tasks.items():
+        if name in nodes:
+            raise ConfigError(f"task {name}: there is a table of this name; call the task something else")
+        column, entity = task.entity
+        _require_key(f"task {name}: entity {column}", source, entity, by_row=task.by_row)
+        rows = JoinedTables(f"task {name}", list(task.splits.values()))
+        nodes[name] = _task_nodes(name, task, rows)
+        _list_task(name, task, listing)
+        edges[entity, f"rev_f2p_{type_word(column)}", name] = EdgeInput(
+            key_edges(name, rows, column, False, turned=True)
+        )
+    if not edges:
+        raise ConfigError(f"expected tables with foreign keys, found none in {', '.join(source.tables)}")
+    return GraphInput(nodes, edges, listing.contents())
+
+
+def _has_description(path: Path) -> bool:
+    return (path / DESCRIPTION).is_file() or path.name == DESCRIPTION
+
+
+def _chosen(source: RelationalSource, tasks: str | None) -> RelationalSource:
+    """`source` with these tasks only."""
+    if tasks == AUTO:
+        return source
+    names = [name.strip() for name in tasks.split(",")] if tasks else []
+    reasons = {of: reason for (of, name), reason in source.left_out.items() if name == "task"}
+    for name in names:
+        if name in reasons:
+            raise ConfigError(f"tasks: {name} cannot be read: {reasons[name]}")
+        if name not in source.tasks:
+            raise ConfigError(f"tasks: expected some of {', '.join(source.tasks) or 'none'}; found {name!r}")
+    kept = {name: task for name, task in source.tasks.items() if name in names}
+    return replace(source, tasks=kept)
+
+
+def _without_excluded(source: RelationalSource, exclude: Sequence[str], listing: SourceListing) -> RelationalSource:
+    """`source` without columns that the user excludes, by names that `read` takes."""
+    there = {name: list(table.rows.schema.names) for name, table in source.tables.items()}
+    for name, column in source.left_out:  # one of no type, for example
+        if name in there:
+            there[name].append(column)
+    require_excluded(exclude, there)
+    tables = dict(source.tables)
+    for name, column in ((name, column) for name, names in there.items() for column in names):
+        if column in exclude or f"{name}.{column}" in exclude:
+            listing.leave_out(name, column, EXCLUDED, expected=True)
+            if column in tables[name].rows.schema.names:
+                tables[name] = _without(tables[name], column, f"exclude: {name}.{column}")
+    return replace(source, tables=tables)
+
+
+def _without_hidden(source: RelationalSource, listing: SourceListing) -> RelationalSource:
+    """`source` without the columns that its tasks hide."""
+    tables = dict(source.tables)
+    for task, (name, column) in ((task, pair) for task, found in source.tasks.items() for pair in found.hides):
+        table = tables.get(name)
+        if table is None or column not in table.rows.schema.names:
+            continue  # as in RelBench
+        listing.leave_out(name, column, f"the labels of task {task} are made of it; `tasks` names those to be read")
+        tables[name] = _without(table, column, f"task {task} hides {name}.{column}")
+    return replace(source, tables=tables)
+
+
+def _without(table: KeyedTable, column: str, told: str) -> KeyedTable:
+    """`table` without a column.
+
+    Raises:
+        ConfigError: it cannot do without it; begins as `told`.
+    """
+    if column in (table.pkey, table.time):
+        raise ConfigError(
+            f"{told}, which is a key or a time: the graph needs it, and has no feature of it; leave this out"
+        )
+    fkeys = {key: other for key, other in table.fkeys.items() if key != column}
+    return replace(table, fkeys=fkeys, columns={**table.columns, column: "none"})
+
+
+def _cut(source: RelationalSource, until: Any, listing: SourceListing) -> RelationalSource:
+    """`source` without rows after a time."""
+    if until is None:
+        return source
+    seconds_until = moment("until", until)
+    tables = dict(source.tables)
+    for name, table in source.tables.items():
+        if table.time is not None:
+            rows = RowsUntil(table.rows, table.time, seconds_until)
+            tables[name] = replace(table, rows=rows)
+            if count := table.rows.num_rows - rows.num_rows:
+                reason = f"{count} of {table.rows.num_rows} are later than {until}, or have no time"
+                listing.leave_out(name, "rows", reason, expected=True)
+    return replace(source, tables=tables)
+
+
+def _require_key(where: str, source: RelationalSource, table: str, *, by_row: bool = False) -> None:
+    if table not in source.tables:
+        raise ConfigError(f"{where}: expected a table of {', '.join(source.tables)}, found {table!r}")
+    if source.tables[table].pkey is None and not by_row:
+        raise ConfigError(f"{where}: expected a pkey of table {table}, whose rows it names; found none")
+
+
+def _nodes(
+    name: str, table: KeyedTable, until: int | None, listing: SourceListing, given: GivenEncoding | None
+) -> NodeInput:
+    rows = table.rows
+    for column in (table.pkey, table.time, *table.fkeys):
+        if column is not None:
+            rows.field(column)
+    used = {table.pkey, table.time, *table.fkeys}
+    kinds = {column.name: column.type for column in rows.schema if column.name not in used}
+    known = None if given is None else given.columns(name)
+    encoding = TableEncoding(f"table {name}", kinds, table.columns, known=known)
+    find_statistics(encoding, rows, time=table.time, until=until if known is None else None)
+    for column, use in ((table.pkey, "ids"), (table.time, "times")):
+        if column is not None:
+            listing.read(name, column, use)
+    encoding.list_columns(name, listing)
+    return NodeInput(
+        num_nodes=rows.num_rows,
+        ids=None if table.pkey is None else primary_key(name, rows, table.pkey),
+        features=encoded_rows(f"features of table {name}", rows, encoding),
+        times=None if table.time is None else _times(f"times of table {name}", rows, table.time),
+    )
+
+
+def _times(name: str, rows: RowTable, column: str) -> RowSource:
+    def chunks() -> Iterator[npt.NDArray[np.int64]]:
+        position = 0
+        for batch in rows.batches([column], CHUNK_EDGES):
+            times = seconds(batch.column(0), f"{name}: column {column!r}")
+            if times.null_count:
+                row = position + int(np.asarray(times.is_null()).argmax())
+                raise InputError(f"{name}: expected a time in column {column!r}, found null in row {row} (from 0)")
+            yield np.asarray(times)
+            position += len(times)
+
+    return RowSource(name, rows.num_rows, (), np.dtype(np.int64), chunks, stored_bytes=rows.stored_bytes)
+
+
+def _list_task(name: str, task: TaskTables, listing: SourceListing) -> None:
+    uses = {task.entity[0]: f"edges from {task.entity[1]}", task.time: "times", task.label: "labels"}
+    for column in (column for table in task.splits.values() for column in table.schema.names):
+        if column in uses:
+            listing.read(name, column, uses[column])
+        else:
+            listing.leave_out(name, column, "of a task, the entity, the label and the time are read")
+    for split in (split for split, table in task.splits.items() if _is_masked(table, task)):
+        reason = f"its table has no column {task.label!r}: its rows are nodes without labels, in no split"
+        listing.leave_out(name, split, reason)
+
+
+def _task_nodes(name: str, task: TaskTables, rows: JoinedTables) -> NodeInput:
+    splits, start = dict[str, Any](), 0
+    for split, table in task.splits.items():
+        labelled = _labelled(table, task) + start
+        splits |= {split: labelled} if len(labelled) else {}
+        start += table.num_rows
+    ones = TableEncoding(f"task {name}", {}, {})
+    labels = _labels(f"labels of task {name}", task, rows)
+    times = None if task.time is None else _times(f"times of task {name}", rows, task.time)
+    features = encoded_rows(f"features of task {name}", rows, ones)
+    return NodeInput(num_nodes=rows.num_rows, features=features, labels=labels, times=times, task=task.kind, **splits)
+
+
+def _is_masked(table: RowTable, task: TaskTables) -> bool:
+    """Whether a split has no labels while training has some: RelBench takes those of the test split away."""
+    return task.label not in table.schema.names and table is not task.splits.get("train")
+
+
+def _labelled(table: RowTable, task: TaskTables) -> npt.NDArray[np.int64]:
+    """Rows whose label is not null."""
+    if _is_masked(table, task):
+        return np.empty(0, np.int64)
+    table.field(task.label)
+    found = [np.asarray(batch.column(0).is_valid()) for batch in table.batches([task.label], CHUNK_EDGES)]
+    return np.flatnonzero(np.concatenate([np.empty(0, bool), *found]))
+
+
+def _labels(name: str, task: TaskTables, rows: JoinedTables) -> RowSource:
+    dtype = np.dtype(np.int64 if task.kind == "class" else np.float32)
+    none = -1 if task.kind == "class" else np.nan
+
+    def chunks() -> Iterator[npt.NDArray[Any]]:
+        for table in task.splits.values():
+            if _is_masked(table, task):
+                for start in range(0, table.num_rows, CHUNK_EDGES):
+                    yield np.full(min(CHUNK_EDGES, table.num_rows - start), none, dtype)
+                continue
+            for batch in table.batches([task.label], CHUNK_EDGES):
+                yield np.asarray(label_numbers(batch.column(0), task.kind, name).fill_null(none)).astype(dtype)
+
+    return RowSource(name, rows.num_rows, (), dtype, chunks, stored_bytes=rows.stored_bytes)
+
+
+__all__: Sequence[str] = ("KeyedTable", "RelationalSource", "TaskTables", "read", "recognises")

@@ -1,0 +1,96 @@
+"""An SQLite file: its tables, with the primary and foreign keys that they are declared with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from diskgnn.importers.containers.file_kinds import kind_of
+from diskgnn.importers.encoding_of import GivenEncoding
+from diskgnn.importers.graph_input import GraphInput
+from diskgnn.importers.source_formats.catalogue import CatalogueTable, ForeignKey, source_of
+from diskgnn.importers.source_formats.relational import graph_of
+from diskgnn.importers.tables.sqlite_tables import SqliteFile, SqliteTable, quoted
+
+
+def recognises(source: object) -> bool:
+    """An SQLite file, by its first bytes."""
+    return isinstance(source, Path) and source.is_file() and kind_of(source) == "sqlite"
+
+
+def read(
+    path: Any,
+    *,
+    times: str | None = None,
+    val_timestamp: str | int | None = None,
+    until: str | int | None = None,
+    reverse: bool = True,
+    skip_unknown: bool = True,
+    exclude: Sequence[str] = (),
+    encoding: GivenEncoding | None = None,
+) -> GraphInput:
+    """The graph of an SQLite file.
+
+    Args:
+        path: of the file, which nobody else writes to meanwhile.
+        times: columns that say when rows appear, with commas between: "orders.at,users.since".
+        val_timestamp: features are scaled by rows up to this time, a date, timestamp or seconds since 1970; None: all.
+        until: rows after this time, and those without one, are left out of tables that have times; None: none.
+        reverse: edges lead both ways.
+        skip_unknown: keys that no row has make no edge, and a warning; False: they are an error.
+        exclude: columns to leave out, TABLE.COLUMN, or COLUMN of every table that has it.
+        encoding: of another graph, for tables that are to be encoded alike; `val_timestamp` then means nothing.
+
+    Raises:
+        ConfigError: times of no table, no foreign keys, or columns to exclude that no table has or that are keys or
+            times.
+        InputError: no SQLite file, or values that are not of their column's type.
+    """
+    file = SqliteFile(path)
+    tables, left_out = dict[str, CatalogueTable](), dict[str, str]()
+    virtual: list[str] = []
+    listed = file.rows("SELECT name, type, sql FROM sqlite_master WHERE type IN ('table', 'view') ORDER BY rowid")
+    names = {name.lower(): name for name, _, _ in listed}
+    for name, kind, sql in listed:
+        of = next((other for other in virtual if name.startswith(f"{other}_")), None)
+        if name.startswith("sqlite_"):  # SQLite's own
+            continue
+        if kind == "view":
+            left_out[name] = "it is a view"
+        elif str(sql).upper().startswith("CREATE VIRTUAL"):
+            left_out[name] = "it is a virtual table"
+            virtual.append(name)
+        elif of is not None:
+            left_out[name] = f"it is a part of the virtual table {of}"
+        else:
+            tables[name] = _table(file, name, names)
+    return graph_of(source_of(tables, left_out, times), val_timestamp, until, reverse, skip_unknown, exclude, encoding)
+
+
+def _table(file: SqliteFile, name: str, names: Mapping[str, str]) -> CatalogueTable:
+    found = file.rows(f"PRAGMA table_xinfo({quoted(name)})")
+    columns = [(column, declared or "") for _, column, declared, _, _, _, hidden in found if hidden != 1]
+    numbered = sorted((number, column) for _, column, _, _, _, number, _ in found if number)
+    primary_key = tuple(column for _, column in numbered)
+    keys = file.rows(f"PRAGMA foreign_key_list({quoted(name)})")
+    foreign_keys = []
+    for _, group in groupby(sorted(keys, key=lambda key: (key[0], key[1])), key=lambda key: key[0]):
+        parts = list(group)
+        referred = tuple(part[4] for part in parts if part[4] is not None)
+        foreign_keys.append(
+            ForeignKey(tuple(part[3] for part in parts), names.get(parts[0][2].lower(), parts[0][2]), referred)
+        )
+    order = ["rowid"] if _has_rowid(file, name) else [quoted(column) for column in primary_key]
+    rows = SqliteTable(file, name, columns, order)
+    return CatalogueTable(rows, primary_key, foreign_keys, rows.left_out)
+
+
+def _has_rowid(file: SqliteFile, name: str) -> bool:
+    """Tables WITHOUT ROWID have a primary key whose index is the table, and list it as such."""
+    indices = file.rows(f"PRAGMA index_list({quoted(name)})")
+    primary = [index for _, index, _, origin, _ in indices if origin == "pk"]
+    # Of the index that is the table itself, sqlite_master has no entry.
+    stored = {entry for (entry,) in file.rows("SELECT name FROM sqlite_master WHERE type = 'index'")}
+    return not any(index not in stored for index in primary)

@@ -1,0 +1,210 @@
+"""What a loader was asked for, checked; and what was prepared for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch_geometric.sampler.base import NumNeighbors, SubgraphType
+
+from diskgnn.errors import ConfigError
+from diskgnn.formats.packed import Packed
+from diskgnn.graph.graph import Graph
+from diskgnn.pyg.loader_data import Source, without_rows
+from diskgnn.pyg.prepared_cache import Cache, rows_in_memory
+from diskgnn.pyg.sampler import InputSeeds, Rules
+from diskgnn.sampling.plan import SamplingPlan
+from diskgnn.specs.fanouts import Fanouts
+from diskgnn.specs.sampling import SamplingSpec
+from diskgnn.specs.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE
+from diskgnn.specs.targets import LinkTarget, NodeTarget, Target
+from diskgnn.work.cache_folder import Use
+
+_SHUFFLED_EPOCHS = 4
+
+
+def check_lengths(num_seeds: int, **given: Tensor | None) -> None:
+    """Refuse what was `given` of the seeds, by the names of the arguments, if there is not one of each.
+
+    Raises:
+        ConfigError: there are more or fewer.
+    """
+    for name, values in given.items():
+        if values is not None and len(values) != num_seeds:
+            raise ConfigError(f"{name}: expected {num_seeds}, one for each to start from, found {len(values)}")
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """What a loader reads, once it is there."""
+
+    packed: Packed
+    plan: SamplingPlan
+    seeds: InputSeeds
+    rules: Rules
+    bare: Any  # the data as PyG slices it
+    counted: frozenset[str]  # the node types whose number the data states
+    uses: tuple[Use, ...]  # keep what is read from being removed
+
+
+@dataclass
+class LoaderRequest:
+    """The arguments of a loader beside what it starts from."""
+
+    num_neighbors: Any
+    time_attr: str | None
+    weight_attr: str | None
+    subgraph_type: SubgraphType
+    disjoint: bool
+    temporal_strategy: str
+    cache: Cache
+    cpu_cache: int | str | None
+    epochs: int
+    device: str | torch.device
+    seed: int
+    shuffle: bool
+    batch_size: int
+    is_link: bool
+    graph: Graph | None = None  # where the data is a path
+
+    @staticmethod
+    def of(
+        num_neighbors: Any, time_attr: str | None, weight_attr: str | None, subgraph_type: Any, *, replace: bool,
+        disjoint: bool, temporal_strategy: str, neighbor_sampler: Any, directed: bool, seed_time: Tensor | None,
+        cache: Any, cache_limit: int | str | None, cpu_cache: int | str | None, prepared_epochs: int | None,
+        memory: int | str, threads: int | None,
+        device: str | torch.device, seed: int, progress: bool, arguments: Mapping[str, Any], is_link: bool = False,
+    ) -> LoaderRequest:  # fmt: skip
+        """Check what can be checked before the data is looked at.
+
+        Raises:
+            ConfigError: what cannot be prepared, with the way round it.
+        """
+        kind = SubgraphType(subgraph_type) if directed else SubgraphType.induced
+        refused = {
+            "replace": (replace, "neighbours are drawn without replacement; leave it out, or use PyG's own loader"),
+            "subgraph_type": (
+                kind == SubgraphType.induced,
+                "the edges among all nodes of a minibatch are not prepared, 'directional' and 'bidirectional' are; "
+                "leave it out, with as many hops as the model has layers",
+            ),
+            "neighbor_sampler": (neighbor_sampler is not None, "diskgnn draws by itself: pass num_neighbors instead"),
+            **{
+                name: (arguments.get(name) is not None, "the order of seeds is prepared: pass batch_size and shuffle")
+                for name in ("sampler", "batch_sampler")
+            },
+        }
+        for name, (is_refused, reason) in refused.items():
+            if is_refused:
+                raise ConfigError(f"{name}: {reason}")
+        if seed_time is not None and time_attr is None:
+            name = "edge_label_time" if is_link else "input_time"
+            raise ConfigError(f"{name}: expected time_attr, too: it says which times the seeds are compared with")
+        if is_link and time_attr is not None and seed_time is None:
+            raise ConfigError("time_attr: expected edge_label_time, too: until when each pair may draw")
+        shuffle, batch_size = bool(arguments.get("shuffle")), arguments.get("batch_size", 1)
+        if batch_size is None:
+            raise ConfigError("batch_size: expected a number, found None; minibatches are prepared whole")
+        return LoaderRequest(
+            num_neighbors if isinstance(num_neighbors, NumNeighbors) else NumNeighbors(num_neighbors),
+            time_attr, weight_attr, kind, disjoint or time_attr is not None, temporal_strategy,
+            Cache.of(cache, cache_limit, memory, threads, progress), cpu_cache,
+            prepared_epochs or (_SHUFFLED_EPOCHS if shuffle else 1),
+            device, seed, shuffle, batch_size, is_link,
+        )  # fmt: skip
+
+    def check_seeds(self, nodes: Tensor, name: str) -> None:
+        """Refuse nodes that would be seeds twice in a minibatch.
+
+        Raises:
+            ConfigError: there are some.
+        """
+        repeated = len(nodes) - len(np.unique(nodes.numpy()))
+        if not self.disjoint and repeated:
+            raise ConfigError(
+                f"{name}: expected each node once, found {repeated} repeated ones; pass "
+                "disjoint=True, so that each has nodes of its own, or leave them out"
+            )
+
+    def say_negatives(self) -> None:
+        """Tell how often negatives are drawn: less often than by PyG's loader."""
+        again = "come again as they are" if self.disjoint else "are joined anew, the same nodes"
+        self.cache.say(
+            f"negatives are drawn for {self.epochs} epochs; after these they {again}. PyG draws other nodes in each "
+            "epoch: prepared_epochs= of all that you train does, too"
+        )
+
+    def prepare(self, loader: Any) -> Preparation:
+        """The graph and the packed directory of `loader`, made or found."""
+        graph = self.graph
+        source, uses = None, list[Use]()
+        if graph is None:
+            source = Source.of(loader.data, self.time_attr, self.weight_attr)
+            graph, held = self.cache.graph(source)
+            uses.append(held)
+        times = self._times(graph) if source is None else source.node_times()
+        rules = Rules(
+            loader.input_data.input_type is not None,
+            {name: nodes.num_nodes for name, nodes in graph.nodes.items()},
+            self.subgraph_type, self.disjoint, times, getattr(loader, "neg_sampling", None),
+        )  # fmt: skip
+        self._check_range(loader.input_data, graph)
+        spec = self._spec(graph, loader.input_data)
+        seeds = InputSeeds(graph, spec, rules, loader.input_data, len(loader.dataset))
+        plan = SamplingPlan(graph, spec, seeds)
+        packed, held = self.cache.packed(plan, {"inputs": loader._identity()}, rows_in_memory(graph, self.cpu_cache))
+        uses.append(held)
+        if source is None:
+            bare, counted = loader.data, frozenset(graph.nodes)
+        else:
+            bare = without_rows(loader.data)
+            counted = frozenset(name for name, each in source.stored.nodes.items() if "num_nodes" in each.attributes)
+        return Preparation(packed, plan, seeds, rules, bare, counted, tuple(uses))
+
+    def _check_range(self, inputs: Any, graph: Graph) -> None:
+        if self.is_link:
+            source, _, destination = inputs.input_type or ONE_EDGE_TYPE
+            name, ends = "edge_label_index", [(source, inputs.row), (destination, inputs.col)]
+        else:
+            name, ends = "input_nodes", [(inputs.input_type or ONE_NODE_TYPE, inputs.node)]
+        for node_type, ids in ends:
+            num_nodes = graph.nodes[node_type].num_nodes
+            if len(ids) and (ids.min() < 0 or ids.max() >= num_nodes):
+                raise ConfigError(
+                    f"{name}: expected ids of the {num_nodes} nodes of type {node_type!r}, found {ids.min()} to "
+                    f"{ids.max()}"
+                )
+
+    def _times(self, graph: Graph) -> dict[str, Tensor] | None:
+        if self.time_attr is None:
+            return None
+        return {
+            name: torch.from_numpy(nodes.times.copy()) for name, nodes in graph.nodes.items() if nodes.times is not None
+        }
+
+    def _spec(self, graph: Graph, inputs: Any) -> SamplingSpec:
+        if self.is_link:
+            pairs = torch.stack([inputs.row, inputs.col], 1)
+            target: Target = LinkTarget(
+                inputs.input_type or ONE_EDGE_TYPE, 0, 0, "none", seeds={"train": pairs}, message_edges="all"
+            )
+        else:
+            target = NodeTarget(inputs.input_type or ONE_NODE_TYPE, {"train": inputs.node})
+        return SamplingSpec(
+            self._fanouts(graph, is_typed=inputs.input_type is not None), self.batch_size, self.epochs,
+            seed=self.seed, splits=("train",), target=target,
+            temporal=self.temporal_strategy if self.disjoint else "ignore", strict_time=False,
+            weighted=self.weight_attr is not None, edge_ids=True, expand_once=True, shuffle=self.shuffle,
+        )  # fmt: skip
+
+    def _fanouts(self, graph: Graph, *, is_typed: bool) -> Fanouts:
+        if not is_typed:
+            return dict.fromkeys(graph.edges, self.num_neighbors.get_values())
+        found = self.num_neighbors.get_mapped_values(list(graph.edges))
+        if isinstance(found, list):
+            return dict.fromkeys(graph.edges, found)
+        return {edge_type: found["__".join(edge_type)] for edge_type in graph.edges}

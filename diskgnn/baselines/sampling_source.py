@@ -27,7 +27,7 @@ from diskgnn.ordered import in_order, submitted
 from diskgnn.paths import PathLike
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.planned_minibatch import PlannedMinibatch, Sampler
-from diskgnn.sampling.sample import damage_named
+from diskgnn.sampling.sample_units import damage_named
 from diskgnn.units import whole_number
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from diskgnn.cli.sampling_arguments import sampling_arguments
 from diskgnn.errors import ConfigError
 from diskgnn.progress.reporter import StageReport
 from diskgnn.specs.caches import DEFAULT_CPU_CACHE
-from diskgnn.specs.sampling import ENGINES
+from diskgnn.specs.engines import ENGINES
 from diskgnn.stores.locations import Location, StoredPath
 
 _spending = options.combined(options.memory, options.disk, options.threads, options.overwrite, options.serve)

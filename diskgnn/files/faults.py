@@ -30,7 +30,7 @@ POINTS = frozenset({
     "pack.schedule", "pack.window", "partition.read", "prepare.packed", "push.file", "push.files",
     "push.part", "push.published", "repair.made", "sample.minibatch", "sample.sweep", "shuffle.write", "training.step",
     "unit.written", "upload.part", "work.piece", "work.unit", "worker.packed", "worker.placed",
-    "worker.sampled",
+    "worker.unit",
 })  # fmt: skip
 READINGS = frozenset({
     "disk.free", "fresh_epochs.by_reference", "gpu.free", "header.most_bytes", "loading.runs_kernel",

@@ -13,7 +13,8 @@ from diskgnn.formats.sampled_minibatch import SampledMinibatch
 from diskgnn.formats.samples import Samples
 from diskgnn.formats.samples_config import SamplesConfig
 from diskgnn.sampling.plan import SamplingPlan
-from diskgnn.sampling.sample import damage_named, sample_a_few
+from diskgnn.sampling.sample import sample_a_few
+from diskgnn.sampling.sample_units import damage_named
 from diskgnn.system.resources import Resources
 
 PROBE_MINIBATCHES = 8

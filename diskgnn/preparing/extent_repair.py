@@ -31,7 +31,8 @@ from diskgnn.packing.row_sets import RowSet, row_sets_of
 from diskgnn.sampling.memory_division import for_sampling
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.planned_minibatch import PlannedMinibatch
-from diskgnn.sampling.sample import damage_named, sample_a_few
+from diskgnn.sampling.sample import sample_a_few
+from diskgnn.sampling.sample_units import damage_named
 from diskgnn.system.resources import Resources
 
 _WINDOW_BYTES = 4 << 20  # of the features, which are read for one extent after the other

@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import shutil
+import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from diskgnn.engines.engine import Engine, LocalEngine, open_engine
+from diskgnn.engines.telling import NamedReporter
 from diskgnn.errors import ArtifactError, BusyError, OutputExistsError, callers_level
 from diskgnn.files import faults
 from diskgnn.files.destination import Destination, staging_of
 from diskgnn.files.disk_space import DiskBudget, allocated_bytes, free_bytes, require_free_bytes
 from diskgnn.formats import artifacts
 from diskgnn.formats.manifest import read_manifest
+from diskgnn.formats.samples import Samples
 from diskgnn.graph.graph import Graph
+from diskgnn.packing.pack import pack_request
 from diskgnn.packing.probes import probe_by_sampling
 from diskgnn.packing.row_sets import only_features
 from diskgnn.packing.space import certain_bytes, most_disk_bytes
 from diskgnn.paths import PathLike
-from diskgnn.preparing.engine import Engine, LocalEngine, open_engine
 from diskgnn.preparing.estimate import disk_forecast
 from diskgnn.preparing.memory_needs import require_memory
+from diskgnn.preparing.packing_tasks import pack_by_tasks
 from diskgnn.preparing.prepare_request import PrepareRequest
 from diskgnn.preparing.rank_folders import preparing_alone, unfinished_ranks
 from diskgnn.preparing.repair import repair
@@ -147,9 +152,25 @@ def prepare_ranks(request: PrepareRequest, ranks: int, engine: Engine, *, overwr
     with unfinished_ranks(request, ranks, overwrite=overwrite) as unfinished:
         sampled: list[StageReport] = []
         if request.tiers.static:
-            sampled = engine.each(unfinished, lambda each: sample_request(each, engine, overwrite=overwrite))
+            sampled = _each(engine, unfinished, lambda each: sample_request(each, engine, overwrite=overwrite))
             unfinished = with_one_static_set(request, unfinished)
-        return sampled + engine.each(unfinished, lambda each: prepare_request(each, engine, overwrite=overwrite))
+        return sampled + _each(engine, unfinished, lambda each: prepare_request(each, engine, overwrite=overwrite))
+
+
+def _each(
+    engine: Engine, requests: Sequence[PrepareRequest], prepare: Callable[[PrepareRequest], list[StageReport]]
+) -> list[StageReport]:
+    """What `prepare` reports of each request, in order. What are made at the same time share out the disk budget."""
+    if len(requests) > 1 and not engine.is_here:
+        disks = requests[0].resources.disk.divided([each.written(1) for each in requests])
+        lock = threading.Lock()
+        requests = [_beside_others(each, disk, lock) for each, disk in zip(requests, disks, strict=True)]
+    return [report for reports in engine.each(requests, prepare) for report in reports]
+
+
+def _beside_others(request: PrepareRequest, disk: DiskBudget, lock: threading.Lock) -> PrepareRequest:
+    reporter = NamedReporter(request.resources.reporter, request.out.name, lock)
+    return replace(request, resources=replace(request.resources, reporter=reporter, disk=disk))
 
 
 def sample_request(request: PrepareRequest, engine: Engine, *, overwrite: bool = False) -> list[StageReport]:
@@ -166,7 +187,7 @@ def prepare_request(
     with _ready(request, overwrite=overwrite):
         reports = _sample(request, engine)
         return_freed_memory()
-        reports.append(engine.pack(request, overwrite))
+        reports.append(_pack(request, engine, overwrite=overwrite))
         faults.point("prepare.packed")
         shutil.rmtree(request.scratch, ignore_errors=True)
     return reports
@@ -207,7 +228,14 @@ def _sample(request: PrepareRequest, engine: Engine) -> list[StageReport]:
     plan.hold_out(resources.reporter)
     _require_space(request)
     say(resources.reporter, lambda: disk_forecast(request))
-    return [sample_plan(plan, path, resources, write=engine.write_shards)]
+    return [sample_plan(plan, path, resources, engine=engine)]
+
+
+def _pack(request: PrepareRequest, engine: Engine, *, overwrite: bool) -> StageReport:
+    if not engine.is_here:
+        return pack_by_tasks(engine, request, overwrite=overwrite)
+    to_pack = request.packing(Samples.open(request.samples_path))
+    return pack_request(to_pack, request.destination, request.resources, overwrite=overwrite)
 
 
 def _is_samples(path: Path) -> bool:

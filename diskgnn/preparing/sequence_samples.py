@@ -20,7 +20,8 @@ from diskgnn.packing.row_forecast import SequenceForecast
 from diskgnn.packing.row_sets import RowSet, row_sets_of
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.planned_minibatch import PlannedMinibatch
-from diskgnn.sampling.sample import damage_named, sample_a_few
+from diskgnn.sampling.sample import sample_a_few
+from diskgnn.sampling.sample_units import damage_named
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.system.resources import Resources
 

@@ -7,14 +7,14 @@ them. So the bytes do not depend on the number of threads, and a killed run goes
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from diskgnn.errors import ArtifactError
+from diskgnn.engines.engine import Engine, LocalEngine
+from diskgnn.engines.sent import Sent
 from diskgnn.files.destination import Destination
 from diskgnn.formats import artifacts
 from diskgnn.formats.sampled_minibatch import SampledMinibatch
@@ -22,7 +22,7 @@ from diskgnn.graph.graph import Graph
 from diskgnn.ordered import in_order
 from diskgnn.paths import PathLike
 from diskgnn.progress.default_reporter import reporter_for
-from diskgnn.progress.reporter import Advance, Reporter, StageReport
+from diskgnn.progress.reporter import Reporter, StageReport
 from diskgnn.sampling.memory_division import fits, for_sampling
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.planned_minibatch import PlannedMinibatch, Sampler
@@ -47,8 +47,7 @@ from diskgnn.work.writer import ArtifactWriter
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-# Writes and registers the shards of a plan; (edges sampled, bytes read)
-WriteShards = Callable[[ArtifactWriter, SamplingPlan, Resources], tuple[int, int]]
+_TASKS_PER_WORKER = 4  # with topology in memory, so that workers end at nearly the same time
 
 
 @published(artifacts.SAMPLES)
@@ -112,7 +111,7 @@ def sample_plan(
     sampler: Sampler | None = None,
     verify: bool = True,
     once: bool = False,
-    write: WriteShards | None = None,
+    engine: Engine | None = None,
 ) -> StageReport:
     """`sample`, once its arguments are checked.
 
@@ -122,7 +121,7 @@ def sample_plan(
         sampler: of the graph's topology, if it is in memory already.
         verify: compare topology that is swept with its checksums before, which takes reading it once more.
         once: what is written is used by this process, and then deleted: a killed run begins again.
-        write: in place of `write_shards`, with those three arguments.
+        engine: that does it, and whose processes may spend `resources` each; this process by default.
     """
     started = time.perf_counter()
     graph = plan.graph
@@ -133,9 +132,10 @@ def sample_plan(
     writer = ArtifactWriter(out, artifacts.SAMPLES, config=config.to_json(), source=graph.manifest,
                             overwrite=overwrite, resumable=not once, durable=not once, disk=resources.disk)  # fmt: skip
     num_batches = sum(size.num_batches for size in plan.sizes.values())
-    write = write or partial(write_shards, shard_minibatches=shard_minibatches, sampler=sampler, verify=verify)
     with writer:
-        edges, read_bytes = write(writer, plan, resources)
+        edges, read_bytes = write_shards(
+            writer, plan, resources, shard_minibatches=shard_minibatches, sampler=sampler, verify=verify, engine=engine
+        )
         write_given(writer, plan.config().spec)
         manifest = writer.publish()
     details = {"minibatches": num_batches, "edges": edges, "epochs": plan.spec.epochs}
@@ -151,54 +151,49 @@ def write_shards(
     only: Collection[str] | None = None,
     sampler: Sampler | None = None,
     verify: bool = True,
+    engine: Engine | None = None,
 ) -> tuple[int, int]:
     """Writes and registers the shards of `plan`, or those that `only` names.
 
     Returns:
         Edges sampled by this run, and bytes read.
     """
-    units = sample_units(plan, shard_minibatches)
-    wanted = [unit for unit in units if only is None or unit.name in only]
-    num_batches = sum(len(unit.numbers) for unit in wanted)
-    with resources.reporter.stage("sample", num_batches, "minibatches") as advance, damage_named(plan.graph):
-        write = partial(
-            write_units,
-            plan,
-            folder=writer.staging,
-            resources=resources,
-            advance=advance,
-            sampler=sampler,
-            verify=verify,
-        )
-        return run_units(writer, wanted, write, advance)
+    engine, edges, read_bytes = engine or LocalEngine(), 0, 0
+    units = [unit for unit in sample_units(plan, shard_minibatches) if only is None or unit.name in only]
+    sent = send_sampling(engine, plan)
+    make = partial(write_units, sampler=sampler, verify=verify)
+    with resources.reporter.stage("sample", sum(unit.amount for unit in units), "minibatches") as advance:
 
+        def run(missing: Iterator[SampleUnit]) -> Generator[tuple[SampleUnit, UnitFiles], None, None]:
+            nonlocal edges, read_bytes
 
-def run_units(
-    writer: ArtifactWriter,
-    units: Sequence[SampleUnit],
-    write: Callable[[Iterator[SampleUnit]], Generator[SampledUnit, None, int]],
-    advance: Advance,
-) -> tuple[int, int]:
-    """Has `write` make those of `units` that no killed run has finished, and returns the edges in them and what it
-    returns, bytes read.
-    """
-    edges = read_bytes = 0
+            def made() -> Generator[SampledUnit, None, None]:
+                nonlocal read_bytes
+                num_tasks = _num_tasks(engine, plan, resources)
+                read_bytes = sum((yield from engine.made(make, sent, writer, missing, resources, advance, num_tasks)))
 
-    def run(missing: Iterator[SampleUnit]) -> Generator[tuple[SampleUnit, UnitFiles], None, None]:
-        nonlocal edges, read_bytes
+            for each in made():
+                edges += each.edges
+                yield each.unit, each.checksums
 
-        def made() -> Generator[SampledUnit, None, None]:
-            nonlocal read_bytes
-            read_bytes = yield from write(missing)
-
-        for each in made():
-            edges += each.edges
-            yield each.unit, {each.unit.name: each.crc32c}
-
-    Work(writer, "sample").map(
-        units, run, files=lambda unit: [unit.name], adopted=lambda unit: advance(len(unit.numbers))
-    )
+        Work(writer, "sample").map(units, run, files=lambda unit: unit.files, adopted=lambda unit: advance(unit.amount))
     return edges, read_bytes
+
+
+def send_sampling(engine: Engine, value: Any) -> Sent:
+    """Sends a plan, or what has one, to the processes of an engine.
+
+    Raises:
+        ConfigError: its sampler cannot be sent.
+    """
+    expected = "sampler: expected a function that can be pickled"
+    return engine.send(value, expected, "give it by its name 'module:function', of a module that workers can import")
+
+
+def _num_tasks(engine: Engine, plan: SamplingPlan, resources: Resources) -> int:
+    """Tasks to sample one rank by: some for each worker that it has; one where each sweeps the topology."""
+    workers = -(-engine.num_workers(resources) // plan.spec.shard.world_size)
+    return max(1, workers * (_TASKS_PER_WORKER if fits(plan, resources.memory_bytes) else 1))
 
 
 def sample_a_few(
@@ -214,14 +209,3 @@ def sample_a_few(
     else:
         with SweepingSampler(plan.parts, memory_bytes=resources.memory_bytes, threads=resources.threads) as sweeping:
             yield from sweeping.sample(minibatches)
-
-
-@contextmanager
-def damage_named(graph: Graph) -> Iterator[None]:
-    """Raise what the native samplers find wrong with the graph as an ArtifactError."""
-    try:
-        yield
-    except IndexError as error:  # the native samplers'
-        raise ArtifactError(
-            f"{graph.manifest.path} is damaged ({error}); check with `diskgnn verify`, make it again"
-        ) from error

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby, tee
@@ -15,6 +16,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from diskgnn.engines.work_units import MadeUnit
+from diskgnn.errors import ArtifactError
 from diskgnn.files import faults
 from diskgnn.files.checked_files import ChecksummedFile
 from diskgnn.files.disk_space import DiskBudget
@@ -23,6 +26,7 @@ from diskgnn.formats.extent_headers import require_header_fits
 from diskgnn.formats.minibatch_columns import MinibatchLayout
 from diskgnn.formats.sampled_minibatch import SampledMinibatch
 from diskgnn.formats.verification import verify_input
+from diskgnn.graph.graph import Graph
 from diskgnn.ordered import in_order
 from diskgnn.progress.reporter import Advance
 from diskgnn.sampling.memory_division import fits, for_sampling
@@ -37,21 +41,28 @@ MAX_SHARDS_PER_EPOCH = 4096
 
 @dataclass(frozen=True)
 class SampleUnit:
-    """Consecutive minibatches of one epoch, which share a file: what a kill may cost. Picklable."""
+    """Consecutive minibatches of one epoch, which share a file: what a kill may cost; see `engines.work_units.Unit`."""
 
     name: str  # of the file
     split: str
     epoch: int  # the plan's
     numbers: range  # positions in the epoch
 
+    @property
+    def files(self) -> tuple[str]:
+        """Its name."""
+        return (self.name,)
+
+    @property
+    def amount(self) -> int:
+        """Minibatches."""
+        return len(self.numbers)
+
 
 @dataclass(frozen=True)
-class SampledUnit:
-    """A unit whose file is complete. Picklable."""
+class SampledUnit(MadeUnit[SampleUnit]):
+    """A unit whose file is complete."""
 
-    unit: SampleUnit
-    bytes: int
-    crc32c: int
     edges: int
 
 
@@ -96,23 +107,24 @@ def write_units(
         verify: compare topology that is swept with its checksums before, which takes reading it once more.
 
     Raises:
-        IndexError: the topology leads outside of itself.
-        ArtifactError: a file of the topology is damaged.
+        ArtifactError: a file of the topology is damaged, or leads outside of it.
         DiskFullError: more than `resources.disk` would be taken.
         OSError: reading or writing failed.
     """
     write = partial(_write, folder, plan.minibatch_layout(), plan.spec.batch_size, advance, resources.disk)
     planned = _planned(plan, units)
-    if sampler is not None:
-        yield from _sample_in_memory(write, planned, sampler, resources.threads)
-        return 0
-    resources = for_sampling(plan, resources)
-    if fits(plan, resources.memory_bytes):
-        yield from _sample_in_memory(write, planned, plan.load_sampler(), resources.threads)
-        return plan.sampler_bytes
-    # Sweeps skip what they do not need, so they cannot tell: one pass more says that the disk gives what was written.
-    checked_bytes = _check_topology(plan, resources) if verify else 0
-    return checked_bytes + (yield from _sample_by_sweeping(write, planned, plan, resources))
+    with damage_named(plan.graph):
+        if sampler is not None:
+            yield from _sample_in_memory(write, planned, sampler, resources.threads)
+            return 0
+        resources = for_sampling(plan, resources)
+        if fits(plan, resources.memory_bytes):
+            yield from _sample_in_memory(write, planned, plan.load_sampler(), resources.threads)
+            return plan.sampler_bytes
+        # Sweeps skip what they do not need, so they cannot tell: one pass more says that the disk gives what was
+        # written.
+        checked_bytes = _check_topology(plan, resources) if verify else 0
+        return checked_bytes + (yield from _sample_by_sweeping(write, planned, plan, resources))
 
 
 _Planned = tuple[SampleUnit, Sequence[PlannedMinibatch]]
@@ -147,7 +159,7 @@ def _write(
             file.write_batch(layout.encode(minibatch))
             edges += minibatch.num_edges
             advance(1)
-    return SampledUnit(unit, path.stat().st_size, sink.crc32c, edges)
+    return SampledUnit(unit, {unit.name: sink.crc32c}, edges)
 
 
 def _sample_in_memory(
@@ -189,3 +201,14 @@ def _sample_by_sweeping(
         for unit, _ in to_write:
             yield write(unit, sampled)
         return sampler.read_bytes
+
+
+@contextmanager
+def damage_named(graph: Graph) -> Iterator[None]:
+    """Raise what the native samplers find wrong with the graph as an ArtifactError."""
+    try:
+        yield
+    except IndexError as error:  # the native samplers'
+        raise ArtifactError(
+            f"{graph.manifest.path} is damaged ({error}); check with `diskgnn verify`, make it again"
+        ) from error

@@ -21,7 +21,6 @@ from diskgnn.units import counted, whole_number
 if TYPE_CHECKING:
     from typing_extensions import Required, Unpack
 
-ENGINES = ("local", "ray")
 DRAWS = ("independent", "coordinated")
 TEMPORAL = ("uniform", "last", "ignore")
 

@@ -3,28 +3,26 @@
 All run on this machine, so this says that the result is right whatever fails, not how it scales.
 """
 
-import atexit
-import os
 import pickle
 import re
 import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
-from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
 import psutil
 import pytest
 from graphs import INDICES, make_graph
-from object_store import SECRET, MostAllocated, object_store
+from object_store import MostAllocated, object_store
 
 import diskgnn
+from diskgnn.engines import worker_tasks
+from diskgnn.engines.ray_nodes import PROCESS_BYTES
 from diskgnn.errors import ArtifactError, ConfigError, DiskFullError, UnavailableError, WorkerLostError
 from diskgnn.files import faults
 from diskgnn.files.destination import staging_of
@@ -32,28 +30,20 @@ from diskgnn.files.disk_space import allocated_bytes
 from diskgnn.files.locks import FileLock
 from diskgnn.formats.manifest import read_manifest
 from diskgnn.graph.graph import Graph
-from diskgnn.preparing import ray_tasks
+from diskgnn.preparing import packing_tasks
 from diskgnn.preparing.prepare_request import PrepareRequest
-from diskgnn.preparing.ray_nodes import PROCESS_BYTES
 from diskgnn.sampling.plan import SamplingPlan
+from diskgnn.sampling.sample_units import write_units
 from diskgnn.specs.caches import CacheSpec
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.system.resources import Resources
 
 ray = pytest.importorskip("ray", reason="pip install 'diskgnn[ray]'")
-from ray.cluster_utils import Cluster  # noqa: E402
+from ray_cluster import cluster_that_dies  # noqa: E402
 
 SAMPLING = {"fanouts": [4, 4], "batch_size": 2, "epochs": 3, "edge_ids": True}
 SETTINGS = SAMPLING | {"cpu_cache": "10%", "keep_input_nodes": True}
-STORE_CREDENTIALS = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": SECRET}
 ON_RAY = {"engine": "ray", "memory": "64MiB", "threads": 1}
-# Where a node dies: while it samples, when a shard has left it, in the schedule, while it writes headers, when all is
-# placed, while it packs, when it has published.
-POINTS = (
-    "sample.minibatch", "worker.sampled",
-    "pack.schedule", "pack.header", "worker.placed",
-    "pack.window", "worker.packed",
-)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -63,72 +53,8 @@ def graph(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def nodes():
-    """A cluster whose workers die at a point where a file of `deaths` has its name, and take their node along, once.
-
-    Where a file of `crashes` has its name, they die alone, again and again.
-    """
-    folder = Path(tempfile.mkdtemp(prefix="ray", dir="/tmp"))  # sockets lie there: paths are to be short
-    deaths, crashes = folder / "deaths", folder / "crashes"
-    deaths.mkdir()
-    crashes.mkdir()
-
-    def arm():
-        armed = ExitStack()
-        atexit.register(armed.close)  # as long as the worker lives
-        for point in POINTS:
-            armed.enter_context(faults.armed(point, partial(die, point)))
-
-    def die(point):
-        if (crashes / point).exists():
-            os.kill(os.getpid(), signal.SIGKILL)
-        try:
-            (deaths / point).rename(deaths / f"{point}.{os.getpid()}")
-        except FileNotFoundError:
-            return
-        os.kill(os.getppid(), signal.SIGKILL)  # the node: it goes down with its other workers
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    with pytest.MonkeyPatch.context() as patch, ExitStack() as exits:
-        patch.setenv("RAY_AUTH_MODE", "disabled")
-        patch.setenv("RAY_TMPDIR", str(folder))
-        (folder / "ray").mkdir()
-        exits.callback(shutil.rmtree, folder, ignore_errors=True)
-        found = Nodes(folder)
-        exits.callback(found.cluster.shutdown)
-        ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
-        ray.init(found.cluster.address, runtime_env={"worker_process_setup_hook": arm}, log_to_driver=False)
-        exits.callback(ray.shutdown)
+    with cluster_that_dies() as found:
         yield found
-
-
-class Nodes:
-    def __init__(self, folder):
-        self.folder, self.deaths, self.scratch = folder, folder / "deaths", []
-        quick = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 1000, "health_check_timeout_ms": 5000}
-        head = {"num_cpus": 0, "_system_config": quick, "include_dashboard": False}
-        self.cluster = Cluster(initialize_head=True, head_node_args=head)
-        self.start_three()
-
-    def start_three(self):
-        """As many as are missing, each with a scratch folder of its own."""
-        for node in [each for each in self.cluster.worker_nodes if not each.remaining_processes_alive()]:
-            self.cluster.remove_node(node, allow_graceful=False)
-        for _ in range(3 - len(self.cluster.worker_nodes)):
-            self.scratch.append(self.folder / f"scratch-{len(self.scratch)}")
-            self.scratch[-1].mkdir()
-            env = {"TMPDIR": str(self.scratch[-1]), "OMP_NUM_THREADS": "1", **STORE_CREDENTIALS}
-            self.cluster.add_node(num_cpus=1, memory=1 << 30, env_vars=env)
-
-    def die_at(self, *points):
-        for point in points:
-            (self.deaths / point).touch()
-
-    def died_at(self):
-        """The points since it was asked last, each once for each node that died there."""
-        died = [file for file in self.deaths.iterdir() if file.name not in POINTS]
-        for file in died:
-            file.unlink()
-        return sorted(file.name.rpartition(".")[0] for file in died)
 
 
 class Bars:
@@ -150,10 +76,10 @@ def files(folder):
 
 def test_nodes_that_die_leave_no_trace_in_the_bytes(nodes, graph, tmp_path):
     diskgnn.prepare(graph, tmp_path / "one", **SETTINGS, ranks=2)
-    nodes.die_at("worker.sampled", "pack.schedule")  # the third one does the rest
+    nodes.die_at("worker.unit", "pack.schedule")  # the third one does the rest
     bars = Bars()
     diskgnn.prepare(graph, tmp_path / "other", **SETTINGS, **ON_RAY, ranks=2, reporter=bars)
-    assert nodes.died_at() == ["pack.schedule", "worker.sampled"]
+    assert nodes.died_at() == ["pack.schedule", "worker.unit"]
     assert any(list(scratch.glob("diskgnn-*")) for scratch in nodes.scratch)  # left by those that died
     assert files(tmp_path / "one") == files(tmp_path / "other")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "other"]
@@ -342,15 +268,15 @@ def no_tell(event):
 
 
 def test_a_worker_refuses_what_would_not_give_the_same_bytes(tmp_path):
-    here, other = ray_tasks.versions(), ray_tasks.versions() | {"pyarrow": "0.1"}
+    here, other = worker_tasks.versions(), worker_tasks.versions() | {"pyarrow": "0.1"}
     with pytest.raises(ConfigError, match=r"pyarrow \d\S*, expected those of the driver, diskgnn .*, pyarrow 0.1: "):
-        ray_tasks.work(ray_tasks.sample, b"", other, no_tell)
+        worker_tasks.work(worker_tasks.make_units, b"", other, no_tell)
     gone = b"cno_such_module\nfunction\n."  # a pickle by name
     with pytest.raises(ConfigError, match=r"cannot import what the driver has.*no_such_module"):
-        ray_tasks.work(ray_tasks.sample, gone, here, no_tell)
-    given = pickle.dumps((None, None))
+        worker_tasks.work(worker_tasks.make_units, gone, here, no_tell)
+    arguments = [write_units, [], Resources(0, 1), str(tmp_path / "nowhere"), None]
     with pytest.raises(ConfigError, match=r"does not see .*nowhere: the output must lie in a folder"):
-        ray_tasks.work(ray_tasks.sample, given, here, no_tell, [], str(tmp_path / "nowhere"), None)
+        worker_tasks.work(worker_tasks.make_units, pickle.dumps(None), here, no_tell, *arguments)
 
 
 def test_a_task_whose_predecessor_lives_and_publishes_has_nothing_left_to_do(graph, tmp_path):
@@ -371,7 +297,7 @@ def test_a_task_whose_predecessor_lives_and_publishes_has_nothing_left_to_do(gra
     later = threading.Timer(0.5, publish)
     later.start()
     digest = read_manifest(request.samples_path).digest
-    report = ray_tasks.pack(request, lambda _: None, digest, None, False)
+    report = packing_tasks.pack(request, lambda _: None, digest, None, False)
     later.join()
     assert (report.read_bytes, report.written_bytes) == (0, read_manifest(out).total_bytes)
 

@@ -1,4 +1,4 @@
-"""Preparing on Ray: `prepare --engine ray`. Ray schedules and retries; this process owns locks, journals and progress.
+"""Workers of Ray as an engine. Ray schedules and retries; this process owns locks, journals and progress.
 
 Tasks ask Ray for the cores and the memory that they use. Their bytes are reproducible, so running one again does no
 harm. Only this module knows Ray, which is imported when an engine is made.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import itertools
-import math
 import pickle
 import shutil
 import socket
@@ -18,33 +17,30 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from diskgnn.engines import worker_tasks
+from diskgnn.engines.ray_nodes import PROCESS_BYTES, alive_nodes, worker_resources
+from diskgnn.engines.ray_progress import Board, Telling
+from diskgnn.engines.sent import Sent
+from diskgnn.engines.telling import Arrived, Event, ShownStages
+from diskgnn.engines.work_units import Made, Make, Unit
 from diskgnn.errors import ConfigError, UnavailableError, WorkerLostError, callers_level
-from diskgnn.files.disk_space import UNLIMITED, DiskBudget
-from diskgnn.formats.manifest import read_manifest
-from diskgnn.preparing import ray_tasks
-from diskgnn.preparing.prepare_request import PrepareRequest
-from diskgnn.preparing.ray_nodes import PROCESS_BYTES, alive_nodes, worker_resources
-from diskgnn.preparing.ray_progress import Board, NamedReporter, Stages, Telling
-from diskgnn.preparing.ray_tasks import Arrived, Event
-from diskgnn.progress.reporter import SILENT, Advance, Reporter, StageReport
-from diskgnn.sampling.memory_division import fits
-from diskgnn.sampling.plan import SamplingPlan
-from diskgnn.sampling.sample import run_units
-from diskgnn.sampling.sample_units import SampledUnit, SampleUnit, sample_units
+from diskgnn.files.disk_space import UNLIMITED
+from diskgnn.progress.reporter import SILENT, Advance, Reporter
 from diskgnn.system.resources import Resources
 from diskgnn.units import format_size
-from diskgnn.work.writer import ArtifactWriter
+from diskgnn.work.work_folder import WorkFolder
 
 _MAX_RETRIES = 3  # of a task whose worker or node died
-_TASKS_PER_WORKER = 4  # of sampling with topology in memory, so that workers end at nearly the same time
 _POLL_SECONDS = 0.5
 _POLLS_PER_LOOK = 20  # whether there are still nodes
 _CANCEL_SECONDS = 10  # that tasks get to end by themselves
-_MAX_RANKS = 64  # prepared at the same time, by a thread here for each
+_MAX_ITEMS = 64  # that `each` has at the same time, in a thread here for each
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 class RayEngine:
@@ -58,6 +54,8 @@ class RayEngine:
         UnavailableError: Ray is not installed.
         ConfigError: no Ray at this address.
     """
+
+    is_here = False
 
     def __init__(self, address: str | None = None) -> None:
         self._ray = _imported()
@@ -89,13 +87,15 @@ class RayEngine:
         board = ray.remote(Board).options(num_cpus=0, max_restarts=-1, max_task_retries=-1, scheduling_strategy=here)
         self._board = board.remote()
         exits.callback(ray.kill, self._board)
-        self._work = ray.remote(ray_tasks.work)
+        self._work = ray.remote(worker_tasks.work)
 
     def __exit__(self, *_: object) -> None:
         self._stopping.set()
         self._exits.close()
 
-    def resources(self, memory: int | str, threads: int | None, reporter: Reporter, sending_bytes: int) -> Resources:
+    def resources(
+        self, memory: int | str, threads: int | None, reporter: Reporter, sending_bytes: int = 0
+    ) -> Resources:
         """Those of one worker. By default it has half of the smallest node, and all of its cores.
 
         Raises:
@@ -103,44 +103,60 @@ class RayEngine:
         """
         return worker_resources(alive_nodes(self._ray), memory, threads, reporter)
 
-    def write_shards(self, writer: ArtifactWriter, plan: SamplingPlan, resources: Resources) -> tuple[int, int]:
-        """By tasks of several units each."""
-        units = sample_units(plan)
-        num_batches = sum(len(unit.numbers) for unit in units)
-        with resources.reporter.stage("sample", num_batches, "minibatches") as advance:
-            return run_units(writer, units, partial(self._sample, writer, plan, resources, advance), advance)
+    def num_workers(self, resources: Resources) -> int:
+        """As many as the nodes that are there now have room for."""
+        return sum(node.workers(resources.threads, resources.memory_bytes) for node in alive_nodes(self._ray))
 
-    def _sample(
+    def send(self, value: Any, expected: str, instead: str, libraries: Sequence[str] = ()) -> Sent:
+        """Pickles it. Each worker holds the pickle while it loads `value` from it.
+
+        Raises:
+            ConfigError: it holds what cannot be sent.
+        """
+        try:
+            pickled = self._ray.cloudpickle.dumps(value)
+        except (pickle.PicklingError, TypeError, AttributeError, ValueError, RuntimeError) as error:
+            raise ConfigError(f"{expected}, to be sent to workers ({_first_line(error)}); {instead}") from error
+        return Sent(self._ray.put(pickled), 2 * len(pickled), worker_tasks.versions(libraries))
+
+    def made(
         self,
-        writer: ArtifactWriter,
-        plan: SamplingPlan,
+        make: Make[Made],
+        sent: Sent,
+        folder: WorkFolder,
+        units: Iterator[Unit],
         resources: Resources,
         advance: Advance,
-        units: Iterator[SampleUnit],
-    ) -> Generator[SampledUnit, None, int]:
-        arriving = writer.path("arriving")  # a folder in the staging directory is scratch: stragglers go with it
+        num_tasks: int,
+    ) -> Generator[Made, None, list[Any]]:
+        """By tasks of units that follow each other. What arrives gets its name in `folder` here."""
+        arriving = folder.path("arriving")  # a folder in the staging directory is scratch: stragglers go with it
         shutil.rmtree(arriving, ignore_errors=True)
         arriving.mkdir()
-        missing = {unit.name: unit for unit in units}
-        given = self._pickled((plan, replace(resources, reporter=SILENT, disk=UNLIMITED)))
-        parts = _parts(list(missing.values()), self._num_parts(plan, resources))
+        missing = dict.fromkeys(units)
+        resources = replace(resources, reporter=SILENT, disk=UNLIMITED)
+        parts = _parts(list(missing), num_tasks)
+        folder.disk.look()
         calls = [
-            (ray_tasks.sample, given, part, str(arriving), disk_bytes)
-            for part, disk_bytes in zip(parts, _disk_of_parts(resources.disk.left_bytes, parts), strict=True)
+            (worker_tasks.make_units, sent, make, part, resources, str(arriving), disk_bytes)
+            for part, disk_bytes in zip(parts, _disk_of_parts(folder.disk.left_bytes, parts), strict=True)
         ]
+        results: list[tuple[list[Arrived], Any]] = []
 
-        results: list[Any] = []
-
-        def take(arrived: Event) -> Iterator[SampledUnit]:
+        def take(arrived: Event) -> Iterator[Made]:
             assert isinstance(arrived, Arrived), arrived
-            path, name = arriving / arrived.file, arrived.sampled.unit.name
-            if missing.pop(name, None) is None:  # made twice, or told twice
-                path.unlink(missing_ok=True)
+            unit = arrived.made.unit
+            if unit not in missing:  # made twice, or told twice
+                for file, _ in arrived.files.values():
+                    (arriving / file).unlink(missing_ok=True)
                 return
-            _require_whole(path, arrived)
-            path.rename(writer.path(name))
-            advance(len(arrived.sampled.unit.numbers))
-            yield arrived.sampled
+            for file, num_bytes in arrived.files.values():
+                _require_whole(arriving / file, num_bytes)
+            for name, (file, _) in arrived.files.items():
+                (arriving / file).rename(folder.path(name))
+            del missing[unit]
+            advance(unit.amount)
+            yield arrived.made  # type: ignore[misc]  # as `make` made it
 
         def events() -> Generator[Event, None, None]:
             nonlocal results
@@ -152,36 +168,22 @@ class RayEngine:
             for each in arrived:  # events may be lost
                 yield from take(each)
         assert not missing, missing
-        return sum(read_bytes for _, read_bytes in results)
+        return [result for _, result in results]
 
-    def pack(self, request: PrepareRequest, overwrite: bool) -> StageReport:
-        """By one task that places and one that packs, each where the one before it ended, finished or not."""
-        digest = read_manifest(request.samples_path).digest
-        given = self._pickled(replace(request, resources=replace(request.resources, reporter=SILENT)))
-        arguments = (given, digest, ray_tasks.published(request.destination.there), overwrite)
-        with Stages(request.resources.reporter) as stages:
-            [placed] = self._results([(ray_tasks.place, *arguments)], request.resources, stages.show)
-            [packed] = self._results([(ray_tasks.pack, *arguments)], request.resources, stages.show)
-        assert isinstance(placed, StageReport), placed
-        assert isinstance(packed, StageReport), packed
-        seconds, read_bytes = placed.seconds + packed.seconds, placed.read_bytes + packed.read_bytes
-        return replace(packed, seconds=seconds, read_bytes=read_bytes)
+    def call(self, task: Callable[..., Result], sent: Sent, resources: Resources, *arguments: Any) -> Result:
+        """In a worker."""
+        with ShownStages(resources.reporter) as stages:
+            [result] = self._results([(task, sent, *arguments)], resources, stages.show)
+        found: Result = result
+        return found
 
-    def each(
-        self, requests: Iterable[PrepareRequest], prepare: Callable[[PrepareRequest], list[StageReport]]
-    ) -> list[StageReport]:
+    def each(self, items: Iterable[Item], do: Callable[[Item], Result]) -> list[Result]:
         """All at the same time, each in a thread that waits for its tasks. The first error ends all."""
-        requests, lock = list(requests), threading.Lock()
-        if len(requests) == 1:
-            return prepare(requests[0])
-
-        def own(request: PrepareRequest, disk: DiskBudget) -> PrepareRequest:
-            reporter = NamedReporter(request.resources.reporter, request.out.name, lock)
-            return replace(request, resources=replace(request.resources, reporter=reporter, disk=disk))
-
-        disks = requests[0].resources.disk.divided([each.written(1) for each in requests]) if requests else []
-        with ThreadPoolExecutor(_MAX_RANKS) as pool:
-            waiting = futures = [pool.submit(prepare, own(*each)) for each in zip(requests, disks, strict=True)]
+        items = list(items)
+        if len(items) == 1:
+            return [do(items[0])]
+        with ThreadPoolExecutor(_MAX_ITEMS) as pool:
+            waiting = futures = [pool.submit(do, item) for item in items]
             try:
                 while waiting:
                     done, not_done = wait(waiting, timeout=_POLL_SECONDS)  # a signal is handled in between
@@ -191,27 +193,7 @@ class RayEngine:
             except BaseException:
                 self._stopping.set()
                 raise
-        return [report for future in futures for report in future.result()]
-
-    def _num_parts(self, plan: SamplingPlan, resources: Resources) -> int:
-        """Tasks to sample `plan` by: some for each worker that there is room for; one if each sweeps the topology."""
-        workers = sum(node.workers(resources.threads, resources.memory_bytes) for node in alive_nodes(self._ray))
-        per_rank = math.ceil(workers / plan.spec.shard.world_size)
-        return max(1, per_rank * (_TASKS_PER_WORKER if fits(plan, resources.memory_bytes) else 1))
-
-    def _pickled(self, given: Any) -> Any:
-        """A reference to what all tasks are given.
-
-        Raises:
-            ConfigError: it holds what cannot be sent.
-        """
-        try:
-            return self._ray.put(self._ray.cloudpickle.dumps(given))
-        except (pickle.PicklingError, TypeError, AttributeError, ValueError) as error:
-            raise ConfigError(
-                f"sampler: expected a function that can be pickled, to be sent to workers ({_first_line(error)}); give "
-                f"it by its name 'module:function', of a module that workers can import"
-            ) from error
+        return [future.result() for future in futures]
 
     def _results(
         self, calls: Sequence[tuple[Any, ...]], resources: Resources, show: Callable[[Event], None]
@@ -229,7 +211,7 @@ class RayEngine:
         """Yields what calls tell, and returns what they return, in order.
 
         Args:
-            calls: each a step of `ray_tasks`, a reference to what it is given, and arguments.
+            calls: each a function of `worker_tasks`, what it is given, and arguments.
             resources: what each takes.
 
         Raises:
@@ -242,8 +224,8 @@ class RayEngine:
             num_cpus=resources.threads, memory=resources.memory_bytes + PROCESS_BYTES, max_retries=_MAX_RETRIES,
             scheduling_strategy="SPREAD", name=f"diskgnn {calls[0][0].__name__}" if calls else "",
         )  # fmt: skip
-        tell, expected = Telling(self._board, topic), ray_tasks.versions()
-        results = [remote.remote(step, given, expected, tell, *rest) for step, given, *rest in calls]
+        tell = Telling(self._board, topic)
+        results = [remote.remote(step, sent.value, sent.versions, tell, *rest) for step, sent, *rest in calls]
         waiting = results
         try:
             for polls in itertools.count():
@@ -326,24 +308,24 @@ def _require_listener(address: str | None) -> None:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_CANCEL_SECONDS).close()
 
 
-def _parts(units: Sequence[SampleUnit], number: int) -> list[list[SampleUnit]]:
+def _parts(units: Sequence[Unit], number: int) -> list[list[Unit]]:
     """`units` in order in at most so many parts, whose lengths differ by 1 at most; none is empty."""
     number = min(number, len(units))
     return [list(units[len(units) * n // number : len(units) * (n + 1) // number]) for n in range(number)]
 
 
-def _disk_of_parts(left_bytes: int | None, parts: Sequence[Sequence[SampleUnit]]) -> list[int | None]:
-    """What the files of each part may take, of all that is left: as much for each minibatch."""
-    minibatches = [sum(len(unit.numbers) for unit in part) for part in parts]
-    return [None if left_bytes is None else left_bytes * number // sum(minibatches) for number in minibatches]
+def _disk_of_parts(left_bytes: int | None, parts: Sequence[Sequence[Unit]]) -> list[int | None]:
+    """What the files of each part may take, of all that is left: as much for each that its units count."""
+    amounts = [sum(unit.amount for unit in part) for part in parts]
+    return [None if left_bytes is None else left_bytes * amount // sum(amounts) for amount in amounts]
 
 
-def _require_whole(path: Path, arrived: Arrived) -> None:
+def _require_whole(path: Path, num_bytes: int) -> None:
     found = path.stat().st_size if path.exists() else None
-    if found != arrived.sampled.bytes:
+    if found != num_bytes:
         raise ConfigError(
-            f"{path} is {'not there' if found is None else f'{found} bytes long'}, where a worker wrote "
-            f"{arrived.sampled.bytes} bytes: the output must lie in a folder that all nodes share, at the same path"
+            f"{path} is {'not there' if found is None else f'{found} bytes long'}, where a worker wrote {num_bytes} "
+            f"bytes: the output must lie in a folder that all nodes share, at the same path"
         )
 
 

@@ -1,0 +1,39 @@
+"""The way of what tasks tell, from workers of Ray to the process that submitted them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from diskgnn.engines.telling import Event
+
+_MAX_EVENTS = 1 << 16  # that wait for this process; more are lost, and with them some progress
+
+
+class Board:
+    """An actor: what workers tell, until this process takes it."""
+
+    def __init__(self) -> None:
+        self._events: dict[int, list[Event]] = {}
+
+    def tell(self, topic: int, event: Event) -> None:
+        """Keep what a worker says of `topic`."""
+        events = self._events.setdefault(topic, [])
+        if len(events) < _MAX_EVENTS:
+            events.append(event)
+
+    def take(self, topic: int) -> list[Event]:
+        """What was told of `topic` since this was asked last."""
+        return self._events.pop(topic, [])
+
+
+@dataclass(frozen=True)
+class Telling:
+    """How a worker tells the board."""
+
+    board: Any
+    topic: int
+
+    def __call__(self, event: Event) -> None:
+        """One event; see `telling.Tell`."""
+        self.board.tell.remote(self.topic, event)

@@ -1,0 +1,97 @@
+"""A cluster of Ray on this machine, whose nodes die when a test says so."""
+
+import atexit
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+import ray
+from object_store import SECRET
+from ray.cluster_utils import Cluster
+
+from diskgnn.files import faults
+
+STORE_CREDENTIALS = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": SECRET}
+# Where a node dies: while it samples, when a unit has left it, in the schedule, while it writes headers, when all is
+# placed, while it packs, when it has published.
+POINTS = (
+    "sample.minibatch", "worker.unit",
+    "pack.schedule", "pack.header", "worker.placed",
+    "pack.window", "worker.packed",
+)  # fmt: skip
+
+
+@contextmanager
+def cluster_that_dies():
+    """A cluster whose workers die at a point where a file of `deaths` has its name, and take their node along, once.
+
+    Where a file of `crashes` has its name, they die alone, again and again.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="ray", dir="/tmp"))  # sockets lie there: paths are to be short
+    deaths, crashes = folder / "deaths", folder / "crashes"
+    deaths.mkdir()
+    crashes.mkdir()
+
+    def arm():
+        armed = ExitStack()
+        atexit.register(armed.close)  # as long as the worker lives
+        for point in POINTS:
+            armed.enter_context(faults.armed(point, partial(die, point)))
+
+    def die(point):
+        if (crashes / point).exists():
+            os.kill(os.getpid(), signal.SIGKILL)
+        try:
+            (deaths / point).rename(deaths / f"{point}.{os.getpid()}")
+        except FileNotFoundError:
+            return
+        os.kill(os.getppid(), signal.SIGKILL)  # the node: it goes down with its other workers
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with pytest.MonkeyPatch.context() as patch, ExitStack() as exits:
+        patch.setenv("RAY_AUTH_MODE", "disabled")
+        patch.setenv("RAY_TMPDIR", str(folder))
+        (folder / "ray").mkdir()
+        exits.callback(shutil.rmtree, folder, ignore_errors=True)
+        found = Nodes(folder)
+        exits.callback(found.cluster.shutdown)
+        ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
+        ray.init(found.cluster.address, runtime_env={"worker_process_setup_hook": arm}, log_to_driver=False)
+        exits.callback(ray.shutdown)
+        yield found
+
+
+class Nodes:
+    def __init__(self, folder):
+        self.folder, self.deaths, self.scratch = folder, folder / "deaths", []
+        quick = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 1000, "health_check_timeout_ms": 5000}
+        head = {"num_cpus": 0, "_system_config": quick, "include_dashboard": False}
+        self.cluster = Cluster(initialize_head=True, head_node_args=head)
+        self.start_three()
+
+    def start_three(self):
+        """As many as are missing, each with a scratch folder of its own."""
+        for node in [each for each in self.cluster.worker_nodes if not each.remaining_processes_alive()]:
+            self.cluster.remove_node(node, allow_graceful=False)
+        for _ in range(3 - len(self.cluster.worker_nodes)):
+            self.scratch.append(self.folder / f"scratch-{len(self.scratch)}")
+            self.scratch[-1].mkdir()
+            env = {"TMPDIR": str(self.scratch[-1]), "OMP_NUM_THREADS": "1", **STORE_CREDENTIALS}
+            self.cluster.add_node(num_cpus=1, memory=1 << 30, env_vars=env)
+
+    def die_at(self, *points):
+        for point in points:
+            (self.deaths / point).touch()
+
+    def died_at(self):
+        """The points since it was asked last, each once for each node that died there."""
+        died = [file for file in self.deaths.iterdir() if file.name not in POINTS]
+        for file in died:
+            file.unlink()
+        return sorted(file.name.rpartition(".")[0] for file in died)

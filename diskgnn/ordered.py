@@ -1,10 +1,10 @@
-"""Work in threads whose results come in order."""
+"""Work in threads whose results come in order, or as they are finished."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
-from concurrent.futures import Executor, Future, wait
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from contextlib import closing
 from typing import TypeVar
 
@@ -46,3 +46,30 @@ def submitted(
     finally:
         for future in pending:
             future.cancel()
+
+
+def as_finished(pool: Executor, calls: Iterable[Callable[[], Result]], ahead: int) -> Generator[Result, None, None]:
+    """The results of `calls` as they are finished, at most `ahead` + 1 of them submitted and not yet yielded.
+
+    What was finished is yielded before an error of another call is raised. When the iterator is closed, it waits for
+    the calls that have begun; the others never will.
+    """
+    pending: set[Future[Result]] = set()
+
+    def finished(most: int) -> Generator[Result, None, None]:
+        """Yields results until at most so many calls are pending."""
+        while len(pending) > most:
+            done, _ = wait(pending, 0.1, FIRST_COMPLETED)  # a signal that another thread got is handled in between
+            for future in sorted(done, key=lambda each: each.exception() is not None):
+                pending.discard(future)
+                yield future.result()
+
+    try:
+        for call in calls:
+            pending.add(pool.submit(call))
+            yield from finished(ahead)
+        yield from finished(0)
+    finally:
+        for future in pending:
+            future.cancel()
+        wait(pending)

@@ -7,7 +7,7 @@ from itertools import islice
 
 import pytest
 
-from diskgnn.ordered import in_order, submitted
+from diskgnn.ordered import as_finished, in_order, submitted
 
 
 @pytest.mark.parametrize("threads", [1, 4])
@@ -67,3 +67,40 @@ def test_futures_are_yielded_before_they_are_done():
         doubled = in_order(second, (partial(lambda f: 2 * f.result(), f) for f in submitted(pool, calls, 2)), 1)
         threading.Timer(0.05, goes_on.set).start()
         assert list(doubled) == [2 * number for number in range(1, 9)]
+
+
+def test_results_come_as_they_are_finished():
+    """The first call waits until all others were yielded."""
+    others_are_there, received = threading.Event(), []
+
+    def call(number):
+        if number == 0:
+            assert others_are_there.wait(60)
+        return number
+
+    with ThreadPoolExecutor(3) as pool:
+        for number in as_finished(pool, (partial(call, number) for number in range(30)), 2):
+            received.append(number)
+            if len(received) == 29:
+                others_are_there.set()
+    assert sorted(received) == list(range(30))
+    assert received[-1] == 0
+
+
+def test_what_was_finished_comes_before_an_error_and_what_runs_ends_before_the_iterator_does():
+    both_run, running, ended = threading.Barrier(2), threading.Event(), []
+
+    def slow():
+        both_run.wait(60)
+        running.wait(0.2)
+        ended.append("slow")
+
+    def failing():
+        both_run.wait(60)
+        raise OSError("disk on fire")
+
+    with ThreadPoolExecutor(2) as pool:
+        results = as_finished(pool, [slow, failing, *[partial(ended.append, "later")] * 9], 1)
+        with pytest.raises(OSError, match="disk on fire"):
+            list(results)
+        assert ended == ["slow"]

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from diskgnn.inference.output_folder import OutputFolder, check_output
 from diskgnn.inference.pass_schedule import InferencePlan, make_plan
 from diskgnn.inference.passes import Execution
 from diskgnn.inference.prediction_files import IdColumn, OutputFormat, RowNames, check_suffix, open_output, output_bytes
+from diskgnn.inference.stored_windows import Rows
 from diskgnn.paths import PathLike
 from diskgnn.progress.default_reporter import reporter_for
 from diskgnn.progress.reporter import Reporter, StageReport
@@ -140,8 +142,7 @@ def infer(
     _check_topology(plan, reporter)
     running = Execution(plan, folder, _windows(plan, chosen), reporter).running()
     with folder, _evaluating(asked.net), running as execution:
-        execution.store()
-        _write(execution, folder, content, chosen)
+        execution.run(partial(_write, execution, folder, content, chosen))
     num_asked = num_rows if chosen is None else len(np.unique(chosen))
     least_bytes = minimum_bytes(plan, num_asked) + out.stat().st_size
     return _report(plan, execution, least_bytes, time.perf_counter() - started)
@@ -195,8 +196,12 @@ def _check_topology(plan: InferencePlan, reporter: Reporter) -> None:
 
 
 def _write(
-    execution: Execution, folder: OutputFolder, content: OutputFormat, chosen: npt.NDArray[np.int64] | None
-) -> None:  # fmt: skip
+    execution: Execution,
+    folder: OutputFolder,
+    content: OutputFormat,
+    chosen: npt.NDArray[np.int64] | None,
+    windows: Iterator[tuple[int, int, Rows]],
+) -> None:
     plan, output, disk = execution.plan, folder.output, folder.disk
     node_set = plan.graph.nodes[plan.network.node_type]
     num_rows, order, ascending = node_set.num_nodes, None, None
@@ -210,7 +215,7 @@ def _write(
             path, output.suffix, content, num_rows, order, RowNames.of_nodes(ids and IdColumn(ids)), disk
         ) as write,
     ):
-        for first, last, rows in execution.output_windows():
+        for first, last, rows in windows:
             wanted = np.arange(first, last)
             if ascending is not None:
                 begin, end = np.searchsorted(ascending, [first, last])

@@ -56,8 +56,7 @@ class OutputFolder(WorkFolder):
         except BaseException:
             self._remove_new_folders()
             raise
-        if self.path(_OUTPUT).exists():  # of a killed run
-            self.adopt(_OUTPUT)
+        self._remove_output()
         return self
 
     def __exit__(
@@ -73,10 +72,16 @@ class OutputFolder(WorkFolder):
             for folder in self._new_folders:
                 folder.rmdir()
 
+    def _remove_output(self) -> None:
+        """Removes what a killed run wrote of the output, or this one before it found that it had read damaged rows."""
+        self.path(_OUTPUT).unlink(missing_ok=True)
+        self.disk.look()
+
     @contextmanager
     def publishing(self) -> Iterator[Path]:
         """Yields where to write the output, whose bytes are claimed; then puts it in place and removes the folder."""
         temporary = self.path(_OUTPUT)
+        self._remove_output()
         yield temporary
         sync(temporary)
         temporary.replace(self.output)

@@ -16,7 +16,7 @@ from diskgnn.inference.pass_schedule import AnyPass, DegreePass, InferencePlan, 
 from diskgnn.inference.row_passes import RowPasses
 from diskgnn.inference.stored_windows import Rows, StoredWindows, Traffic, window_files
 from diskgnn.inference.sum_passes import SumPasses
-from diskgnn.ordered import in_order
+from diskgnn.ordered import as_finished, in_order
 from diskgnn.progress.reporter import Advance, Reporter
 from diskgnn.work.runner import UnitFiles, Work
 from diskgnn.work.work_folder import WorkFolder
@@ -68,14 +68,20 @@ class Execution:
             self._pool.shutdown(cancel_futures=True)
             torch.set_num_threads(threads)
 
-    def store(self) -> None:
-        """All passes but the last one.
+    def run(self, write: Callable[[Iterator[tuple[int, int, Rows]]], None]) -> None:
+        """Carries out all passes. `write` gets (first, last, rows) of the windows that are wanted, in order; it is
+        called again, and begins anew, if what a pass has stored for the last one turns out to be damaged.
 
         Raises:
             ArtifactError: a file of the graph is damaged, or the disk does not keep what is written.
             OSError: a file cannot be read or written.
         """
-        self._work.run(self._store)
+
+        def passes(work: Work) -> None:
+            self._store(work)
+            write(self._output_windows())
+
+        self._work.run(passes)
 
     def _store(self, work: Work) -> None:
         for each in self.plan.passes[:-1]:
@@ -127,7 +133,7 @@ class Execution:
         consumes_at_end: Collection[str] = (),
     ) -> None:
         def run(missing: Iterator[int]) -> Units[int]:
-            for window, files in in_order(self._pool, calls(missing), self.plan.workers - 1):
+            for window, files in as_finished(self._pool, calls(missing), self.plan.workers - 1):
                 yield window, files
                 advance(self._num_rows(each, window))
 
@@ -136,8 +142,7 @@ class Execution:
             consumes_at_end=consumes_at_end, adopted=lambda window: advance(self._num_rows(each, window)),
         )  # fmt: skip
 
-    def output_windows(self) -> Iterator[tuple[int, int, Rows]]:
-        """(first, last, rows) of the windows that are wanted, in order, by the last pass."""
+    def _output_windows(self) -> Iterator[tuple[int, int, Rows]]:
         each = self.plan.passes[-1]
         assert isinstance(each, RowPass)
         with self._recorded(each):

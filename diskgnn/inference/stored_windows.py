@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn._native import read_ranges
+from diskgnn._native import crc32c, read_ranges
+from diskgnn.errors import ArtifactError
 from diskgnn.files.checked_files import ChecksummedFile
 from diskgnn.files.row_reading import row_buffer
 from diskgnn.inference.pass_schedule import InferencePlan, Stored
-from diskgnn.work.runner import ALL_STEPS
+from diskgnn.work.runner import SOME_UNITS
 from diskgnn.work.shuffle import DamagedStepError
 from diskgnn.work.work_folder import WorkFolder
 
@@ -67,16 +68,19 @@ class StoredWindows:
         """Reads a window's bytes to the start of `buffer`: page-aligned, with room to the next page.
 
         Raises:
-            DamagedStepError: another window, which was made before this one was dropped, has to be made again.
+            DamagedStepError: they are not what was written.
         """
         first, last = self._plan.window(stored.node_type, window)
-        path, num_bytes = self._folder.path(window_file(stored, window)), (last - first) * stored.row_bytes
+        name, num_bytes = window_file(stored, window), (last - first) * stored.row_bytes
         if not num_bytes:
             return
-        if not path.exists():
-            raise DamagedStepError(ALL_STEPS, f"{self._folder.staging} does not hold what was written")
-        zero = np.zeros(1, np.int64)
-        read_ranges(str(path), "auto", zero, np.array([num_bytes]), zero, buffer)
+        zero, path = np.zeros(1, np.int64), self._folder.path(name)
+        try:
+            read_ranges(str(path), "auto", zero, np.array([num_bytes]), zero, buffer)
+        except (ArtifactError, FileNotFoundError) as error:
+            raise DamagedStepError(SOME_UNITS, str(error)) from error
+        if crc32c(buffer[:num_bytes]) != self._folder.checksum(name):
+            raise DamagedStepError(SOME_UNITS, f"{path} is not what was written")
         self.traffic.add(read=num_bytes)
 
 

@@ -62,7 +62,8 @@ UnitFiles = Mapping[str, int]  # by name, the CRC-32C of each file that a unit l
 Result = TypeVar("Result")
 Unit = TypeVar("Unit")
 
-ALL_STEPS = ""  # in place of the name of a step that is to be made again
+# In place of the name of a step that is to be made again: all; or those units of maps whose files are damaged.
+ALL_STEPS, SOME_UNITS = "", "units"
 
 
 class Work:
@@ -90,14 +91,14 @@ class Work:
             try:
                 return stage(self)
             except DamagedStepError as error:
-                is_own = error.step == ALL_STEPS or error.step.startswith(f"{self._name}.")
+                is_own = error.step in (ALL_STEPS, SOME_UNITS) or error.step.startswith(f"{self._name}.")
                 if error.step in made_again or not is_own:  # but of the stage around this one, maybe
                     raise
                 made_again.add(error.step)
                 if error.step == ALL_STEPS:
                     self._folder.restart()
                 else:
-                    self._folder.forget(error.step)
+                    self._folder.restart_step(error.step)
 
     def fold(
         self,

@@ -189,6 +189,10 @@ class WorkFolder:
             path.unlink(missing_ok=True)
         self.disk.release(there)
 
+    def checksum(self, name: str) -> int:
+        """Returns the CRC-32C of a registered file."""
+        return self._whole[name][1]
+
     @property
     def _sends(self) -> bool:
         """True if what is finished leaves this disk."""
@@ -229,6 +233,20 @@ class WorkFolder:
         with self._committing:
             self._pending.pop(name, None)
             self._journal.forget_record(name, self.disk)
+
+    def restart_step(self, name: str) -> None:
+        """Has a step made again whose files are damaged. What is finished of others is committed, and stays."""
+        with self._committing:
+            self.forget(name)
+            self._finished = [name for name in self._finished if self._is_there(name)]
+            for name, note in list(self._pending.items()):
+                if not all(map(self._is_there, (*note.claims, *note.complete))):
+                    self.forget(name)
+            self.commit()
+
+    def _is_there(self, name: str) -> bool:
+        """Returns True if a file lies here, or is finished and was sent."""
+        return self.path(name).exists() or self._journal.recorded(name) is not None
 
     def finish(self, files: Mapping[str, int]) -> None:
         """Registers the files of a unit, by name their CRC-32C, which the next commit makes durable."""

@@ -8,6 +8,7 @@ import re
 import warnings
 from base64 import b85encode
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -256,6 +257,35 @@ def test_whatever_is_damaged_or_gone_is_made_again(after: int, graph: Graph, tmp
             diskgnn.infer(graph, tmp_path / "out.npy", net, memory=PLENTY, threads=1, overwrite=True)
         assert (tmp_path / "out.npy").read_bytes() == whole
         (tmp_path / "out.npy").unlink()
+
+
+def test_what_is_damaged_before_the_last_pass_reads_it_is_made_again(graph: Graph, tmp_path: Path):
+    """Whichever file it is, of those that lie there when the last unit of all passes before is committed."""
+    net, units, folder = model("sage"), list[str](), tmp_path / ".out.npy.partial"
+    with faults.pretending("unit.bytes", 1), faults.armed("unit.written", lambda: units.append("")):
+        diskgnn.infer(graph, tmp_path / "whole.npy", net, memory=PLENTY, threads=1)
+    whole, stored = (tmp_path / "whole.npy").read_bytes(), list[Path]()
+
+    def spoil(number: int) -> None:
+        if passed.append("") or len(passed) > 1:
+            return
+        stored[:] = sorted(path for path in folder.iterdir() if path.suffix != ".jsonl")
+        path = stored[number]
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 1
+        path.write_bytes(data if number % 3 else data[:-1])
+        if number % 3 == 1:
+            path.unlink()
+
+    for number in itertools.count():
+        passed = list[str]()
+        spoiling = faults.armed("unit.written", partial(spoil, number), after=len(units) - 1)
+        with faults.pretending("unit.bytes", 1), spoiling:
+            diskgnn.infer(graph, tmp_path / "out.npy", net, memory=PLENTY, threads=1)
+        assert (tmp_path / "out.npy").read_bytes() == whole
+        (tmp_path / "out.npy").unlink()
+        if number + 1 == len(stored):
+            break
 
 
 def test_what_a_killed_run_left_is_not_believed_if_it_changed(graph: Graph, tmp_path: Path):

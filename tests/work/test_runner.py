@@ -230,6 +230,36 @@ def test_damage_of_the_stage_around_is_left_to_it(tmp_path: Path, whole: dict[st
     assert content(tmp_path / "out") == whole
 
 
+def test_what_is_finished_is_not_made_again_when_another_step_is_damaged(
+    tmp_path: Path, whole: dict[str, bytes]
+) -> None:
+    """Although nothing was committed yet: neither was worth it."""
+    asked, spoilt, made = Asked(), list[int](), list[int]()
+
+    def spoil() -> None:
+        if not spoilt:
+            spoilt.append(1)
+            flip(staging_of(tmp_path / "out") / "sort.found", 0.9)
+
+    def make(state: State, output: Output) -> Generator[int, None, None]:
+        output.array("made.npy", np.int64, 1).write(np.ones(1, np.int64))
+        made.append(1)
+        yield 8
+
+    def with_another(work: Work) -> None:
+        work.fold("make", make, {})
+        stage(asked, False, work)
+
+    with (
+        faults.armed("work.piece", spoil, after=1 + NUMBERS // PIECE),
+        ArtifactWriter(tmp_path / "out", GRAPH, config={}, resumable=True) as writer,
+    ):
+        Work(writer, "sort").run(with_another)
+        writer.publish()
+    assert (asked.numbers, made) == (2 * NUMBERS, [1])
+    assert whole.items() - {("manifest.json", whole["manifest.json"])} <= content(tmp_path / "out").items()
+
+
 def test_another_key_begins_anew(tmp_path: Path) -> None:
     """What a plan says that a killed run did not have is not gone on with."""
 

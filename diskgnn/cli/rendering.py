@@ -154,9 +154,9 @@ class Output:
     def stages(self, reports: Sequence[StageReport]) -> None:
         """What each stage read, wrote and took."""
         for report in reports:
+            read = f"read {format_size(report.read_bytes)}, " if report.read_bytes else ""  # or nobody counted
             line = (
-                f"{report.stage}: read {format_size(report.read_bytes)}, "
-                f"wrote {format_size(report.written_bytes)} in {format_seconds(report.seconds)}"
+                f"{report.stage}: {read}wrote {format_size(report.written_bytes)} in {format_seconds(report.seconds)}"
             )
             details = ", ".join(f"{label(name)} {format_value(name, value)}" for name, value in report.details.items())
             self.text(f"{line} ({details})" if details else line)

@@ -15,7 +15,7 @@ from diskgnn.compare.comparability import (
     within_noise,
 )
 from diskgnn.compare.comparison_record import Comparison
-from diskgnn.compare.loader_summary import LoaderSummary
+from diskgnn.compare.loader_summary import LoaderSummary, Spread, is_run_to_run
 from diskgnn.compare.number_format import duration, times
 from diskgnn.units import format_size
 
@@ -32,9 +32,9 @@ def headline(comparison: Comparison, summaries: Sequence[LoaderSummary]) -> str:
     sentence = f"{f'{loader} ({variant})' if variant else loader} {verb} {unit} in {duration(mine.epoch_seconds)}"
     if best and best.epoch_seconds and comparable(mine, best):
         sentence += f", {_against(mine, best)} the fastest baseline on disk ({best.name}, "
-        sentence += f"{duration(best.epoch_seconds)})"
+        sentence += f"{duration(best.epoch_seconds)}){_doubt(mine, best)}"
     if memory and memory.epoch_seconds and comparable(mine, memory):
-        sentence += f"{';' if best else ','} that is {_against(mine, memory)} in-memory"
+        sentence += f"{';' if best else ','} that is {_against(mine, memory)} in-memory{_doubt(mine, memory)}"
     return sentence + "."
 
 
@@ -84,7 +84,24 @@ def _headline_without_ours(summaries: Sequence[LoaderSummary]) -> str:
 def _against(mine: LoaderSummary, other: LoaderSummary) -> str:
     assert mine.epoch_seconds
     assert other.epoch_seconds
-    if within_noise(mine, other):
-        return "within noise of"
     ratio = other.epoch_seconds / mine.epoch_seconds
+    if within_noise(mine, other) and is_run_to_run(ratio):
+        return "within noise of"
     return f"{times(ratio)} faster than" if ratio > 1 else f"{times(1 / ratio)} slower than"
+
+
+def _doubt(mine: LoaderSummary, other: LoaderSummary) -> str:
+    """The measurements of both where the means differ by more than runs do, and measuring again may turn them round."""
+    assert mine.epoch_seconds
+    assert other.epoch_seconds
+    one, another = mine.epoch_spread, other.epoch_spread
+    if not within_noise(mine, other) or is_run_to_run(other.epoch_seconds / mine.epoch_seconds):
+        return ""
+    assert one
+    assert another
+    return f", but measurements spread as far ({_spread(one)} against {_spread(another)})"
+
+
+def _spread(spread: Spread) -> str:
+    ends = dict.fromkeys((duration(spread.low_seconds), duration(spread.high_seconds)))
+    return " to ".join(ends)

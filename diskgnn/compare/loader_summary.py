@@ -14,6 +14,11 @@ from diskgnn.loading.tracing import TraceEvent
 _RUNS_DIFFER = 1.05  # by this factor, one run from another, however alike the measurements of each are
 
 
+def is_run_to_run(ratio: float) -> bool:
+    """Returns True if one run may differ from another by such a ratio of durations."""
+    return 1 / _RUNS_DIFFER <= ratio <= _RUNS_DIFFER
+
+
 @dataclass(frozen=True)
 class Spread:
     """The shortest and the longest of some measurements of one duration."""

@@ -112,12 +112,7 @@ class NodeSet(TypeData):
     def called(self, node: int) -> str:
         """Returns what messages call a node: the user's own id if there is one."""
         with self.user_ids or nullcontext() as file:
-            if file is None:
-                return f"node {node}"
-            group = 0
-            while node >= (num_rows := file.metadata.row_group(group).num_rows):
-                group, node = group + 1, node - num_rows
-            return f"id {file.read_row_group(group)['id'][node].as_py()!r}"
+            return f"node {node}" if file is None else f"id {id_in(file, node)!r}"
 
     @property
     def name(self) -> str:
@@ -299,6 +294,14 @@ class EdgeSet(TypeData):
     def file(self, kind: str) -> str:
         """Returns the name of the file of this kind."""
         return edge_file(kind, self.type)
+
+
+def id_in(file: pq.ParquetFile, node: int) -> object:
+    """Returns the user's own id of a node, from a file of the ids of all nodes."""
+    group = 0
+    while node >= (num_rows := file.metadata.row_group(group).num_rows):
+        group, node = group + 1, node - num_rows
+    return file.read_row_group(group)["id"][node].as_py()
 
 
 def _ends(indptr: Location, num_nodes: int) -> tuple[int, int]:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from diskgnn.errors import ConfigError, InputError
@@ -18,6 +19,7 @@ from diskgnn.graph.graph import Graph
 from diskgnn.graph.held_out import told_of_graph
 from diskgnn.importers.completing import completed, is_of_one_type, without_columns
 from diskgnn.importers.containers.arrays import Source
+from diskgnn.importers.containers.edge_arrays import edge_list
 from diskgnn.importers.containers.file_kinds import permission_named
 from diskgnn.importers.encoding_of import GivenEncoding
 from diskgnn.importers.given_graph import GivenGraph
@@ -271,11 +273,25 @@ def _described(
 
 def _plain(topology: Mapping[str, Any], on_nodes: Mapping[str, Any], on_edges: Mapping[str, bool]) -> GraphInput:
     if "nodes" not in on_nodes:
+        if "features" not in on_nodes and topology["edges"] is not None:
+            _require_edges(topology["edges"], on_nodes.get("columns"))
         _require_something(on_nodes)
     of_edges, of_nodes = _columns_by_table(on_nodes.get("columns"), topology["edges"], on_nodes.get("nodes"))
     edges = EdgeInput(**topology, columns=of_edges)
     on_nodes = {**on_nodes, **({} if of_nodes is None else {"columns": of_nodes})}
     return completed(GraphInput({ONE_NODE_TYPE: NodeInput()}, {ONE_EDGE_TYPE: edges}), on_nodes, **on_edges)
+
+
+def _require_edges(edges: Source, columns: TableColumns | None) -> None:
+    """Raises InputError if there are none, or they cannot be read. That is told before what the nodes lack."""
+    if isinstance(edges, (str, os.PathLike)) and is_table(edges):
+        table = Table("edges", edges, columns)
+        num_edges = sum(batch.num_rows for batch in islice(table.batches(table.schema.names[:1], 1), 1))
+    else:
+        num_edges = edge_list(edges).num_edges
+    if not num_edges:
+        where = edges if isinstance(edges, (str, os.PathLike)) else "what is given"
+        raise InputError(f"edges: {where} has no edges; is it the file that was meant?")
 
 
 def _require_something(on_nodes: Mapping[str, Any]) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from diskgnn.errors import ConfigError, InputError
 from diskgnn.formats import artifacts
@@ -25,7 +26,9 @@ from diskgnn.importers.containers.arrays import Source, named
 from diskgnn.importers.containers.rows import CHUNK_EDGES, EdgeStream, RowSource
 from diskgnn.importers.encoding_of import GivenEncoding
 from diskgnn.importers.graph_input import EdgeInput, NodeInput
+from diskgnn.importers.ids.id_columns import node_ids
 from diskgnn.importers.ids.id_streams import IdColumns
+from diskgnn.importers.node_data import GIVEN_APART, SplitOrigin
 from diskgnn.importers.random_splits import random_splits
 from diskgnn.importers.source_listing import EXCLUDED, SourceListing
 from diskgnn.importers.tables import table_rows
@@ -71,6 +74,7 @@ class OpenNodes:
     times: RowSource | None
     splits: Mapping[str, npt.NDArray[np.int64]]
     classes: tuple[ClassValue, ...] | None = None  # what the classes of the labels are called; None: by their numbers
+    split_origin: SplitOrigin = GIVEN_APART
 
     @property
     def row_format(self) -> RowFormat | None:
@@ -130,7 +134,7 @@ def open_nodes(
             )
         sources = {**found, **sources}
     splits = {
-        split: node_arrays.split_ids(named(split, owner, source), source, num_nodes)
+        split: _split_ids(named(split, owner, source), source, given.columns, num_nodes)
         for split, source in sources.items()
     }
     if given.random_split is not None:
@@ -143,7 +147,26 @@ def open_nodes(
             f"the splits out if there is nothing to learn of nodes"
         )
     classes = None if labels is None else labels.values
-    return OpenNodes(given, owner, num_nodes, features, rows_of_labels, times, splits, classes)
+    origin = GIVEN_APART
+    if table is not None:
+        words = {use: f"column {column!r} of {table.path}" for use, column in taken.items()}
+        in_column = [split for split in splits if getattr(given, split) is None and given.random_split is None]
+        origin = SplitOrigin(dict.fromkeys(in_column, words.get("splits", "")), words.get("labels"))
+    return OpenNodes(given, owner, num_nodes, features, rows_of_labels, times, splits, classes, origin)
+
+
+def _split_ids(split: str, source: Source, columns: TableColumns, num_nodes: int) -> npt.NDArray[np.int64]:
+    """Node ids of a split; of a table, the numbers in its id column."""
+    if not is_table(source):
+        return node_arrays.split_ids(split, source, num_nodes)
+    found = node_ids(split, source, columns)
+    if not pa.types.is_integer(found.kinds[0]):
+        raise InputError(
+            f"{split}: expected numbers of rows in {found.columns[0]} of {found.path}, as the nodes have no ids of "
+            f"their own, found {found.kinds[0]}; give these ids in a table of the nodes, too"
+        )
+    chunks = [np.asarray(ids) for (ids,) in found.chunks(CHUNK_EDGES, 0)]
+    return node_arrays.split_ids(split, np.concatenate([np.empty(0, np.int64), *chunks]), num_nodes)
 
 
 def _random_splits(
@@ -259,6 +282,12 @@ def _labels(
         rows = table_rows.numbers(table, column, name)
     elif given.labels is None:
         return None
+    elif is_table(given.labels):
+        raise InputError(
+            f"{name}: expected an array with a label for each node, found the table {given.labels}, while the nodes "
+            f"have no ids of their own to find its rows by; name the column of labels in the table of the nodes "
+            f"(`nodes`, label=NAME), or give the nodes ids"
+        )
     elif given.task == "class":
         return node_arrays.labels(given.labels, name, given.classes, known)
     else:
@@ -291,7 +320,8 @@ def _agreed(given: int | None, counts: Mapping[str, int], owner: str) -> int:
                 f"are the files of the same graph?"
             )
     if expected < 1:
-        raise InputError(f"{owner and owner + ': '}expected at least one node, found none")
+        where = f"{owner and owner + ': '}" if given is not None else f"{first}: "
+        raise InputError(f"{where}expected at least one node, found none")
     return expected
 
 

@@ -236,7 +236,7 @@ def _write_small(
     else:
         node_data.write_rows(writer, file, nodes.labels)
         targets[name] = TargetConfig(nodes.given.task, nodes.labels.row_shape[0] if nodes.labels.row_shape else 1)
-    return node_data.write_splits(writer, name, nodes.splits, nodes.num_nodes, nodes.owner)
+    return node_data.write_splits(writer, name, nodes.splits, nodes.num_nodes, nodes.owner, nodes.split_origin)
 
 
 def _write_features(

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Generator, Iterator, Mapping
-from dataclasses import fields
+from dataclasses import dataclass, field, fields
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from diskgnn.errors import DataWarning, InputError, callers_level
 from diskgnn.files.checked_files import ChunkChecksums, npy_data_offset, npy_parts
+from diskgnn.files.file_reading import ReadableFile
 from diskgnn.formats import artifacts
 from diskgnn.formats.artifacts import node_file
 from diskgnn.formats.row_format import RowFormat
 from diskgnn.formats.value_counts import ValueCounts
+from diskgnn.graph.type_data import id_in
 from diskgnn.importers.containers.rows import RowSource
 from diskgnn.importers.value_scan import ValueScan
 from diskgnn.progress.reporter import Reporter
@@ -28,6 +32,17 @@ from diskgnn.work.writer import ArtifactWriter
 
 # As many classes may be inferred from the labels of however few nodes; a model's last layer costs memory for each.
 _PLAUSIBLE_CLASSES = 10_000
+
+
+@dataclass(frozen=True)
+class SplitOrigin:
+    """Which columns of a table splits and labels of nodes come from, for messages."""
+
+    splits: Mapping[str, str] = field(default_factory=dict)  # by split; of none that is given by itself
+    labels: str | None = None  # None: they are given by themselves
+
+
+GIVEN_APART = SplitOrigin()
 
 
 def write_features(
@@ -154,10 +169,19 @@ def write_splits(
     splits: Mapping[str, npt.NDArray[np.int64]],
     num_nodes: int,
     owner: str = "",
+    origin: SplitOrigin = GIVEN_APART,
 ) -> dict[str, int]:
     """Check and write the node ids of each split; return its size. The labels are written already.
 
     Warns about repeated ids, which are written once, and about nodes in two splits.
+
+    Args:
+        writer: of the graph directory.
+        node_type: names the files.
+        splits: node ids of each.
+        num_nodes: of this type.
+        owner: the type, for messages; "" where there is one.
+        origin: where splits and labels come from, for messages.
 
     Raises:
         InputError: an id out of range, an empty split, or seeds without a label.
@@ -165,7 +189,8 @@ def write_splits(
     labels = writer.path(node_file(artifacts.LABELS, node_type))
     checked: dict[str, npt.NDArray[np.int64]] = {}
     for split, ids in splits.items():
-        checked[split] = _check_split(f"{split} of {owner}" if owner else split, ids, num_nodes, labels)
+        checked[split] = _check_split(f"{split} of {owner}" if owner else split, ids, num_nodes)
+        _require_labels(split, owner, checked[split], labels, writer.path(artifacts.ids_file(node_type)), origin)
         writer.save_array(node_file(split, node_type), checked[split])
     for one, other in combinations(splits, 2):
         shared = len(np.intersect1d(checked[one], checked[other], assume_unique=True))
@@ -179,7 +204,7 @@ def write_splits(
     return {split: len(ids) for split, ids in checked.items()}
 
 
-def _check_split(split: str, ids: npt.NDArray[np.int64], num_nodes: int, labels: Path) -> npt.NDArray[np.int64]:
+def _check_split(split: str, ids: npt.NDArray[np.int64], num_nodes: int) -> npt.NDArray[np.int64]:
     """Ids without repetitions."""
     if len(ids) == 0:
         raise InputError(f"{split}: expected node ids, found none; leave it out if there is none")
@@ -203,17 +228,37 @@ def _check_split(split: str, ids: npt.NDArray[np.int64], num_nodes: int, labels:
             stacklevel=callers_level(),
         )
         ids = ids[np.sort(places)]
-    count, first = 0, num_nodes
-    for nodes, found in _labels_of(labels, distinct):
+    return ids
+
+
+def _require_labels(
+    split: str, owner: str, ids: npt.NDArray[np.int64], labels: Path, user_ids: Path, origin: SplitOrigin
+) -> None:
+    """Raises InputError if some of `ids` [n] have no label; names the first as the user calls it."""
+    count, first = 0, -1
+    for nodes, found in _labels_of(labels, np.sort(ids)):
         unlabelled, none = _without_label(found)
         if unlabelled.any():
-            count, first = count + int(np.count_nonzero(unlabelled)), min(first, int(nodes[unlabelled].min()))
-    if count:
-        raise InputError(
-            f"{split}: {count} of {len(ids)} nodes have no label ({none}), the first of them node {first}; leave out "
-            f"the nodes without a label"
-        )
-    return ids
+            first = int(nodes[unlabelled].min()) if first < 0 else first
+            count += int(np.count_nonzero(unlabelled))
+    if not count:
+        return
+    lacking = f"have no label ({none})" if origin.labels is None else f"have no label in {origin.labels}"
+    told = f"{count} of {len(ids)} nodes {{}}{lacking}, the first of them {_called(first, user_ids)}"
+    if split not in origin.splits:
+        named = f"{split} of {owner}" if owner else split
+        raise InputError(f"{named}: {told.format('')}; leave out the nodes without a label")
+    raise InputError(
+        f"{origin.splits[split]}: {told.format(f'of {split} ')}; empty the split of these rows, or give them a label"
+    )
+
+
+def _called(node: int, user_ids: Path) -> str:
+    """What messages call a node: by the user's own id, if the graph keeps some."""
+    if not user_ids.exists():
+        return f"node {node}"
+    with pq.ParquetFile(pa.PythonFile(ReadableFile(user_ids), mode="r")) as file:
+        return f"id {id_in(file, node)!r}"
 
 
 def _labels_of(path: Path, nodes: npt.NDArray[np.int64]) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[Any]]]:

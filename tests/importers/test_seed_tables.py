@@ -202,7 +202,7 @@ def test_prepared_trained_and_evaluated_from_the_command_line(shop, tmp_path):
         ({"user": [None]}, {}, "expected whole numbers, strings or binary in column 'user'"),
         ({"user": pa.array([None], pa.string())}, {}, r"expected no null in column 'user' of .*, found one in row 0"),
         ({"day": pa.array([None], pa.int64())}, {}, r"expected no null in column 'day' of .*, found one in row 0"),
-        ({"day": ["x"]}, {}, "times of split 'train': expected dates or times, found 'x'"),
+        ({"day": ["x"]}, {}, "times of split 'train': expected dates or times in ISO 8601 .*; found 'x'"),
         ({"left": [None]}, {}, "expected rows with a label in split 'train', found none"),
         ({"left": [0.5]}, {"task": "class"}, "labels of split 'train': expected whole numbers"),
         ({"left": [b"1"]}, {}, "labels of split 'train': expected numbers, found binary"),

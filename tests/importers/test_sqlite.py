@@ -131,7 +131,7 @@ def test_long_texts_are_read_few_at_a_time(tmp_path: Path) -> None:
         ("UPDATE visits SET seconds = 2.5 WHERE user = 7", "whole numbers in column 'seconds', .* found 2.5 in row 2"),
         ("UPDATE users SET plan = x'00ff' WHERE id = 20", "text in column 'plan', .* found b.* in row 2"),
         ("UPDATE users SET paid = 2 WHERE id = 7", "0 or 1 in column 'paid', .* found 2 in row 0"),
-        ("UPDATE users SET since = 'soon' WHERE id = 20", "times such as .* 'since', .* found 'soon' in row 2"),
+        ("UPDATE users SET since = 'soon' WHERE id = 20", "times in ISO 8601, .* 'since', .* found 'soon' in row 2"),
     ],
 )  # fmt: skip
 def test_a_value_that_does_not_fit_its_column_is_named(tmp_path: Path, statement: str, message: str) -> None:

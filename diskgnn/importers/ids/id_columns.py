@@ -100,7 +100,14 @@ def _of_table(name: str, source: Any, given: TableColumns, columns: tuple[str, .
             yield tuple(batch.columns)
 
     return IdColumns(
-        name, row_name, quoted, kinds, table.num_rows, True, partial(checked_keys, name, row_name, quoted, read)
+        name,
+        row_name,
+        quoted,
+        kinds,
+        table.num_rows,
+        True,
+        partial(checked_keys, name, row_name, quoted, read),
+        path=str(table.path),
     )
 
 

@@ -27,6 +27,12 @@ class IdColumns:
     chunks: Callable[[int, int], Iterator[tuple[pa.Array, ...]]]
     numbered: int | None = None  # which column has numbers of rows, whatever ids the nodes have
     skips_unknown: bool = False  # edges to ids that no node has are left out, with a warning, and no error
+    path: str | None = None  # of the table
+
+    @property
+    def told(self) -> str:
+        """What messages call it, with its path."""
+        return self.name if self.path is None or self.path in self.name else f"{self.name} ({self.path})"
 
     @property
     def key_kinds(self) -> tuple[pa.DataType, ...]:

@@ -15,10 +15,11 @@ import pyarrow.parquet as pq
 from diskgnn.errors import InputError
 from diskgnn.files.disk_space import allocated_bytes
 from diskgnn.files.file_reading import ReadableFile
-from diskgnn.formats import artifacts
 from diskgnn.importers.ids.id_file import ROW_GROUP_IDS, IdFile
 from diskgnn.importers.ids.id_ranges import sorted_ids
+from diskgnn.importers.ids.id_streams import IdColumns
 from diskgnn.importers.ids.id_types import id_keys
+from diskgnn.importers.ids.near_ids import ids_in_file, near_id
 from diskgnn.importers.ids.partition_join import KnownRange, Lookup, by_range, to_batch
 from diskgnn.importers.ids.sampling_ids import ID_BYTES, SampledIds
 from diskgnn.progress.reporter import Reporter
@@ -36,16 +37,27 @@ class NodeIds:
 
     name: str  # of the type
     sampled: SampledIds
-    listed: str | None  # what has the ids of all nodes, for messages; None: edges mention them
+    listed: IdColumns | None  # the ids of all nodes; None: edges mention them
+    path: Path  # of the file of the ids; listed ones are there already
     lookups: list[Lookup] = field(default_factory=list)
     mentions: list[Lookup] = field(default_factory=list)  # of `lookups`, if what they name is there
 
-    @property
-    def hint(self) -> str:
-        """Returns what may be wrong with an id that no node has."""
+    def near(self, unknown: object) -> str:
+        """Says which id may be meant by one that no node has; "" if none is like it."""
+        if self.listed is not None:
+            return near_id(unknown, ids_in_file(self.path))
+        ranges = range(self.sampled.ranges.count)
+        return near_id(
+            unknown, (ids for each in self.mentions for number in ranges for ids in each.pieces_of_ids(number))
+        )
+
+    def hint(self, unknown: object) -> str:
+        """Says what may be wrong with an id that no node has."""
+        if near := self.near(unknown):
+            return near
         if self.listed is None:
             return "; expected those that edges mention"
-        return f"; the nodes are those of {self.listed}: add it there, or leave it out here"
+        return f"; the nodes are those of {self.listed.told}: add it there, or leave it out here"
 
     @property
     def schema(self) -> pa.Schema:
@@ -64,7 +76,7 @@ def join_ids(work: Work, ids: NodeIds, writer: ArtifactWriter, reporter: Reporte
     Raises:
         InputError: an id twice in the list; or one that is looked up, and that no node has.
     """
-    path, ranges = writer.path(artifacts.ids_file(ids.name)), ids.sampled.ranges
+    path, ranges = ids.path, ids.sampled.ranges
     spread, join = f"known-{ids.name}", join_step(ids.name)
     known = work.shuffle(join if ids.listed is None else spread, f"known-{ids.name}", ranges.count)
     answers, asked = [lookup.answers for lookup in ids.lookups], [lookup.ids for lookup in ids.lookups]
@@ -123,6 +135,8 @@ def _join(ids: NodeIds, known: Shuffle, reporter: Reporter, state: State, output
     for lookup, num_unknown in zip(ids.lookups, state["unknown"].tolist(), strict=True):
         if num_unknown:
             raise lookup.first_unknown()
+        if lookup.skipped is not None:
+            lookup.hint_of_skipped = ids.near(lookup.skipped)
 
 
 def _listed(ids: NodeIds, known: Shuffle, number: int) -> KnownRange:
@@ -131,6 +145,7 @@ def _listed(ids: NodeIds, known: Shuffle, number: int) -> KnownRange:
     Raises:
         InputError: an id is there twice.
     """
+    assert ids.listed is not None
     batches = [to_batch(message, ids.schema) for message in known.pieces(number)]
     found = pa.concat_arrays([batch.column(0) for batch in batches] or [pa.array([], ids.sampled.kind)])
     nodes = np.concatenate([np.empty(0, np.int64), *(np.asarray(batch.column(1)) for batch in batches)])
@@ -138,8 +153,8 @@ def _listed(ids: NodeIds, known: Shuffle, number: int) -> KnownRange:
         first = np.asarray(pc.index_in(found, value_set=found))
         twice = int((first != np.arange(len(found))).argmax())
         raise InputError(
-            f"{ids.listed}: expected every id once, found {found[twice].as_py()!r} in row {nodes[first[twice]]} and "
-            f"in row {nodes[twice]} (counted from 0); drop one of them, or name another id column if this one "
+            f"{ids.listed.name}: expected every id once, found {found[twice].as_py()!r} in row {nodes[first[twice]]} "
+            f"and in row {nodes[twice]} (counted from 0); drop one of them, or name another id column if this one "
             f"means something else"
         )
     return KnownRange(found, nodes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 
 import numpy as np
@@ -15,6 +15,7 @@ from diskgnn.errors import InputError
 from diskgnn.graph.type_data import NodeSet
 from diskgnn.importers.containers.rows import CHUNK_EDGES
 from diskgnn.importers.ids.id_types import id_keys, id_kind, readable_kind
+from diskgnn.importers.ids.near_ids import near_id
 
 
 def kept_kind(nodes: NodeSet) -> pa.DataType:
@@ -25,6 +26,10 @@ def kept_kind(nodes: NodeSet) -> pa.DataType:
 
 def _kind(file: pq.ParquetFile | None) -> pa.DataType:
     return pa.int64() if file is None else id_kind(file.schema_arrow.field("id").type)
+
+
+def _ids(file: pq.ParquetFile) -> Iterator[pa.Array]:
+    return (id_keys(batch.column(0)) for batch in file.iter_batches(CHUNK_EDGES, columns=["id"]))
 
 
 def nodes_of_ids(
@@ -47,9 +52,10 @@ def nodes_of_ids(
         kind = _kind(file)
         for each in ids:
             if each.type != kind:
+                near = near_id(each[0].as_py(), _ids(file)) if len(each) and file is not None else ""
                 raise InputError(
                     f"{name}: expected ids of type {readable_kind(kind)}, as of the nodes of type {nodes.name!r}, "
-                    f"found {readable_kind(each.type)}{hint}"
+                    f"found {readable_kind(each.type)}{f' such as {each[0].as_py()!r}{near}' if near else hint}"
                 )
         if file is None:
             return [np.asarray(each) for each in ids]
@@ -60,7 +66,10 @@ def nodes_of_ids(
             places = pc.index_in(id_keys(batch.column(0)), value_set=distinct)
             found[np.asarray(places.drop_null())] = start + np.flatnonzero(np.asarray(places.is_valid()))
             start += batch.num_rows
-    if (found < 0).any():
-        unknown = distinct[int(found.argmin())].as_py()
-        raise InputError(f"{name}: expected ids of nodes of type {nodes.name!r}, found {unknown!r}, which none has")
+        if (found < 0).any():
+            unknown = distinct[int(found.argmin())].as_py()
+            near = near_id(unknown, _ids(file))
+            raise InputError(
+                f"{name}: expected ids of nodes of type {nodes.name!r}, found {unknown!r}, which none has{near}"
+            )
     return [found[np.asarray(pc.index_in(each, value_set=distinct))] for each in ids]

@@ -11,7 +11,7 @@ kept follows which row each is for. Nothing is sorted but the ids of one range, 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -128,7 +128,8 @@ class Lookup(Ends):
         row_name: of what has an id there, for messages: "edge", "row".
         sampled: of the ids that there are.
         parts: of the rows.
-        hint: what else may be wrong with an id that no node has, for messages.
+        hint: says what may be wrong with an id that no node has, for messages.
+        near: says which id may be meant by one of another type, for messages.
         skips_unknown: such an id becomes -1, and is no error.
     """
 
@@ -143,7 +144,8 @@ class Lookup(Ends):
         row_name: str,
         sampled: SampledIds,
         parts: Parts,
-        hint: str = "",
+        hint: Callable[[object], str],
+        near: Callable[[object], str],
         skips_unknown: bool = False,
     ) -> None:
         self.ids = work.shuffle(spread, f"{spread}.{side}.ids", sampled.ranges.count)
@@ -151,7 +153,9 @@ class Lookup(Ends):
         self.answers = work.shuffle(join, f"{spread}.{side}.answers", parts.count)
         super().__init__(parts, self.ids, self._ranges_of_rows)
         self.name, self._row_name, self._sampled, self._hint = name, row_name, sampled, hint
-        self._skips_unknown, self._schema = skips_unknown, pa.schema([("id", sampled.kind)])
+        self._near, self._skips_unknown, self._schema = near, skips_unknown, pa.schema([("id", sampled.kind)])
+        self.skipped: object = None  # an id that no node has, if that is no error
+        self.hint_of_skipped = ""
         self._answer_dtype = index_dtype(sampled.count)  # there are no more nodes than ids were read
 
     def add(self, part: int, ids: pa.Array) -> None:
@@ -172,7 +176,10 @@ class Lookup(Ends):
             for part, ids in group:
                 answers = nodes[np.asarray(places.slice(start, len(ids)))]
                 start += len(ids)
-                num_unknown += int((answers < 0).sum())
+                is_unknown = answers < 0
+                num_unknown += int(is_unknown.sum())
+                if self._skips_unknown and self.skipped is None and is_unknown.any():
+                    self.skipped = ids[int(is_unknown.argmax())].as_py()
                 self.answers.add(part, answers)
         return 0 if self._skips_unknown else num_unknown
 
@@ -216,12 +223,14 @@ class Lookup(Ends):
             raise self._unknown(ids[row].as_py(), first + row)
         raise InputError(
             f"{self.name}: expected ids of type {readable_kind(kind)}, as the nodes have them, found "
-            f"{readable_kind(ids.type)}{self._hint_of_kinds(ids.type)}; cast one of the two, or name another id column "
+            f"{readable_kind(ids.type)}{self._hint_of_kinds(ids)}; cast one of the two, or name another id column "
             f"of the nodes if these are numbers of rows"
         )
 
-    def _hint_of_kinds(self, found: pa.DataType) -> str:
-        if {readable_kind(found), readable_kind(self._sampled.kind)} != {"string", "int64"}:
+    def _hint_of_kinds(self, ids: pa.Array) -> str:
+        if len(ids) and (near := self._near(ids[0].as_py())):
+            return f" such as {ids[0].as_py()!r}{near}"
+        if {readable_kind(ids.type), readable_kind(self._sampled.kind)} != {"string", "int64"}:
             return ""
         return (
             "; the text '007' and the number 7 are different ids, and a CSV column of digits is read as numbers unless "
@@ -231,7 +240,7 @@ class Lookup(Ends):
     def _unknown(self, found: Any, row: int) -> InputError:
         return InputError(
             f"{self.name}: expected ids of nodes, found {found!r} in {self._row_name} {row} (counted from 0), which no "
-            f"node has{self._hint}"
+            f"node has{self._hint(found)}"
         )
 
 

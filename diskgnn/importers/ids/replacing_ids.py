@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.errors import DataWarning, InputError, callers_level
+from diskgnn.formats import artifacts
 from diskgnn.graph.edge_buckets import EdgeChunk
 from diskgnn.importers.class_labels import ClassLabels
 from diskgnn.importers.containers.arrays import Source, named
@@ -99,8 +100,8 @@ class _Replacing:
             self._work, self._found, self._writer, self._memory_bytes, self._reporter, is_kept=self._is_kept
         )
         for name, each in sampled.items():
-            listed = self._found.listed.get(name)
-            self._types[name] = NodeIds(name, each, None if listed is None else listed.name)
+            path = self._writer.path(artifacts.ids_file(name))
+            self._types[name] = NodeIds(name, each, self._found.listed.get(name), path)
         self._work.require_space(self._most_bytes(), "replacing the ids", [])
         ends = {name: self._spread_edges(name, found) for name, found in self._found.ends.items()}
         edges = {name: self._with_seeds(name, edges) for name, edges in self._given.edges.items()}
@@ -145,7 +146,7 @@ class _Replacing:
         ids = self._types[node_type]
         lookup = Lookup(
             self._work, step, side, join_step(node_type), name=name, row_name=found.row_name, sampled=ids.sampled,
-            parts=parts, hint=ids.hint, skips_unknown=found.skips_unknown,
+            parts=parts, hint=ids.hint, near=ids.near, skips_unknown=found.skips_unknown,
         )  # fmt: skip
         ids.lookups.append(lookup)
         return lookup
@@ -268,9 +269,11 @@ def _topology(found: IdColumns, *ends: Ends) -> EdgeStream:
         return edges
     unknown = sum(int(((src < 0) | (dst < 0)).sum()) for src, dst in edges.chunks())
     if unknown:
+        skipped = [end for end in ends if isinstance(end, Lookup) and end.skipped is not None]
+        first = f", such as {skipped[0].skipped!r}{skipped[0].hint_of_skipped}" if skipped else ""
         warnings.warn(
             f"{found.name}: left out {unknown} of {found.num_rows} edges by {' and '.join(found.columns)}, to ids "
-            f"that no node has",
+            f"that no node has{first}",
             DataWarning,
             stacklevel=callers_level(),
         )

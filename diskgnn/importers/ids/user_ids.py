@@ -48,7 +48,7 @@ def find_user_ids(given: GraphInput, owner_of: Callable[[str, str | EdgeType], s
 
     Raises:
         ConfigError: edges mention ids, and nothing says whose rows of features are which.
-        InputError: a column that cannot be ids.
+        InputError: a column that cannot be ids, or no ids at all.
     """
     listed, mentioned, guessed = dict[str, IdColumns](), dict[str, pa.DataType](), dict[str, str]()
     ends = {name: edge_ends(edges, owner_of("edge", name)) for name, edges in given.edges.items()}
@@ -59,6 +59,8 @@ def find_user_ids(given: GraphInput, owner_of: Callable[[str, str | EdgeType], s
             nodes = replace(nodes, columns=replace(nodes.columns, id=guess))
         column = _listed(nodes, owner)
         if column is not None:
+            if not column.num_rows:
+                raise InputError(f"{column.told}: expected an id for each node, found none; is it what was meant?")
             listed[name] = column
             continue
         found = _mentions(name, ends)
@@ -66,6 +68,12 @@ def find_user_ids(given: GraphInput, owner_of: Callable[[str, str | EdgeType], s
             _look_at_excluded(nodes, owner, found)
         if found and _are_mapped(found, nodes, owner, _is_counted(given, name)):
             mentioned[name] = _one_kind(found)
+            of_type = [each for ends_of, each in ends.items() if each is not None and name in (ends_of[0], ends_of[2])]
+            if not any(each.num_rows for each in of_type):
+                told = " and ".join(each.told for each in of_type)
+                raise InputError(
+                    f"{told}: found no edges, and nothing else says which nodes there are; is it what was meant?"
+                )
     types = {*listed, *mentioned}
     if uncounted := [name for name, found in ends.items() if found is None and {name[0], name[2]} & types]:
         raise ConfigError(
@@ -137,7 +145,16 @@ def _mentions(node_type: str, ends: Mapping[EdgeType, IdColumns | None]) -> dict
 
 def _are_mapped(found: Mapping[str, pa.DataType], nodes: NodeInput, owner: str, counted: bool) -> bool:
     """Whether ids are to be replaced that edges mention and nothing lists."""
+    has_counted_ids = nodes.ids is not None or (
+        nodes.table is not None and nodes.columns.id_in(Table("nodes", nodes.table, nodes.columns)) is not None
+    )
     unnumbered = [where for where, kind in found.items() if not pa.types.is_integer(kind)]
+    if unnumbered and counted and has_counted_ids:
+        raise InputError(
+            f"{unnumbered[0]} names nodes by ids of type {readable_kind(found[unnumbered[0]])}, while the ids of "
+            f"{owner or 'the nodes'} are the numbers 0, 1, 2, ...: have both as text or both as numbers (columns of "
+            f"CSV: types=NAME:string or types=NAME:int64)"
+        )
     if unnumbered and counted:
         raise ConfigError(
             f"{unnumbered[0]} names nodes by ids of type {readable_kind(found[unnumbered[0]])}; expected the ids of "

@@ -133,7 +133,8 @@ def graph_of(
             key_edges(name, rows, column, False, turned=True)
         )
     if not edges:
-        raise ConfigError(f"expected tables with foreign keys, found none in {', '.join(source.tables)}")
+        found = f"none in {', '.join(source.tables)}" if source.tables else "no tables"
+        raise ConfigError(f"expected tables with foreign keys, found {found}")
     return GraphInput(nodes, edges, listing.contents())
 
 

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from diskgnn.errors import DataWarning, InputError, callers_level
 from diskgnn.importers.tables import column_values
+from diskgnn.importers.tables.times import looks_like_date
 from diskgnn.specs.feature_columns import FeatureColumn
 
 _MOST_VALUES = 32  # of a category
@@ -103,12 +104,14 @@ class _Values:
     def __init__(self, table: str, name: str, encoding: str, asked: bool) -> None:
         self._name, self._where, self._asked = name, f"{table}.{name}", asked
         self._values: pa.Array | None = None
-        self._is_text = False
+        self._is_text, self._first = False, ""
 
     def add(self, values: pa.Array) -> None:
         if self._is_text:
             return
         found = pc.unique(values.drop_null())
+        if not self._first and len(found):
+            self._first = str(found[0])
         self._values = found if self._values is None else pc.unique(pa.concat_arrays([self._values, found]))
         if len(self._values) > _MOST_VALUES:
             if self._asked:
@@ -122,6 +125,8 @@ class _Values:
 
     def found(self) -> FeatureColumn | str:
         if self._is_text:
+            if looks_like_date(self._first):
+                return f"more than {_MOST_VALUES} values such as {self._first!r}; write dates as 2020-12-31"
             return f"more than {_MOST_VALUES} values: text or ids; embed text beforehand, as a column of vectors"
         if self._values is None or not len(self._values):
             return "it has no values"

@@ -113,6 +113,8 @@ class CsvPart:
                 head = bytes(file.read(_HEAD_BYTES))
         except (OSError, pa.ArrowException) as error:
             raise self._damaged(error) from error
+        if not head.strip():
+            raise InputError(f"{self._name}: expected a CSV file with a line for each row, found {self.path} empty")
         self._require_utf8(head)
         return head[: head.rfind(b"\n") + 1] or head if len(head) == _HEAD_BYTES else head
 

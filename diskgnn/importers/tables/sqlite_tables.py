@@ -163,7 +163,7 @@ class SqliteTable:
 
 _WORDS = {
     pa.int64(): "whole numbers", pa.float64(): "numbers", pa.string(): "text", pa.binary(): "bytes",
-    pa.bool_(): "0 or 1", _TIMESTAMP: "times such as 2024-01-31 or 2024-01-31 12:00:00",
+    pa.bool_(): "0 or 1", _TIMESTAMP: "times in ISO 8601, such as 2024-01-31 or 2024-01-31 12:00:00",
 }  # fmt: skip
 
 

@@ -5,6 +5,7 @@ Times are whole numbers: what the user's numbers are, or seconds since 1970 in U
 
 from __future__ import annotations
 
+import re
 from datetime import date
 from typing import Any
 
@@ -18,6 +19,7 @@ Moment = int | str | date | np.integer[Any] | np.datetime64
 _TIMESTAMP, _IN_UTC = pa.timestamp("us"), pa.timestamp("us", "UTC")
 _ZONE = r"[T ]\d\d(:\d\d(:\d\d(\.\d+)?)?)?(Z|[+-]\d\d(:?\d\d)?)$"
 _FORMS = "2024-01-31, 2024-01-31 12:00:00 or 2024-01-31T12:00:00+01:00"
+_BY_DAY = re.compile(r"(\d{1,2})([./-])(\d{1,2})\2(\d{4})(?!\d)")  # or by month, which nobody can know
 
 
 def seconds(values: pa.Array, where: str) -> pa.Array:
@@ -29,7 +31,7 @@ def seconds(values: pa.Array, where: str) -> pa.Array:
         where: it stands, for messages.
 
     Raises:
-        InputError: something else; names the first text that is no time.
+        InputError: something else; names the first text that is no time, and says how to convert it.
     """
     if pa.types.is_integer(values.type):
         return values.cast(pa.int64())
@@ -94,6 +96,23 @@ def timestamps(texts: pa.Array) -> pa.Array:
     return pc.replace_with_mask(without, has_zone, texts.filter(has_zone).cast(_IN_UTC).cast(_TIMESTAMP))
 
 
+def looks_like_date(text: str) -> bool:
+    """Returns True for text such as 31/12/2020, which is no date here."""
+    return _BY_DAY.match(text.strip()) is not None
+
+
+def _conversion_of(text: str) -> str:
+    """How to convert a column that has `text`, which is no time, for messages."""
+    found = _BY_DAY.match(text.strip())
+    if found is None:
+        return "convert the column first, for example by pandas.to_datetime"
+    first, separator, second = int(found[1]), found[2], int(found[3])
+    formats = ["%d{0}%m{0}%Y"] * (second <= 12) + ["%m{0}%d{0}%Y"] * (first <= 12)
+    shown = " or ".join(repr(each.format(separator)) for each in formats) or "that it has"
+    whichever = ", whichever is meant" if len(formats) > 1 else ""
+    return f"convert the column first, for example by pandas.to_datetime with the format {shown}{whichever}"
+
+
 def _of_text(values: pa.Array, where: str) -> pa.Array:
     values = pc.utf8_trim_whitespace(values)
     values = pc.if_else(pc.equal(values, ""), pa.scalar(None, values.type), values)
@@ -101,7 +120,10 @@ def _of_text(values: pa.Array, where: str) -> pa.Array:
         return timestamps(values)
     except pa.ArrowInvalid:
         wrong = next(value for value in values.drop_null() if not _is_time(value))
-        raise InputError(f"{where}: expected dates or times, found {wrong.as_py()!r}; write them as {_FORMS}") from None
+        raise InputError(
+            f"{where}: expected dates or times in ISO 8601 ({_FORMS}), or whole numbers; found {wrong.as_py()!r}; "
+            f"{_conversion_of(wrong.as_py())}"
+        ) from None
 
 
 def _is_time(value: pa.Scalar) -> bool:

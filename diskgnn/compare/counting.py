@@ -23,7 +23,7 @@ from diskgnn.graph.graph import Graph
 from diskgnn.packing.accesses import Accesses, count_histogram, hottest_nodes
 from diskgnn.packing.reuse import Reuse
 from diskgnn.packing.row_sets import RowSet, row_sets_of
-from diskgnn.packing.tier_budgets import Demand, divide_cpu_rows, divide_static_rows
+from diskgnn.packing.tiers import Demand, divide_cpu_rows, divide_static_rows
 from diskgnn.sampling.sample import sample
 
 _NO_STATIC = np.empty(0, np.int64)

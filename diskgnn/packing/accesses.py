@@ -3,13 +3,19 @@ cheaply.
 
 Rows are numbered by node. The nodes of a minibatch are sorted, so that passes over node-sized arrays go from front to
 back, and so that a range of nodes is one piece of each minibatch. Threads work on ranges of their own.
+
+What is known of each access is a column. The numbers of the first minibatches stay in memory as far as the budget
+reaches, the others are in a scratch file, which whoever named it removes. Number i has the same offset in the file in
+either case, so the file begins with a hole where memory is used.
 """
 
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,13 +23,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn._native import count_nodes, sort_nodes
+from diskgnn._native import count_nodes, page_memory, sort_nodes
+from diskgnn.errors import ArtifactError
+from diskgnn.files import cache_hints
+from diskgnn.files.file_reading import fill, opened
 from diskgnn.ordered import in_order
-from diskgnn.packing.access_columns import INT32, AccessColumn, ScratchMemory
 
 _MIN_RANGES = 8  # of nodes
 _RANGE_NODES = 1 << 21  # at most, so that an int32 for each of a range's nodes stays in the processor's cache
 _CHUNK_NODES = 1 << 20
+INT32 = np.dtype(np.int32)
+_READ_AHEAD = 4  # pieces
+_CHECK_BYTES = 1 << 20  # read at once for a checksum: what the nearest caches hold
 
 
 def num_ranges(num_nodes: int) -> int:
@@ -147,11 +158,6 @@ class Accesses:
             count_nodes(counts, nodes)
         return counts
 
-    def remove(self) -> None:
-        """Deletes the scratch files of all columns."""
-        for column in self._columns:
-            column.remove()
-
     def _reserve(self, nodes: npt.NDArray[Any]) -> tuple[int, int]:
         return self._nodes.reserve(len(nodes), nodes.dtype), self._order.reserve(len(nodes), INT32)
 
@@ -202,3 +208,119 @@ def hottest_nodes(counts: npt.NDArray[np.int32], num_rows: int) -> npt.NDArray[n
         nodes[filled : filled + len(found)] = found
         filled += len(found)
     return nodes[np.lexsort((nodes, -counts[nodes]))]
+
+
+@contextmanager
+def changes_named(path: Path) -> Iterator[None]:
+    """Raises an ArtifactError if native code finds bad numbers in scratch files beside `path`, which this run wrote
+    itself.
+    """
+    try:
+        yield
+    except (IndexError, RuntimeError) as error:  # out of range, or at odds with each other
+        raise ArtifactError(
+            f"scratch files of {path} are not what was written to them ({error}): the disk does not keep what is "
+            "written; the same command makes again what was damaged"
+        ) from error
+
+
+class ScratchMemory:
+    """The bytes that several columns may keep in memory together."""
+
+    def __init__(self, most_bytes: int = 0) -> None:
+        self.left_bytes = max(0, most_bytes)
+
+    def claim(self, num_bytes: int) -> bool:
+        """Takes `num_bytes` if that many are left. Returns True if they were taken."""
+        fits = num_bytes <= self.left_bytes
+        self.left_bytes -= num_bytes * fits
+        return fits
+
+
+class AccessColumn:
+    """One number for each access, minibatch after minibatch.
+
+    All numbers of a minibatch are in memory, or all are in the file. Memory is used first: copying numbers to and from
+    the file would take longer than much of what is done with them.
+    """
+
+    def __init__(self, path: Path, memory: ScratchMemory) -> None:
+        """Starts an empty column in the new scratch file `path`. `memory` is shared with other columns."""
+        self.path, self._memory = path, memory
+        self.dtype: np.dtype[Any] = INT32  # or that of the first numbers
+        self.read_bytes = 0  # from the file so far
+        # Room for all that might be kept: pages that nobody writes to take nothing.
+        self._kept: npt.NDArray[Any] = page_memory(memory.left_bytes // 8 * 8, sparse=True).view(INT32)
+        self._num_kept, self._end = 0, 0
+        path.touch()
+
+    def reserve(self, count: int, dtype: np.dtype[Any]) -> int:
+        """Reserves `count` places for the next minibatch, which `write` fills. Returns the first of them."""
+        if self._end == 0:
+            self._set_dtype(dtype)
+        first, self._end = self._end, self._end + count
+        # Only a front of the column is kept, so one number says where each minibatch is.
+        fits = self._num_kept == first and self._end <= len(self._kept)
+        if fits and self._memory.claim(count * self.dtype.itemsize):
+            self._num_kept = self._end
+        return first
+
+    def resize(self, ends: npt.NDArray[np.int64], dtype: np.dtype[Any]) -> None:
+        """Reserves the places of all minibatches at once, which `write` fills in any order.
+
+        The numbers of minibatch b end at `ends[b]` ([B]). They have any value until they are written.
+        """
+        self._set_dtype(dtype)
+        for end in ends[ends <= len(self._kept)].tolist():
+            if not self._memory.claim((end - self._num_kept) * self.dtype.itemsize):
+                break
+            self._num_kept = end
+        self._end = int(ends[-1]) if len(ends) else 0
+        os.truncate(self.path, self._end * self.dtype.itemsize)
+
+    def write(self, first: int, numbers: npt.NDArray[Any]) -> None:
+        """Sets the numbers from place `first` on, all of one minibatch.
+
+        Threads may write to different places at the same time. Whoever first writes to fresh memory waits until the
+        kernel has cleared it.
+        """
+        if first < self._num_kept:
+            self._kept[first : first + len(numbers)] = numbers
+        elif len(numbers):
+            self._write_file(first, numbers)
+
+    def read(self, pieces: Sequence[tuple[int, int]]) -> Iterator[npt.NDArray[Any]]:
+        """Yields the numbers of each piece (first, last), where a piece lies in one minibatch.
+
+        An array is valid until the next one, and must not be changed. The next few pieces are requested in advance, as
+        the kernel does not read ahead by itself when a file is read backwards.
+        """
+        size, kept = self.dtype.itemsize, self._num_kept
+        in_file = [piece for piece in pieces if piece[0] >= kept]
+        buffer = page_memory(size * max((last - first for first, last in in_file), default=0)).view(self.dtype)
+        with opened(self.path) as descriptor:
+            position = 0  # in `in_file`
+            for first, last in pieces:
+                if first < kept:
+                    yield self._kept[first:last]
+                    continue
+                for begin, end in in_file[position + _READ_AHEAD :][:1] if position else in_file[: _READ_AHEAD + 1]:
+                    cache_hints.read_soon(descriptor, begin * size, (end - begin) * size)
+                position += 1
+                values = buffer[: last - first]
+                fill(descriptor, first * size, values.view(np.uint8).data, self.path)
+                yield values
+        self.read_bytes += sum(last - first for first, last in in_file) * size
+
+    def _set_dtype(self, dtype: np.dtype[Any]) -> None:
+        self.dtype, self._kept = dtype, self._kept.view(dtype)
+
+    def _write_file(self, first: int, numbers: npt.NDArray[Any]) -> None:
+        view, offset = numbers.view(np.uint8).data, first * self.dtype.itemsize
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            while view:
+                written = os.pwrite(descriptor, view, offset)
+                view, offset = view[written:], offset + written
+        finally:
+            os.close(descriptor)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from diskgnn.files.disk_space import allocated_bytes, file_bytes, free_bytes, require_free_bytes
 from diskgnn.formats import artifacts
-from diskgnn.packing.adopting import STAGE
-from diskgnn.packing.placed import Placed, PlacedSplit
+from diskgnn.packing.placed import STAGE, Placed, PlacedSplit
 from diskgnn.work.writer import ArtifactWriter
 
 _NPY_HEADER_BYTES = 128

@@ -22,7 +22,6 @@ from diskgnn.formats.packed_config import PackedConfig
 from diskgnn.formats.samples import Samples
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.source_schema import label_target
-from diskgnn.packing.adopting import STAGE
 from diskgnn.packing.file_sizes import fits_disk
 from diskgnn.packing.memory_division import (
     COPIES,
@@ -32,11 +31,11 @@ from diskgnn.packing.memory_division import (
     scratch_memory_bytes,
 )
 from diskgnn.packing.pack_request import PackRequest
-from diskgnn.packing.placed import Placed
+from diskgnn.packing.placed import STAGE, Placed
 from diskgnn.packing.probes import probe_samples
 from diskgnn.packing.row_packing import pack_rows
 from diskgnn.packing.row_sets import features_of, only_features
-from diskgnn.packing.sending import remove_stale, send_rows
+from diskgnn.packing.sending import send_rows
 from diskgnn.packing.space import certain_bytes, most_packed_bytes
 from diskgnn.packing.split_labels import SplitLabels
 from diskgnn.packing.split_placer import SplitPlacer
@@ -152,7 +151,6 @@ def place_request(request: PackRequest, out: PathLike, resources: Resources, *, 
     started = time.perf_counter()
 
     def record(placing: _Placing) -> int:
-        placing.pages.finish()
         placing.work.commit()
         return 0
 
@@ -215,17 +213,14 @@ class _Run:
         request = self._request
         edge_ids, resources = edge_ids_within(self._resources, request.graph, self.config.samples)
         write_given(writer, self._given)
-        if writer.outbox is not None:
-            remove_stale(work, writer, request.samples.splits, [each.config.name for each in request.row_sets])
-        with closing(PageWriter()) as pages:
+        with closing(PageWriter()) as pages, work.scratch("tails") as tails:
             placer = SplitPlacer(
-                work, writer, pages, request.samples, self.config, request.row_sets, resources,
-                scratch_memory_bytes=scratch_memory_bytes(resources), once=request.once,
-                static_nodes=request.chosen_static,
+                work, writer, pages, tails, request, self.config, resources,
+                scratch_memory_bytes=scratch_memory_bytes(resources), static_nodes=request.chosen_static,
                 labels=request.labels or partial(SplitLabels.of, request.graph, self._given.target), edge_ids=edge_ids,
             )  # fmt: skip
             with pages_kept(COPIES * self._minibatch_bytes):
-                placed = placer.place_all(request.tiers)
+                placed = placer.place_all()
             if request.static_nodes is not None:
                 _write_static_nodes(writer, placed)
             return placed, go_on(_Placing(work, writer, pages, resources, placed))

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from diskgnn._native import BeladyPlanner
 from diskgnn.files import faults
-from diskgnn.packing.adopting import changes_named
+from diskgnn.packing.accesses import changes_named
 from diskgnn.packing.reuse import Reuse
 
 _MAX_ADDRESSES = (1 << 31) - 2  # the location of a row is its address + 1, in an int32

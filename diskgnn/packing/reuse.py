@@ -18,11 +18,8 @@ import numpy.typing as npt
 
 from diskgnn._native import belady_misses, count_next_uses, exchange_next_uses, page_memory
 from diskgnn.ordered import in_order
-from diskgnn.packing.access_columns import INT32
-from diskgnn.packing.accesses import Accesses
-from diskgnn.packing.adopting import changes_named
+from diskgnn.packing.accesses import INT32, Accesses, changes_named
 
-SCRATCH_SUFFIXES = (".accesses", ".order", ".next", ".arcs")
 MAX_BATCHES = 1 << 29  # next uses are int32 and span two cycles
 
 
@@ -103,11 +100,6 @@ class Reuse:
         """Yields nodes and next uses of each minibatch from the last one on; arrays are valid until the next ones."""
         batches = range(self.accesses.num_batches)[::-1]
         return zip(self.accesses.nodes(batches), self._next_uses(batches), strict=True)
-
-    def remove(self) -> None:
-        """Deletes the scratch files, including those of the accesses."""
-        self.accesses.remove()
-        self._arcs.unlink()
 
     def _next_uses(self, batches: range) -> Iterator[npt.NDArray[np.int32]]:
         """Yields the next uses of each minibatch in `batches`; each array is valid until the next one."""

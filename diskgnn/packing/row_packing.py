@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from contextlib import closing
-from itertools import takewhile
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,20 +18,17 @@ import numpy.typing as npt
 from diskgnn._native import PageWriter
 from diskgnn.files import faults
 from diskgnn.formats import artifacts
-from diskgnn.formats.extents import ExtentIndex
 from diskgnn.formats.feature_scan import WINDOWS_IN_MEMORY, Window, scan_needed_rows
-from diskgnn.packing.adopting import adopt_extents
 from diskgnn.packing.file_sizes import require_space
-from diskgnn.packing.output_files import (
+from diskgnn.packing.placed import STAGE, Placed, PlacedSplit
+from diskgnn.packing.row_files import (
     ExtentRowsFile,
     InitialCpuRowsFile,
-    RowOutput,
+    RowFile,
     StaticFile,
-    extent_state_in,
-    register_extents,
-    reserve_extents,
+    file_checksum,
+    reserve,
 )
-from diskgnn.packing.placed import Placed, PlacedSplit
 from diskgnn.progress.reporter import Advance
 from diskgnn.system.resources import Resources
 from diskgnn.work.runner import Output, Work
@@ -57,8 +54,6 @@ def pack_rows(
 ) -> int:
     """Writes the rows of all extents, of the static file and of each cpu tier's start, and registers all files.
 
-    A run that goes on after a kill first compares what is written with its checksums.
-
     Args:
         work, writer, pages: of the packed directory.
         placed: the places of all rows.
@@ -74,68 +69,62 @@ def pack_rows(
         DiskFullError: the files do not fit; names the bytes missing.
         DamagedStepError: what a killed run left is not what it wrote.
     """
-    rows = RowPacking(work, writer, pages, placed, resources, window_bytes)
-    needed_bytes = sum(
-        int(np.count_nonzero(needed)) * row_set.row_bytes
-        for needed, row_set in zip(placed.needed, placed.row_sets, strict=True)
-    )
-    require_space(writer, placed, is_noted=is_long(needed_bytes))
-    rows.go_on()
+    packing = RowPacking(work, writer, pages, placed, resources, window_bytes)
     wanted = [split for split in placed.splits if placed.wants(artifacts.extents_file(split.name))]
-    for split in wanted:
-        reserve_extents(writer, split)
     extents = [] if placed.by_reference else wanted
+    needed = [packing.needed(number, extents) for number in range(len(placed.row_sets))]
+    needed_bytes = sum(
+        int(np.count_nonzero(each)) * row_set.row_bytes for each, row_set in zip(needed, placed.row_sets, strict=True)
+    )
+    is_kept = is_long(needed_bytes)
+    require_space(writer, placed, is_noted=is_kept)
+    for split in wanted:
+        reserve(writer.path(artifacts.extents_file(split.name)), split.index.num_bytes, writer.disk)
+    faults.point("pack.rows")
     with resources.reporter.stage("pack", needed_bytes, "B") as advance:
         read_bytes = sum(
-            rows.pack(number, extents, needed, advance, is_kept=is_long(needed_bytes))
-            for number, needed in enumerate(placed.needed)
+            packing.pack(number, extents, each, advance, is_kept=is_kept) for number, each in enumerate(needed)
         )
     for split in wanted:
-        register_extents(writer, split)
+        writer.add(artifacts.extents_file(split.name), crc32c=file_checksum(split.index))
+        save_index(writer, split)
     return read_bytes
 
 
+def save_index(writer: ArtifactWriter, split: PlacedSplit) -> None:
+    """Writes the index of a split, once the checksums of all rows are known."""
+    writer.save_array(artifacts.index_file(split.name), split.index.extents)
+    writer.save_array(artifacts.rows_file(split.name), split.index.rows)
+
+
+@dataclass(frozen=True)
 class RowPacking:
-    """Writes rows of one row set after the other: each is a step of `work` that reads its features once.
+    """Writes rows of one row set after the other: each is a step that reads its features once.
 
     Args:
         work, writer, pages, placed, resources, window_bytes: see `pack_rows`.
     """
 
-    def __init__(
-        self,
-        work: Work,
-        writer: ArtifactWriter,
-        pages: PageWriter,
-        placed: Placed,
-        resources: Resources,
-        window_bytes: int | None,
-    ) -> None:
-        # Wait for the headers first: where a file system cannot reserve space, the C library writes zeros, and these
-        # must not overlap with header writes.
-        pages.finish()
-        self._work, self._writer, self._pages = work, writer, pages
-        self._placed, self._resources, self._window_bytes = placed, resources, window_bytes
+    work: Work
+    writer: ArtifactWriter
+    pages: PageWriter
+    placed: Placed
+    resources: Resources
+    window_bytes: int | None
 
-    def go_on(self, *, with_rows: bool = True) -> None:
-        """Compares what killed runs have written with its checksums; what does not count any more is forgotten, and
-        all rows without `with_rows`.
-
-        Raises:
-            DamagedStepError: what is there is not what was written.
-        """
-        placed, adopted = self._placed, [split for split in self._placed.splits if split.adopted]
-        written: list[State] = []
-        if with_rows and len(adopted) == len(
-            placed.splits
-        ):  # or else headers that were written just now have overwritten rows
-            states = (self._work.state_of(_step(number)) for number in range(len(placed.row_sets)))
-            written += takewhile(bool, states)
-        for number in range(len(written), len(placed.row_sets)):
-            self._work.forget(_step(number))
-        for split in adopted:
-            _adopt_extents(self._writer, split, written)
-        faults.point("pack.rows")
+    def needed(self, number: int, extents: Sequence[PlacedSplit], *, with_memory: bool = True) -> npt.NDArray[np.bool_]:
+        """Returns [N] bool: which rows of a row set some extents have, and static files and cpu tiers `with_memory`."""
+        placed, config = self.placed, self.placed.row_sets[number].config
+        needed: npt.NDArray[np.bool_] = np.zeros(placed.row_sets[number].num_rows, np.bool_)
+        for split in extents:
+            split.row_sets[number].mark(needed)
+        if with_memory:
+            if placed.wants(artifacts.static_file(config.name)):
+                needed[placed.static_nodes[number]] = True
+            for split in placed.splits:
+                if placed.wants(artifacts.initial_cpu_rows_file(split.name, config.name)):
+                    needed[split.row_sets[number].initial_cpu_nodes] = True
+        return needed
 
     def pack(
         self,
@@ -145,6 +134,7 @@ class RowPacking:
         advance: Advance,
         *,
         with_memory: bool = True,
+        uses_up: Sequence[str] = (),
         is_kept: bool = True,
     ) -> int:
         """Writes rows of one row set that no killed run has written.
@@ -152,41 +142,37 @@ class RowPacking:
         Args:
             number: of the row set.
             extents: splits, or some extents of a split, whose rows are written.
-            needed: [N] whether any file needs a node's row.
+            needed: [N] whether any file needs a node's row. Becomes False for rows that a killed run has written.
             advance: told of the bytes of rows.
             with_memory: write the static rows and those that cpu tiers start with, too.
+            uses_up: steps whose files are changed or removed meanwhile.
             is_kept: a killed run goes on with it.
 
         Returns:
             The bytes read of the features.
         """
-        placed, row_set = self._placed, self._placed.row_sets[number]
-        own = self._memory_files(number) if with_memory else []
+        placed, row_set, step = self.placed, self.placed.row_sets[number], _step(number)
         arrays = _arrays(placed, number) if with_memory else {}
-        files: list[RowOutput] = [*own, *(ExtentRowsFile(self._writer, self._pages, each, number) for each in extents)]
-        threads, total_bytes = self._resources.threads, int(np.count_nonzero(needed)) * row_set.row_bytes
-        window_bytes = self._window_bytes or window_bytes_for(placed, number, self._resources.memory_bytes)
+        own = [*(self._memory_files(number) if with_memory else []), *arrays]
+        threads, needed_bytes = self.resources.threads, int(np.count_nonzero(needed)) * row_set.row_bytes
+        window_bytes = self.window_bytes or window_bytes_for(placed, number, needed_bytes, self.resources.memory_bytes)
         done_bytes = read_bytes = 0
 
         def write(state: State, output: Output) -> Generator[int, None, None]:
             nonlocal done_bytes, read_bytes
-            next_node = int(state["next_node"])
-            for file in files:
-                if next_node:
-                    file.adopt(state)
-                else:
-                    file.start(state)
-            names = [*(file.name for file in own), *arrays]
-            output.claim(names, shared=[artifacts.extents_file(split.name) for split in placed.splits])
+            output.begin(own)
+            output.claim(own, shared=[artifacts.extents_file(split.name) for split in placed.splits])
+            files = [*self._open_extents(number, extents, state), *self._open_memory(number, own, state)]
             window: Window | None = None
 
             def flush() -> None:
                 if window is not None:
                     for file in files:
                         file.flush(window, threads)
-                self._pages.finish()
+                self.pages.finish()
 
             output.before_commit(flush)
+            next_node = int(state["next_node"])
             advance(done_bytes := int(np.count_nonzero(needed[:next_node])) * row_set.row_bytes)
             needed[:next_node] = False
             scan = scan_needed_rows(row_set.features, row_set.data.feature_checksums, needed, window_bytes)
@@ -203,42 +189,52 @@ class RowPacking:
                     yield rows_bytes
                 if is_kept:
                     flush()
-            self._pages.finish()
+            self.pages.finish()
             for file in files:
-                file.register()
+                file.close()
             for name, array in arrays.items():
-                self._writer.save_array(name, array)
+                self.writer.save_array(name, array)
 
-        first: State = {"next_node": np.array(0)}
-        for file in files:
-            first |= file.first()
-        self._work.fold(_step(number), write, first, is_kept=is_kept)
-        advance(total_bytes - done_bytes)  # all, if a killed run wrote them
+        state = self.work.fold(
+            step, write, {"next_node": 0}, follows=placed.steps if number == 0 else [_step(number - 1)],
+            uses_up=uses_up, adopted=lambda state: self._open_extents(number, extents, state), is_kept=is_kept,
+        )  # fmt: skip
+        for split in extents:
+            split.index.rows["rows_crc32c"][:, number] = state[f"{split.name}/rows_crc32c"]
+        advance(needed_bytes - done_bytes)  # all, if a killed run wrote them
         return read_bytes
 
-    def _memory_files(self, number: int) -> list[StaticFile | InitialCpuRowsFile]:
-        """Returns the files of rows that are in memory when training begins."""
-        placed, config = self._placed, self._placed.row_sets[number].config
-        files: list[StaticFile | InitialCpuRowsFile] = [StaticFile(self._writer, placed.static_nodes[number], config)]
-        files += [InitialCpuRowsFile(self._writer, self._pages, split, number, config) for split in placed.splits]
-        return [file for file in files if placed.wants(file.name)]
+    def _open_extents(self, number: int, extents: Sequence[PlacedSplit], state: State) -> list[RowFile]:
+        """Opens the rows of extents; those that `state` says are written are compared."""
+        return [
+            ExtentRowsFile(
+                self.writer.path(artifacts.extents_file(split.name)), self.pages, split, number, state,
+                f"{STAGE}.{_step(number)}",
+            )
+            for split in extents
+        ]  # fmt: skip
+
+    def _memory_files(self, number: int) -> list[str]:
+        """Returns the names of the files of rows that are in memory when training begins."""
+        name = self.placed.row_sets[number].config.name
+        files = [artifacts.static_file(name)]
+        files += [artifacts.initial_cpu_rows_file(split.name, name) for split in self.placed.splits]
+        return [file for file in files if self.placed.wants(file)]
+
+    def _open_memory(self, number: int, names: Sequence[str], state: State) -> list[RowFile]:
+        """Opens those of the files of rows in memory that are among `names`."""
+        placed, config, step = self.placed, self.placed.row_sets[number].config, f"{STAGE}.{_step(number)}"
+        files: list[RowFile] = []
+        if artifacts.static_file(config.name) in names:
+            files.append(StaticFile(self.writer, placed.static_nodes[number], config, state, step))
+        for split in placed.splits:
+            if artifacts.initial_cpu_rows_file(split.name, config.name) in names:
+                files.append(InitialCpuRowsFile(self.writer, self.pages, split, number, config, state, step))
+        return files
 
 
 def _step(number: int) -> str:
     return f"rows-{number}"
-
-
-def _adopt_extents(writer: ArtifactWriter, split: PlacedSplit, written: Sequence[State]) -> None:
-    """Compares the headers of `split`, and the rows of the first row sets, with their checksums, and sets those of rows
-    in its index. `written` are the states of these row sets.
-    """
-    index = split.index
-    so_far = ExtentIndex(index.extents, index.rows[:, : len(written)].copy(), index.row_bytes[: len(written)])
-    for number, state in enumerate(written):
-        cursors, checksums = extent_state_in(state, split.name)
-        so_far.rows["num_rows"][:, number] = cursors - split.row_sets[number].bounds[:-1]
-        so_far.rows["rows_crc32c"][:, number] = index.rows["rows_crc32c"][:, number] = checksums
-    adopt_extents(writer.path(artifacts.extents_file(split.name)), so_far, split.tails)
 
 
 def _arrays(placed: Placed, number: int) -> dict[str, npt.NDArray[Any]]:
@@ -254,13 +250,12 @@ def _arrays(placed: Placed, number: int) -> dict[str, npt.NDArray[Any]]:
     return {file: array for file, array in arrays.items() if placed.wants(file)}
 
 
-def window_bytes_for(placed: Placed, number: int, memory_bytes: int) -> int:
-    """Returns how many bytes of the features of a row set to read at once."""
+def window_bytes_for(placed: Placed, number: int, needed_bytes: int, memory_bytes: int) -> int:
+    """Returns how many bytes of the features of a row set to read at once, of which `needed_bytes` are needed."""
     row_bytes = placed.row_sets[number].row_bytes
     num_extents = sum(len(split.index) for split in placed.splits)
     num_rows = sum(int(split.row_sets[number].bounds[-1]) for split in placed.splits)
     mean_extent_bytes = 1 + num_rows * row_bytes // max(1, num_extents)
-    needed_bytes = int(np.count_nonzero(placed.needed[number])) * row_bytes
     enough_bytes = max(ENOUGH_WINDOW_BYTES, needed_bytes * MEAN_RUN_BYTES // mean_extent_bytes)
     # What is known of each row of a window takes memory, too.
     share_bytes = memory_bytes // (2 * WINDOWS_IN_MEMORY) * row_bytes // (row_bytes + _ROW_OVERHEAD_BYTES)

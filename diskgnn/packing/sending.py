@@ -7,25 +7,21 @@ places and packs again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 
-from diskgnn._native import DIRECT_ALIGNMENT, PageWriter, mark_nodes
+from diskgnn._native import DIRECT_ALIGNMENT, PageWriter
 from diskgnn.errors import ArtifactError
 from diskgnn.files import faults
 from diskgnn.files.disk_space import allocated_bytes, file_bytes, free_bytes, punch, require_free_bytes
 from diskgnn.files.file_reading import fill, opened
 from diskgnn.formats import artifacts
-from diskgnn.formats.extents import ExtentIndex
 from diskgnn.formats.manifest_document import FileEntry
-from diskgnn.packing.adopting import PLACING
 from diskgnn.packing.file_sizes import file_sizes
-from diskgnn.packing.output_files import file_checksum, map_nodes
 from diskgnn.packing.placed import Placed, PlacedSplit
-from diskgnn.packing.row_packing import RowPacking
+from diskgnn.packing.row_files import file_checksum
+from diskgnn.packing.row_packing import RowPacking, save_index
 from diskgnn.stores.uploads import SentFile
 from diskgnn.system.resources import Resources
 from diskgnn.work.outbox import Outbox
@@ -33,20 +29,6 @@ from diskgnn.work.runner import Work
 from diskgnn.work.writer import ArtifactWriter
 
 _PIECE_BYTES = 1 << 20  # of a file, while it is copied to a part
-
-
-def remove_stale(work: Work, writer: ArtifactWriter, splits: Iterable[str], row_sets: Sequence[str]) -> None:
-    """Removes the rows of a run that was killed while it sent them.
-
-    They are written again, and nobody else frees their space.
-    """
-    if not work.state_of(PLACING):
-        stale = [artifacts.static_file(name) for name in row_sets]
-        for split in splits:
-            stale += [artifacts.extents_file(split), *(artifacts.initial_cpu_rows_file(split, k) for k in row_sets)]
-        for name in stale:
-            writer.path(name).unlink(missing_ok=True)
-        writer.disk.look()
 
 
 def send_rows(
@@ -68,9 +50,8 @@ def send_rows(
         DiskFullError: there is no room for one extent and for the files that have to be here with it.
         StoreError: the store failed.
     """
-    work.forget(PLACING)  # headers and rows go with what is sent
     packing = RowPacking(work, writer, pages, placed, resources, window_bytes)
-    packing.go_on(with_rows=False)
+    faults.point("pack.rows")
     total_rows = sum(int(rows.bounds[-1]) for split in placed.splits for rows in split.row_sets)
     with resources.reporter.stage("pack and send", total_rows, "rows") as advance:
         streams = {
@@ -81,11 +62,12 @@ def send_rows(
         for part_number, parts in enumerate(_parts(writer, placed)):
             is_first = part_number == 0
             for number in range(len(placed.row_sets)):
-                needed = _needed(placed, number, parts, with_memory=is_first)
-                read_bytes += packing.pack(number, parts, needed, lambda _: None, with_memory=is_first, is_kept=False)
+                needed = packing.needed(number, parts, with_memory=is_first)
+                read_bytes += packing.pack(
+                    number, parts, needed, lambda _: None, with_memory=is_first, uses_up=placed.steps, is_kept=False
+                )
             if is_first:
-                for name in list(writer.files):
-                    writer.send([name])
+                writer.send(list(writer.files))
             for part in parts:
                 end = int(part.index.extents["offset"][-1] + part.index.extent_bytes[-1])
                 _send_extents(writer, artifacts.extents_file(part.name), streams[part.name], end)
@@ -117,8 +99,7 @@ def _register(writer: ArtifactWriter, outbox: Outbox, split: PlacedSplit, stream
     writer.files[name] = FileEntry(split.index.num_bytes, crc)
     outbox.arrived(name, writer.files[name])
     writer.path(name).unlink(missing_ok=True)
-    writer.save_array(artifacts.index_file(split.name), split.index.extents)
-    writer.save_array(artifacts.rows_file(split.name), split.index.rows)
+    save_index(writer, split)
 
 
 def _parts(writer: ArtifactWriter, placed: Placed) -> Iterator[list[PlacedSplit]]:
@@ -144,7 +125,7 @@ def _parts(writer: ArtifactWriter, placed: Placed) -> Iterator[list[PlacedSplit]
             path = writer.path(artifacts.extents_file(split.name))
             with path.open("r+b") as file:
                 file.truncate(split.index.num_bytes)
-            parts.append(_part_of(split, first, first + count))
+            parts.append(split.part(first, first + count))
             room -= taken
             waiting[0] = (split, first + count)
             if first + count < len(split.index):
@@ -163,27 +144,3 @@ def _room(writer: ArtifactWriter, placed: Placed) -> int:
         if not name.endswith(".bin") and name not in writer.files
     )
     return free_bytes(writer.staging, writer.disk) - others
-
-
-def _needed(placed: Placed, number: int, parts: Sequence[PlacedSplit], *, with_memory: bool) -> npt.NDArray[np.bool_]:
-    """Returns [N] bool: which rows of a row set some extents have, and static files and cpu tiers `with_memory`."""
-    needed: npt.NDArray[np.bool_] = np.zeros(placed.row_sets[number].num_rows, np.bool_)
-    for part in parts:
-        rows = part.row_sets[number]
-        mark_nodes(needed, map_nodes(rows)[int(rows.bounds[0]) : int(rows.bounds[-1])])
-    if with_memory:
-        needed[placed.static_nodes[number]] = True
-        for split in placed.splits:
-            needed[split.row_sets[number].initial_cpu_nodes] = True
-    return needed
-
-
-def _part_of(split: PlacedSplit, first: int, last: int) -> PlacedSplit:
-    """Returns some extents of `split`, whose arrays are views of the same memory."""
-    index = split.index
-    headers = replace(
-        split.headers, index=ExtentIndex(index.extents[first:last], index.rows[first:last], index.row_bytes)
-    )
-    tails = split.tails[first * DIRECT_ALIGNMENT : last * DIRECT_ALIGNMENT]
-    row_sets = tuple(replace(rows, bounds=rows.bounds[first : last + 1]) for rows in split.row_sets)
-    return replace(split, headers=headers, tails=tails, row_sets=row_sets)

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from diskgnn._native import DIRECT_ALIGNMENT
 from diskgnn.formats.samples import Samples
 from diskgnn.packing.probes import Probe
-from diskgnn.packing.row_forecast import RowForecast
 from diskgnn.packing.tiers import TierRows
 from diskgnn.sampling.plan import SamplingPlan
 
@@ -23,6 +22,21 @@ _INDEX_BYTES = 128  # of an extent in the indices
 UNBOUNDED = 1 << 62  # bytes: no disk has them
 _TREE_NODE_BYTES = 12  # of a node of a tree: which tree it is of, and where in the minibatch its row is
 _POSITION_BYTES = 8  # of an edge, at most: its position in samples, its id in headers
+
+
+@dataclass(frozen=True)
+class RowForecast:
+    """Predicted rows of one sequence, over all its minibatches."""
+
+    requested: int
+    disk: int
+    disk_error: float  # of `disk`, as a share: about one standard deviation; 0 where all accesses were counted
+    cpu: int  # slots that have a use
+
+    @property
+    def admitted(self) -> int:
+        """Rows from disk that get a slot, if all accesses are equally likely to be followed by one from a slot."""
+        return (self.requested - self.disk) * self.disk // max(1, self.requested)
 
 
 def least_disk_share(share: float) -> float:

@@ -1,38 +1,38 @@
-"""The first half of packing: places one split after another, and writes the header of each extent.
+"""Places one split after another, and writes the header of each extent.
 
-A run that goes on after a kill finds the splits that were placed to the end. A split that was cut off is placed anew.
+Each split is a step: its accesses are sorted, each row set is scheduled by itself, and what the schedules say of a
+minibatch goes to its header. Until its headers are written, a killed run begins the split anew.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn._native import PageWriter
+from diskgnn._native import DIRECT_ALIGNMENT, PageWriter
+from diskgnn.errors import ConfigError
 from diskgnn.formats import artifacts
 from diskgnn.formats.packed_config import PackedConfig
-from diskgnn.formats.samples import Samples
 from diskgnn.ordered import in_order
 from diskgnn.packing.accesses import Accesses
-from diskgnn.packing.adopting import PLACING
 from diskgnn.packing.edge_ids import EdgeIds
-from diskgnn.packing.header_encoder import HeaderEncoder
-from diskgnn.packing.header_writer import HeaderWriter
-from diskgnn.packing.placed import Placed, PlacedHeaders, PlacedSplit
-from diskgnn.packing.reserving import scratch_pages
-from diskgnn.packing.row_sets import RowSet
+from diskgnn.packing.headers import HeaderEncoder, HeaderWriter
+from diskgnn.packing.pack_request import PackRequest
+from diskgnn.packing.placed import STAGE, Placed, PlacedSplit, placing_step
+from diskgnn.packing.placement import Schedule
+from diskgnn.packing.reuse import MAX_BATCHES, Reuse, most_scratch_bytes
+from diskgnn.packing.row_files import reserve
 from diskgnn.packing.split_labels import SplitLabels
-from diskgnn.packing.split_scheduler import SplitScheduler
-from diskgnn.packing.static_choice import choose_static
-from diskgnn.packing.tier_budgets import Division
-from diskgnn.packing.tiers import Tiers
+from diskgnn.packing.static_choice import Nodes, choose_static
+from diskgnn.packing.tiers import Demand, Division, TierBudgets, divide_cpu_rows
+from diskgnn.progress.reporter import Advance
 from diskgnn.system.resources import Resources
-from diskgnn.work.runner import Output, Work
+from diskgnn.work.runner import Output, Scratch, Work
 from diskgnn.work.work_folder import State
 from diskgnn.work.writer import ArtifactWriter
 
@@ -40,9 +40,19 @@ _MAX_WAITING = 2  # minibatches that are placed and whose headers are not writte
 
 
 class SplitPlacer:
-    """Places one split after another. The static rows are chosen by the first split, and serve all.
+    """Places the splits of a request. The static rows are chosen by the first split, and serve all.
 
-    Each row set is placed by itself. Node-sized memory is 5 bytes for each row of all row sets.
+    Node-sized memory is 4 bytes for each row of all row sets.
+
+    Args:
+        work, writer, pages: of the packed directory.
+        tails: gets a page of each extent; to be kept until the rows are packed.
+        request, config: the directory, as far as it is known before placing.
+        resources: what placing may spend.
+        scratch_memory_bytes: what may be in memory instead of in scratch files.
+        static_nodes: [K] static rows, if they are chosen already.
+        labels: returns the labels of a split.
+        edge_ids: edge ids of the graph; None if headers do not keep them.
     """
 
     def __init__(
@@ -50,152 +60,163 @@ class SplitPlacer:
         work: Work,
         writer: ArtifactWriter,
         pages: PageWriter,
-        samples: Samples,
+        tails: Scratch,
+        request: PackRequest,
         config: PackedConfig,
-        row_sets: tuple[RowSet, ...],
         resources: Resources,
         *,
-        scratch_memory_bytes: int = 0,
-        once: bool = False,
-        static_nodes: Sequence[npt.NDArray[np.int64]] | None = None,
+        scratch_memory_bytes: int,
+        static_nodes: Sequence[Nodes] | None,
         labels: Callable[[str], SplitLabels | None],
-        edge_ids: EdgeIds | None = None,
+        edge_ids: EdgeIds | None,
     ) -> None:
-        """Prepares placing; nothing is written yet.
+        self._work, self._writer, self._pages, self._tails = work, writer, pages, tails
+        self._request, self._config, self._resources = request, config, resources
+        self._scratch_memory_bytes, self._labels, self._edge_ids = scratch_memory_bytes, labels, edge_ids
+        self.static_nodes = static_nodes
+        self.divisions: dict[str, Division] = {}
+        self.read_bytes = 0  # of scratch files, those included that are read when rows are packed
+        self._first_step: str | None = None  # which chose the static rows
 
-        Args:
-            work, writer, pages: of the packed directory.
-            samples: the samples that are placed.
-            config: config of the directory, as far as it is known before placing.
-            row_sets: [K].
-            resources: what placing may spend.
-            scratch_memory_bytes: what may be in memory instead of in scratch files.
-            once: passed on to `Reuse`.
-            static_nodes: [K] static rows, if they are chosen already.
-            labels: returns the labels of a split.
-            edge_ids: edge ids of the graph; None if headers do not keep them.
-        """
-        self._work, self.writer, self.pages, self.samples, self.config = work, writer, pages, samples, config
-        self.row_sets, self.resources = row_sets, resources
-        self._scheduler = SplitScheduler(
-            writer, samples, row_sets, resources, scratch_memory_bytes=scratch_memory_bytes, once=once
-        )
-        self.static_nodes: list[npt.NDArray[np.int64]] = [np.empty(0, np.int64) for _ in row_sets]
-        self._given_static, self._labels, self._edge_ids = static_nodes, labels, edge_ids
-        self.needed: list[npt.NDArray[np.bool_]] = [np.zeros(row_set.num_rows, np.bool_) for row_set in row_sets]
-        self._divisions: dict[str, Division] = {}
-        self._read_bytes = 0
-        self._splits: list[PlacedSplit] = []
-        for split in samples.splits:  # what a killed run left of sorting accesses
-            self._scheduler.remove(split)
-        writer.disk.look()
-
-    def place_all(self, tiers: Tiers) -> Placed:
-        """Places every split of the samples. `tiers` are rows [K] if those of each row set are known.
+    def place_all(self) -> Placed:
+        """Places every split of the samples.
 
         Raises:
+            ConfigError, DamagedStepError: see `place`.
+        """
+        return self.placed([self.place(split) for split in self._request.samples.splits])
+
+    def placed(self, splits: Sequence[PlacedSplit], files: Collection[str] | None = None) -> Placed:
+        """Returns all that was placed; `files` are those that are wanted, see `Placed`."""
+        assert self.static_nodes is not None
+        return Placed(
+            self._request.row_sets, tuple(self.static_nodes), splits, self.divisions, self.read_bytes,
+            self._config.by_reference, files,
+        )  # fmt: skip
+
+    def place(self, split: str, *, numbers: Collection[int] | None = None, is_written: bool = True) -> PlacedSplit:
+        """Places `split`: its headers go to their final offsets, the nodes of its rows to files beside them.
+
+        Args:
+            split: train, valid or test.
+            numbers: the minibatches that get an extent; all by default.
+            is_written: write the extents; otherwise only the index is made.
+
+        Raises:
+            ConfigError: it has too many minibatches.
             DamagedStepError: what a killed run left is not what it wrote.
         """
-        self._take(self._work.fold(PLACING, partial(self._place_missing, tiers), {}))
-        static_nodes, needed = tuple(self.static_nodes), tuple(self.needed)
-        return Placed(
-            self.row_sets, static_nodes, needed, self._splits, self._divisions, self._read_bytes,
-            self.config.by_reference,
+        step, num_batches = placing_step(split), self._request.samples.config.splits[split].num_batches
+        if num_batches > MAX_BATCHES:
+            raise ConfigError(f"{split}: {num_batches} minibatches; at most {MAX_BATCHES} can be placed")
+        numbers = range(num_batches) if numbers is None else numbers
+        tails = self._tail_pages(split, len(numbers) if is_written else 0)
+        names = [row_set.config.name for row_set in self._request.row_sets]
+        paths = [self._writer.path(f"{split}-{name}.nodes") for name in names]
+        extents_path = self._writer.path(artifacts.extents_file(split))
+
+        def placed(state: State) -> PlacedSplit:
+            return PlacedSplit.of(split, state, self._config.stored_row_bytes, paths, tails)
+
+        def place(state: State, output: Output) -> Generator[int, None, None]:
+            begun = [*(path.name for path in paths), *([extents_path.name] if is_written else [])]
+            output.begin(begun + self._files_of_rows(split, names))
+            output.claim(shared=begun)
+            with (
+                self._work.scratch(f"accesses-{split}") as scratch,
+                self._resources.reporter.stage(f"place {split}", 2 * num_batches, "minibatches") as advance,
+            ):
+                schedules = self._schedules(split, scratch, state, advance)
+                headers = HeaderWriter(
+                    extents_path, self._pages if is_written else None, self._writer.disk,
+                    self._request.samples.read(split), self._encoder(split), numbers, nodes_paths=paths,
+                    row_bytes=self._config.stored_row_bytes, num_static=[len(each) for each in self._static_in(state)],
+                    tails=tails, by_reference=self._config.by_reference,
+                )  # fmt: skip
+                # Placing and encoding keep a core busy each.
+                with headers, ThreadPoolExecutor(1) as pool:
+                    placements = zip(range(num_batches), *schedules, strict=True)  # there may be no row sets
+                    calls = (partial(headers.write, of_sets) for _, *of_sets in placements)
+                    for _ in in_order(pool, calls, _MAX_WAITING):
+                        advance(1)
+                self._pages.finish()
+                state |= headers.state()
+                for k, schedule in enumerate(schedules):
+                    state |= {f"initial_{k}": schedule.initial_cpu_nodes, f"slots_{k}": schedule.next_cycle_slots}
+                    self.read_bytes += schedule.reuse.accesses.read_bytes + paths[k].stat().st_size
+            yield from ()
+
+        def compare(state: State) -> None:
+            placed(state).compare(extents_path, state["nodes_crc32c"], f"{STAGE}.{step}")
+
+        follows = [] if self._first_step is None else [self._first_step]
+        state = self._work.fold(step, place, {}, follows=follows, adopted=compare)
+        self._first_step = self._first_step or step
+        self.static_nodes = self._static_in(state)
+        if "division" in state:
+            self.divisions[split] = Division.from_array(state["division"])
+        return placed(state)
+
+    def _schedules(self, split: str, scratch: Scratch, state: State, advance: Advance) -> list[Schedule]:
+        """Returns [K] the schedules of `split`; what was chosen for them goes to `state`."""
+        tiers, row_sets, threads = self._request.tiers, self._request.row_sets, self._resources.threads
+        accesses = self._accesses(split, scratch, advance)
+        if self.static_nodes is None:
+            chosen = choose_static(row_sets, tiers, lambda: [each.counts() for each in accesses])
+            state |= {f"static_{k}": nodes for k, nodes in enumerate(chosen)}
+        reuses = [
+            Reuse(found, static, threads=threads, once=self._request.once)
+            for found, static in zip(accesses, self._static_in(state), strict=True)
+        ]
+        if not isinstance(tiers, TierBudgets):
+            rows = tuple(each.cpu(split) for each in tiers)
+        elif len(reuses) == 1:  # nothing to divide, and to count for it
+            rows = (tiers.cpu(split) // row_sets[0].row_bytes,)
+        else:
+            demands = [Demand(reuse, row_set.row_bytes) for reuse, row_set in zip(reuses, row_sets, strict=True)]
+            division = divide_cpu_rows(demands, tiers.cpu(split), threads=threads)
+            state["division"], rows = division.to_array(), division.rows
+        return [Schedule(reuse, num_rows) for reuse, num_rows in zip(reuses, rows, strict=True)]
+
+    def _accesses(self, split: str, scratch: Scratch, advance: Advance) -> list[Accesses]:
+        samples, row_sets = self._request.samples, self._request.row_sets
+        num_batches = samples.config.splits[split].num_batches
+
+        def needed() -> Iterator[list[npt.NDArray[Any]]]:
+            for minibatch in samples.read(split):
+                nodes = [row_set.needed(minibatch) for row_set in row_sets]
+                scratch.claim(sum(most_scratch_bytes(len(each), each.itemsize, num_batches) for each in nodes))
+                yield nodes
+                advance(1)
+
+        files = [scratch.path(f"{row_set.config.name}.accesses") for row_set in row_sets]
+        sizes = [row_set.num_rows for row_set in row_sets]
+        return Accesses.sort_all(
+            needed(), list(zip(sizes, files, strict=True)), threads=self._resources.threads,
+            memory_bytes=self._scratch_memory_bytes,
         )  # fmt: skip
 
-    def _place_missing(self, tiers: Tiers, state: State, output: Output) -> Generator[int, None, None]:
-        """Places the splits that `state` does not have, and adds them to it."""
-        sizes, num_bytes = self.samples.config.splits, self.samples.manifest.total_bytes
-        files = {
-            split: [artifacts.extents_file(split), *(path.name for path in self._nodes_paths(split))]
-            for split in self.samples.splits
-        }
-        output.claim(shared=[name for names in files.values() for name in names])
-        output.before_commit(self.pages.finish)
-        self._take(state)
-        missing = [split for split in self.samples.splits if f"{split}/extents" not in state]
-        for split in missing:
-            for name in files[split]:  # of a run that was killed while it placed them
-                self.writer.path(name).unlink(missing_ok=True)
-        self.writer.disk.look()
-        for split in missing:
-            self._splits.append(placed := self._place(split, tiers))
-            state |= {f"{split}/{name}": array for name, array in placed.to_arrays().items()}
-            state |= {f"static_{number}": nodes for number, nodes in enumerate(self.static_nodes)}
-            if (division := self._divisions.get(split)) is not None:
-                state[f"{split}/division"] = division.to_array()
-            yield num_bytes * sizes[split].num_batches // max(1, sum(each.num_batches for each in sizes.values()))
-        self.pages.finish()
+    def _static_in(self, state: State) -> Sequence[Nodes]:
+        """Returns [K] the static rows: those that are chosen already, or that the first split chose in its `state`."""
+        if self.static_nodes is not None:
+            return self.static_nodes
+        return [state[f"static_{k}"] for k in range(len(self._request.row_sets))]
 
-    def _take(self, state: State) -> None:
-        """Takes over what a killed run placed, unless that was done already."""
-        for split in self.samples.splits[len(self._splits) :]:
-            if f"{split}/extents" not in state:
-                return
-            for number in range(len(self.row_sets)):
-                self.static_nodes[number] = state[f"static_{number}"]
-                self.needed[number][self.static_nodes[number]] = True
-            self._splits.append(self._adopted(split, state))
+    def _encoder(self, split: str) -> HeaderEncoder:
+        return HeaderEncoder(self._config, self._request.row_sets, self._labels(split), self._edge_ids)
 
-    def _adopted(self, split: str, state: State) -> PlacedSplit:
-        found = {name.removeprefix(f"{split}/"): array for name, array in state.items()}
-        tiers = PlacedSplit.tiers_in(found)
-        if "division" in found:
-            self._divisions[split] = Division.from_array(found["division"])
-        for needed, (initial, _) in zip(self.needed, tiers, strict=True):
-            needed[initial] = True
-        headers = PlacedHeaders.from_arrays(found, [each.row_bytes for each in self.row_sets])
-        paths = self._nodes_paths(split)
-        headers.adopt_nodes(paths, self.needed)
-        return PlacedSplit.of(split, headers, self._tails(split), paths, tiers, adopted=True)
+    def _tail_pages(self, split: str, num_pages: int) -> npt.NDArray[np.uint8]:
+        """Maps a page for each extent. The kernel may write these to disk, so their number is not limited by memory."""
+        if num_pages == 0:
+            return np.empty(0, np.uint8)
+        path = self._tails.path(f"{split}.tails")
+        self._tails.claim(num_pages * DIRECT_ALIGNMENT)
+        reserve(path, num_pages * DIRECT_ALIGNMENT)
+        return np.memmap(path, np.uint8, "r+")
 
-    def _place(self, split: str, tiers: Tiers) -> PlacedSplit:
-        """Places `split`: its headers go to their final offsets, the nodes of its rows to scratch files."""
-        num_batches = self.samples.config.splits[split].num_batches
-        with self.resources.reporter.stage(f"place {split}", 2 * num_batches, "minibatches") as advance:
-            found = self._scheduler.schedules_of(split, tiers, partial(self._static_nodes, split, tiers), advance)
-            if found.division is not None:
-                self._divisions[split] = found.division
-            for needed, schedule in zip(self.needed, found.schedules, strict=True):
-                needed[schedule.initial_cpu_nodes] = True
-            # Placing and encoding keep a core busy each.
-            with self._header_writer(split) as headers, ThreadPoolExecutor(1) as pool:
-                placed = zip(range(num_batches), *found.schedules, strict=True)  # there may be no row sets
-                calls = (partial(headers.write, placements) for _, *placements in placed)
-                for _ in in_order(pool, calls, _MAX_WAITING):
-                    advance(1)
-        placed_split = headers.placed(found.schedules)
-        self._read_bytes += found.read_bytes
-        self._read_bytes += sum(rows.nodes_path.stat().st_size for rows in placed_split.row_sets)  # to pack rows
-        self._scheduler.remove(split)
-        return placed_split
-
-    def _header_writer(self, split: str) -> HeaderWriter:
-        return HeaderWriter(
-            self.writer, self.pages, self.samples,
-            HeaderEncoder(self.config, self.row_sets, self._labels(split), self._edge_ids), split,
-            nodes_paths=self._nodes_paths(split), row_bytes=self.config.stored_row_bytes,
-            num_static=[len(nodes) for nodes in self.static_nodes], needed=self.needed, tails=self._tails(split),
-            by_reference=self.config.by_reference,
-        )  # fmt: skip
-
-    def _tails(self, split: str) -> npt.NDArray[np.uint8]:
-        return scratch_pages(
-            self.writer.path(f"{split}.tails"), self.samples.config.splits[split].num_batches, self.writer.disk
-        )
-
-    def _nodes_paths(self, split: str) -> list[Path]:
-        """Returns [K] scratch files for the nodes of the extents' rows."""
-        return [self.writer.path(f"{split}-{row_set.config.name}.nodes") for row_set in self.row_sets]
-
-    def _static_nodes(self, split: str, tiers: Tiers, accesses: Sequence[Accesses]) -> Sequence[npt.NDArray[np.int64]]:
-        """Returns the static rows. For the first split it takes those that are given, or the rows that it accesses most
-        often.
-        """
-        if split == self.samples.splits[0]:
-            chosen = self._given_static
-            chosen = chosen or choose_static(self.row_sets, tiers, lambda: [each.counts() for each in accesses])
-            for number, nodes in enumerate(chosen):
-                self.static_nodes[number] = nodes
-                self.needed[number][nodes] = True
-        return self.static_nodes
+    def _files_of_rows(self, split: str, names: Sequence[str]) -> list[str]:
+        """Returns the names of the files whose rows follow from this step: those of a killed run take space."""
+        files = [artifacts.initial_cpu_rows_file(split, name) for name in names]
+        if self._first_step is None:
+            files += [artifacts.static_file(name) for name in names]
+        return files

@@ -12,8 +12,7 @@ from diskgnn.formats.samples import Samples
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.accesses import count_histogram, hottest_nodes
 from diskgnn.packing.row_sets import RowSet, row_sets_of
-from diskgnn.packing.tier_budgets import divide_static_rows
-from diskgnn.packing.tiers import TierBudgets, Tiers
+from diskgnn.packing.tiers import TierBudgets, Tiers, divide_static_rows
 
 Nodes = npt.NDArray[np.int64]
 

@@ -15,10 +15,8 @@ from diskgnn.files.disk_space import free_bytes
 from diskgnn.files.read_engine import warn_if_no_io_uring
 from diskgnn.formats.row_format import FeatureFile
 from diskgnn.graph.graph import Graph
-from diskgnn.packing.row_forecast import RowForecast
 from diskgnn.packing.row_sets import RowSet, only_features, row_sets_of
-from diskgnn.packing.space import UNBOUNDED, extents_bytes, most_disk_bytes, packed_bytes, scratch_bytes
-from diskgnn.packing.tier_forecast import predict_rows, predict_static_rows
+from diskgnn.packing.space import UNBOUNDED, RowForecast, extents_bytes, most_disk_bytes, packed_bytes, scratch_bytes
 from diskgnn.packing.tiers import TierBudgets
 from diskgnn.paths import PathLike
 from diskgnn.preparing.alternatives import (
@@ -32,6 +30,7 @@ from diskgnn.preparing.alternatives import (
 )
 from diskgnn.preparing.memory_needs import least_memory_bytes
 from diskgnn.preparing.prepare_request import PrepareRequest
+from diskgnn.preparing.row_forecast import predict_rows, predict_static_rows
 from diskgnn.preparing.sequence_samples import LEAST_MINIBATCHES, SequenceSample, sample_sequences
 from diskgnn.progress.default_reporter import reporter_for
 from diskgnn.progress.reporter import SILENT, Reporter
@@ -106,7 +105,7 @@ def estimate(
     Nothing is written where `out` is, and no features are read. For each way of drawing, minibatches are sampled until
     `max_seconds` are over, but at least 8 of each split. Where that is all of them, rows are placed as `prepare` does
     it, and the counts are those of the packed directory, of each type of nodes and edges. Otherwise rows from disk are
-    predicted from how soon rows are needed again in a run of minibatches (`diskgnn.packing.reuse_model`), and
+    predicted from how soon rows are needed again in a run of minibatches (`diskgnn.preparing.reuse_model`), and
     `disk_rows_error` says how far off that may be. The disk's rate is measured with a file that has no name, of the
     size of the features but at most 128 MiB.
 

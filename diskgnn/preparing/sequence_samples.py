@@ -15,9 +15,9 @@ from diskgnn.formats.packed_config import PackedConfig
 from diskgnn.formats.sampled_minibatch import SampledMinibatch
 from diskgnn.formats.samples_config import SequenceSize
 from diskgnn.graph.source_schema import label_target
-from diskgnn.packing.access_sample import AccessSample
-from diskgnn.packing.row_forecast import SequenceForecast
 from diskgnn.packing.row_sets import RowSet, row_sets_of
+from diskgnn.preparing.access_sample import AccessSample
+from diskgnn.preparing.row_forecast import SequenceForecast
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.planned_minibatch import PlannedMinibatch
 from diskgnn.sampling.sample import sample_a_few

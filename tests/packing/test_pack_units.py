@@ -291,6 +291,56 @@ def test_what_is_damaged_meanwhile_is_made_again(
                 path.write_bytes(content)
 
 
+@pytest.mark.parametrize("packed", ["one_type", "several_types"])
+def test_zeros_between_parts_are_compared_too(request: pytest.FixtureRequest, tmp_path: Path, packed: str) -> None:
+    """Of extents that are complete: nobody writes these pages again."""
+    packing: Packing = request.getfixturevalue(packed)
+    index = Packed.open(packing.folder / "whole").index("train")
+    for number in range(len(index)):
+        parts = list(index.parts(number))
+        ends = [part.offset + part.num_bytes for part in parts]
+        places = [end for end, part in zip(ends, parts[1:], strict=False) if part.offset > end]
+        places += [ends[-1]] if ends[-1] < index.extent_bytes[number] else []
+        for place in places[:2] if number < 3 else []:
+            out = tmp_path / f"{number}-{place}"
+            with killed_at(packing, out, "artifact.publish", 0) as staging, (staging / "train.bin").open("r+b") as file:
+                file.seek(int(index.extents["offset"][number]) + place)
+                file.write(b"x")
+
+
+@pytest.mark.parametrize("point", ["pack.header", "pack.window", "unit.written"])
+def test_scratch_that_a_kill_left_is_removed(one_type: Packing, tmp_path: Path, point: str) -> None:
+    """As SIGKILL leaves it."""
+    script = textwrap.dedent("""
+        import os, signal, sys
+        from diskgnn.files import faults
+        from diskgnn.formats.samples import Samples
+        from diskgnn.graph.graph import Graph
+        from diskgnn.packing.pack import pack_request
+        from diskgnn.packing.pack_request import PackRequest
+        from diskgnn.packing.row_sets import features_of
+        from diskgnn.packing.tiers import TierBudgets
+        from diskgnn.specs.caches import CacheSpec
+        from diskgnn.system.resources import Resources
+        graph, samples = Graph.open(sys.argv[1]), Samples.open(sys.argv[2])
+        tiers = TierBudgets.of(CacheSpec("20%", "10%", None), features_of(graph, samples.config), 1 << 30)
+        kill = lambda: os.kill(os.getpid(), signal.SIGKILL)
+        with faults.pretending("unit.bytes", 1024), faults.armed(sys.argv[4], kill, after=2):
+            pack_request(PackRequest(graph, samples, tiers), sys.argv[3], Resources.of("1GiB", 2), window_bytes=16384)
+    """)
+    out = tmp_path / "out"
+    command = [sys.executable, "-c", script, str(one_type.graph.manifest.path), str(one_type.folder / "samples")]
+    command += [str(out), point]
+    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    assert (staging_of(out) / "pack.scratch").is_dir()
+    with faults.armed("artifact.publish", lambda: left.extend(staging_of(out).glob("*.scratch"))):
+        left: list[Path] = []
+        one_type.pack(out)
+    assert not left
+    assert verify_artifact(out).digest == one_type.digest
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
 def test_other_settings_begin_anew(one_type: Packing, tmp_path: Path) -> None:
     out = tmp_path / "out"
     with pytest.raises(Killed), faults.armed("pack.window", Killed(), after=20):

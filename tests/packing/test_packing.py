@@ -198,7 +198,7 @@ def test_nothing_is_being_written_to_a_file_while_space_is_reserved_in_it(graph,
     finished = calls.index("finish")
     assert not any(name.endswith(".bin") for name in calls[:finished])
     assert calls[finished:] == [
-        "finish", "finish", "train.bin", "valid.bin", "static-node.npy", "train-initial-node.npy",
+        "finish", "valid.tails", "finish", "train.bin", "valid.bin", "static-node.npy", "train-initial-node.npy",
         "valid-initial-node.npy", "finish",
     ]  # fmt: skip
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from diskgnn.files import faults
 from diskgnn.packing.accesses import Accesses, count_histogram
 from diskgnn.packing.reuse import Reuse
-from diskgnn.packing.tier_budgets import Demand, divide_cpu_rows, divide_static_rows
-from diskgnn.packing.tiers import TierBudgets
+from diskgnn.packing.tiers import Demand, TierBudgets, divide_cpu_rows, divide_static_rows
 from diskgnn.specs.caches import CacheSpec
 
 

@@ -190,7 +190,7 @@ def test_a_damaged_decision_is_made_again(graph: Path, tmp_path: Path, damage) -
     killed = faults.armed("unit.written", KeyboardInterrupt(), after=1), faults.pretending("unit.bytes", 1)
     with killed[0], killed[1], pytest.raises(KeyboardInterrupt):
         pack(graph, tmp_path / "samples", tmp_path / "packed", **caches)
-    notes = list((tmp_path / ".packed.partial").glob("pack.placing.*.npz"))
+    notes = list((tmp_path / ".packed.partial").glob("pack.place-*.npz"))
     assert notes
     for note in notes:
         damage(note)

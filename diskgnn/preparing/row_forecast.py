@@ -1,11 +1,12 @@
-"""Predicts the rows of a packed sequence from a sample of its accesses, without reading features."""
+"""Predicts the rows of a packed sequence from a sample of its accesses, without reading features: static rows, and with
+cpu tiers that are divided among row sets as packing divides them.
+"""
 
 from __future__ import annotations
 
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -13,29 +14,24 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn._native import belady_misses, count_nodes
-from diskgnn.packing.access_sample import AccessSample
+from diskgnn.formats.row_format import FeatureFile
 from diskgnn.packing.accesses import count_histogram, hottest_nodes
-from diskgnn.packing.reuse_model import Floats, cyclic_interval_rates, extended, interval_rates, missed_rows, next_uses
+from diskgnn.packing.space import RowForecast
+from diskgnn.packing.tiers import Demand, divide_cpu_rows, divide_static_rows
+from diskgnn.preparing.access_sample import AccessSample
+from diskgnn.preparing.reuse_model import (
+    Floats,
+    cyclic_interval_rates,
+    extended,
+    interval_rates,
+    missed_rows,
+    next_uses,
+)
 
 _MODEL_SHARE = 0.02  # of the rows needed: where the model reads fewer, its part of what is planned says nothing
 _PARTS = 4  # of the nodes that are kept, to tell how far they differ
 
 Minibatches = Sequence[npt.NDArray[Any]]
-
-
-@dataclass(frozen=True)
-class RowForecast:
-    """Predicted rows of one sequence, over all its minibatches."""
-
-    requested: int
-    disk: int
-    disk_error: float  # of `disk`, as a share: about one standard deviation; 0 where all accesses were counted
-    cpu: int  # slots that have a use
-
-    @property
-    def admitted(self) -> int:
-        """Rows from disk that get a slot, if all accesses are equally likely to be followed by one from a slot."""
-        return (self.requested - self.disk) * self.disk // max(1, self.requested)
 
 
 class SequenceForecast:
@@ -145,6 +141,39 @@ class UncachedForecast:
         models = (_Model(self._minibatches[each], self._of.num_batches, self._num_nodes) for each in parts)
         whole, inner, left, right = (model.missed(slots)[0] for model in models)
         return math.hypot(inner - whole, (left - right) / 2) / max(1.0, whole)
+
+
+def predict_static_rows(
+    forecasts: Sequence[SequenceForecast], features: Sequence[FeatureFile], budget_bytes: int
+) -> tuple[int, ...]:
+    """Returns [K] static rows of each row set, by the first sequence.
+
+    If that sequence is not known completely, static rows may include some that no sampled minibatch needs: what is left
+    of the budget goes to all row sets alike.
+    """
+    widths = [file.row_bytes for file in features]
+    counted = [(each.histogram(), width) for each, width in zip(forecasts, widths, strict=True)]
+    rows = divide_static_rows(counted, budget_bytes).rows
+    if all(each.is_exact for each in forecasts):
+        return rows
+    unseen = [file.num_rows - found for file, found in zip(features, rows, strict=True)]
+    left_bytes = budget_bytes - sum(found * width for found, width in zip(rows, widths, strict=True))
+    unseen_bytes = sum(found * width for found, width in zip(unseen, widths, strict=True))
+    if unseen_bytes > left_bytes:
+        unseen = [found * left_bytes // unseen_bytes for found in unseen]
+    return tuple(found + more for found, more in zip(rows, unseen, strict=True))
+
+
+def predict_rows(
+    forecasts: Sequence[UncachedForecast], features: Sequence[FeatureFile], budget_bytes: int, *, threads: int = 1
+) -> list[RowForecast]:
+    """Returns [K] rows of each row set of one sequence, whose cpu tier has `budget_bytes`."""
+    if len(forecasts) == 1:  # nothing to divide, and to count for it
+        slots = tuple(min(budget_bytes // file.row_bytes, file.num_rows) for file in features)
+    else:
+        demands = [Demand(each, file.row_bytes) for each, file in zip(forecasts, features, strict=True)]
+        slots = divide_cpu_rows(demands, budget_bytes, threads=threads).rows
+    return [each.rows(num_rows) for each, num_rows in zip(forecasts, slots, strict=True)]
 
 
 class _Run:

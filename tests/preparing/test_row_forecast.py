@@ -11,10 +11,10 @@ from diskgnn import generate
 from diskgnn.formats.packed import Packed
 from diskgnn.formats.samples import Samples
 from diskgnn.graph.graph import Graph
-from diskgnn.packing.access_sample import AccessSample
 from diskgnn.packing.pack import pack
-from diskgnn.packing.reuse_model import cyclic_interval_rates, extended, interval_rates, missed_rows
-from diskgnn.packing.row_forecast import SequenceForecast
+from diskgnn.preparing.access_sample import AccessSample
+from diskgnn.preparing.reuse_model import cyclic_interval_rates, extended, interval_rates, missed_rows
+from diskgnn.preparing.row_forecast import SequenceForecast
 from diskgnn.sampling.sample import sample
 
 NO_STATIC = np.empty(0, np.int64)

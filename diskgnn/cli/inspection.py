@@ -13,7 +13,7 @@ from diskgnn.cli import options
 from diskgnn.cli.command import Command
 from diskgnn.cli.options import Size
 from diskgnn.cli.rendering import Output
-from diskgnn.formats.artifacts import MANIFEST
+from diskgnn.formats.artifacts import GRAPH, MANIFEST, PACKED
 from diskgnn.units import format_count, format_size
 
 if TYPE_CHECKING:
@@ -31,16 +31,29 @@ def inspect(output: Output, /, artifact: Path) -> None:
     from diskgnn.formats.rank_directories import rank_directories
     from diskgnn.graph.artifact_description import describe
 
+    _require_there(artifact)
     if _is_checkpoint(artifact):
         _show_checkpoint(output, artifact)
         return
-    ranks = [describe(directory) for directory in rank_directories(artifact)]
+    folders = rank_directories(artifact)
+    first = folders[0] if folders else artifact
+    ranks = [describe(directory) for directory in folders]
     description = ranks[0] if ranks else describe(artifact)
     facts = dict(description.facts)
     if ranks:
         columns = [name for name in facts if name.endswith(("_bytes", "_minibatches", "_disk_share"))]
         rows = [(number, *(each.facts.get(name, "") for name in columns)) for number, each in enumerate(ranks)]
         output.table(f"{artifact}: {description.kind}, of {len(ranks)} ranks", ["rank", *columns], rows)
+    output.result({"path": artifact, "ranks": ranks} if ranks else description)
+    if description.format == PACKED:
+        from diskgnn.cli.packed_inspection import show_packed
+        from diskgnn.formats.manifest import open_artifact
+        from diskgnn.formats.packed import Packed
+
+        show_packed(output, Packed(open_artifact(first)), artifact, len(ranks))
+        return
+    if description.format == GRAPH:
+        facts["digest"] = description.digest
     types = [facts.pop(name, []) for name in ("node_types", "edge_types")]
     output.fields(f"{description.path}: {description.kind}", facts)
     for title, listed in zip(("node types", "edge types"), types, strict=True):
@@ -53,7 +66,22 @@ def inspect(output: Output, /, artifact: Path) -> None:
     output.fields("made with", description.config)
     files = [(file.name, file.bytes, _dtype(file.dtype), _shape(file.shape)) for file in description.files]
     output.table("files", ["name", "size_bytes", "dtype", "shape"], files)
-    output.result({"path": artifact, "ranks": ranks} if ranks else description)
+
+
+def _require_there(path: AnyPath) -> None:
+    """Raises ArtifactError if nothing lies at a path of this machine."""
+    from diskgnn.errors import ArtifactError
+
+    if not isinstance(path, Path):
+        return
+    try:
+        path.stat()
+    except FileNotFoundError as error:
+        raise ArtifactError(
+            f"{path} is not there; expected a graph, samples or packed directory, or a checkpoint of `diskgnn train`"
+        ) from error
+    except OSError:  # whoever opens it says so
+        return
 
 
 def _is_checkpoint(path: AnyPath) -> bool:

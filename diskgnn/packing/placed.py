@@ -17,6 +17,7 @@ from diskgnn._native import DIRECT_ALIGNMENT, mark_nodes
 from diskgnn.files.file_reading import fill, opened
 from diskgnn.formats.extents import ExtentIndex, align
 from diskgnn.formats.packed_config import PackedRows, PackedSplit, TierRowCounts
+from diskgnn.packing.accesses import changes_named
 from diskgnn.packing.row_sets import RowSet
 from diskgnn.packing.tiers import Division
 from diskgnn.packing.written_bytes import comparing
@@ -43,7 +44,7 @@ class PlacedRows:
         if first == last:  # there may be no file
             return
         buffer = np.empty(min(_PIECE_NODES, last - first), self.node_dtype)
-        with opened(self.nodes_path) as descriptor:
+        with opened(self.nodes_path) as descriptor, changes_named(self.nodes_path):
             for begin in range(first, last, _PIECE_NODES):
                 nodes = buffer[: last - begin]
                 fill(descriptor, begin * nodes.itemsize, nodes.view(np.uint8).data, self.nodes_path)

@@ -133,17 +133,12 @@ class SplitPlacer:
                     row_bytes=self._config.stored_row_bytes, num_static=[len(each) for each in self._static_in(state)],
                     tails=tails, by_reference=self._config.by_reference,
                 )  # fmt: skip
-                # Placing and encoding keep a core busy each.
-                with headers, ThreadPoolExecutor(1) as pool:
-                    placements = zip(range(num_batches), *schedules, strict=True)  # there may be no row sets
-                    calls = (partial(headers.write, of_sets) for _, *of_sets in placements)
-                    for _ in in_order(pool, calls, _MAX_WAITING):
-                        advance(1)
-                self._pages.finish()
+                self._write_headers(headers, schedules, num_batches, advance)
                 state |= headers.state()
                 for k, schedule in enumerate(schedules):
                     state |= {f"initial_{k}": schedule.initial_cpu_nodes, f"slots_{k}": schedule.next_cycle_slots}
-                    self.read_bytes += schedule.reuse.accesses.read_bytes + paths[k].stat().st_size
+                    # Nodes of rows are read to find which rows are needed, and with the windows.
+                    self.read_bytes += schedule.reuse.accesses.read_bytes + 2 * paths[k].stat().st_size
             yield from ()
 
         def compare(state: State) -> None:
@@ -156,6 +151,17 @@ class SplitPlacer:
         if "division" in state:
             self.divisions[split] = Division.from_array(state["division"])
         return placed(state)
+
+    def _write_headers(
+        self, headers: HeaderWriter, schedules: Sequence[Schedule], num_batches: int, advance: Advance
+    ) -> None:
+        """Places the minibatches one by one, and writes their headers. Placing and encoding keep a core busy each."""
+        with headers, ThreadPoolExecutor(1) as pool:
+            placements = zip(range(num_batches), *schedules, strict=True)  # there may be no row sets
+            calls = (partial(headers.write, of_sets) for _, *of_sets in placements)
+            for _ in in_order(pool, calls, _MAX_WAITING):
+                advance(1)
+        self._pages.finish()
 
     def _schedules(self, split: str, scratch: Scratch, state: State, advance: Advance) -> list[Schedule]:
         """Returns [K] the schedules of `split`; what was chosen for them goes to `state`."""

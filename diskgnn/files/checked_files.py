@@ -7,7 +7,7 @@ import json
 import math
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,7 @@ class ChunkChecksums:
     def __init__(self) -> None:
         self.crc32c = 0
         self._finished: list[npt.NDArray[np.uint32]] = []
+        self.num_finished = 0  # chunks that are full and not taken
         self._chunk, self._chunk_bytes = 0, 0  # the one that is not full yet
 
     def add(self, data: Any) -> None:
@@ -67,6 +68,7 @@ class ChunkChecksums:
         whole_bytes = len(view) // CHECKSUM_CHUNK_BYTES * CHECKSUM_CHUNK_BYTES
         chunks, self.crc32c = crc32c_chunks(view[:whole_bytes], CHECKSUM_CHUNK_BYTES, self.crc32c)
         self._finished.append(chunks)
+        self.num_finished += len(chunks)
         self._add_part(view[whole_bytes:])
 
     def _add_part(self, part: memoryview) -> None:
@@ -75,6 +77,7 @@ class ChunkChecksums:
         self._chunk, self._chunk_bytes = crc32c(part, self._chunk), self._chunk_bytes + len(part)
         if self._chunk_bytes == CHECKSUM_CHUNK_BYTES:
             self._finished.append(np.array([self._chunk], np.uint32))
+            self.num_finished += 1
             self._chunk = self._chunk_bytes = 0
 
     def chunks(self) -> npt.NDArray[np.uint32]:
@@ -82,22 +85,23 @@ class ChunkChecksums:
         last = np.array([self._chunk] if self._chunk_bytes else [], np.uint32)
         return np.concatenate([*self._finished, last])
 
-    def done(self) -> dict[str, npt.NDArray[Any]]:
-        """All that is known so far, for a record."""
-        finished = np.concatenate([*self._finished, np.empty(0, np.uint32)])
-        return {
-            "chunks": finished,
-            "chunk": np.array([self._chunk, self._chunk_bytes]),
-            "crc32c": np.array(self.crc32c),
-        }
+    def take(self) -> npt.NDArray[np.uint32]:
+        """Returns those of chunks that are full, and not yet taken; `chunks` does not have them any more."""
+        taken = np.concatenate([*self._finished, np.empty(0, np.uint32)])
+        self._finished.clear()
+        self.num_finished = 0
+        return taken
+
+    def state(self) -> npt.NDArray[np.int64]:
+        """Returns what `after` needs to go on from here, beside what was taken."""
+        assert not self._finished
+        return np.array([self._chunk, self._chunk_bytes, self.crc32c])
 
     @staticmethod
-    def after(done: Mapping[str, npt.NDArray[Any]]) -> ChunkChecksums:
-        """Those that go on where `done` was said."""
+    def after(state: npt.NDArray[np.int64]) -> ChunkChecksums:
+        """Returns checksums that go on where they had this `state`."""
         checksums = ChunkChecksums()
-        checksums._finished = [done["chunks"]]
-        checksums._chunk, checksums._chunk_bytes = done["chunk"].tolist()
-        checksums.crc32c = int(done["crc32c"])
+        checksums._chunk, checksums._chunk_bytes, checksums.crc32c = state.tolist()
         return checksums
 
 

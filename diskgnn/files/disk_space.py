@@ -17,7 +17,7 @@ from diskgnn.units import format_size, parse_size
 
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2  # of Linux's fallocate
 _PAGE_BYTES = 4096  # files take whole pages
-OWN_BYTES = 64 << 10  # of a budget, for what nobody claims: journals, locks, directories
+OWN_BYTES = 64 << 10  # of a budget, for journals when nothing else has room, and for locks
 _claiming = threading.Lock()  # of all budgets, so that these can be pickled
 
 
@@ -89,18 +89,21 @@ class DiskBudget:
             with _claiming:
                 self._taken_bytes = OWN_BYTES + sum(allocated_bytes(folder) for folder in self._folders)
 
-    def claim(self, num_bytes: int) -> None:
-        """Say that so many bytes are about to be written.
+    def claim(self, num_bytes: int, *, is_journal: bool = False) -> None:
+        """Say that so many bytes are about to be written. A journal may take what is set aside for journals: it grows
+        when everything else waits for that, and then gives something back.
 
         Raises:
             DiskFullError: that would be more than may be taken.
         """
         if self.num_bytes is None:
             return
-        while self._taken_bytes + num_bytes > self.num_bytes and self._relieve():
+        most_bytes = self.num_bytes + (OWN_BYTES if is_journal else 0)
+        while self._taken_bytes + num_bytes > most_bytes and self._relieve():
             pass
         with _claiming:
-            self.require(num_bytes, "the next piece", exact=True)
+            if self._taken_bytes + num_bytes > most_bytes:
+                self.require(num_bytes, "the next piece", exact=True)
             self._taken_bytes += num_bytes
 
     def release(self, num_bytes: int) -> None:

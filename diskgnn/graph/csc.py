@@ -132,7 +132,7 @@ def _write(work: Work, given: EdgeList, resources: Resources) -> int:
     )  # fmt: skip
     done = work.fold(
         "sort", partial(_sort, given, layout, edges, carried, resources), {"buckets": 0, "edges": 0},
-        key=starts, after=scatter, consumes=(edges, records),
+        key=starts, after=scatter, consumes=(edges, records), sends=True,
     )  # fmt: skip
     return int(done["edges"])
 

@@ -24,7 +24,7 @@ from diskgnn._native import FeatureType, GraphGenerator
 from diskgnn.files.destination import Destination
 from diskgnn.files.disk_space import DiskBudget, allocated_bytes, require_free_bytes
 from diskgnn.formats import artifacts
-from diskgnn.formats.artifacts import edge_file, node_file
+from diskgnn.formats.artifacts import node_file
 from diskgnn.formats.row_format import RowFormat
 from diskgnn.graph.bucket_layout import index_dtype
 from diskgnn.graph.csc import EDGE_BYTES, EdgeList, EdgeOptions, least_memory_bytes, write_csc
@@ -140,13 +140,9 @@ def generate(
             feature_signal=SIGNAL_RATIO * math.sqrt(2 * math.log(num_classes)),
             seed=seed,
         )
-        indptr, indices = (edge_file(kind, ONE_EDGE_TYPE) for kind in (artifacts.INDPTR, artifacts.INDICES))
         num_edges = _write_edges(writer, generator, spec, resources, chunks)
-        writer.send([indptr, indices])
         writer.config = spec.to_json(num_edges)
-        names = [node_file(kind, ONE_NODE_TYPE) for kind in (artifacts.FEATURES, artifacts.FEATURE_CHECKSUMS)]
         _write_features(writer, generator, spec, chunks, reporter)
-        writer.send(names)
         _write_int64s(writer, node_file(artifacts.LABELS, ONE_NODE_TYPE), generator.labels, range(num_nodes), chunks)
         first = 0
         for split, size in spec.split_sizes.items():
@@ -256,7 +252,7 @@ def _write_features(
                 advance(data.nbytes)
                 yield data.nbytes
 
-    Work(writer, name).run(lambda work: work.fold("generate", write, {}))
+    Work(writer, name).run(lambda work: work.fold("generate", write, {}, sends=True))
 
 
 def _write_int64s(
@@ -279,4 +275,4 @@ def _write_int64s(
             file.write(values)
             yield values.nbytes
 
-    Work(writer, name).run(lambda work: work.fold("generate", write, {}))
+    Work(writer, name).run(lambda work: work.fold("generate", write, {}, sends=True))

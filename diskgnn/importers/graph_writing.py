@@ -14,7 +14,7 @@ from diskgnn.formats.row_format import RowFormat
 from diskgnn.formats.source_contents import SourceContents
 from diskgnn.formats.value_counts import ValueCounts
 from diskgnn.graph.bucket_layout import index_dtype
-from diskgnn.graph.csc import EdgeList, edge_files, write_csc
+from diskgnn.graph.csc import EdgeList, write_csc
 from diskgnn.graph.edge_records import EdgeColumn, record_dtype
 from diskgnn.importers import node_data
 from diskgnn.importers.containers.rows import EdgeStream
@@ -198,7 +198,6 @@ def _write_edges(writer: ArtifactWriter, edges: OpenEdges, resources: Resources)
         num_edges, values = write_csc(writer, given, resources), ValueCounts()
     else:
         num_edges, values = _write_with_features(writer, given, features, resources)
-    writer.send(edge_files(given))
     return num_edges, values
 
 
@@ -248,14 +247,10 @@ def _write_features(
     given_format = nodes.row_format
     assert given_format is not None
     assert stored is not None
-    names = [node_file(kind, name) for kind in (artifacts.FEATURES, artifacts.FEATURE_CHECKSUMS)]
     if nodes.given.quantise is not None:
         details = write_quantised(writer, name, nodes.features, given_format, stored, reporter).details()
-        writer.send(names)
         return details, ValueCounts()
     reference, rows = nodes.given.reference_features, nodes.features
 
     values = node_data.write_features(writer, name, rows, given_format, reference=reference, reporter=reporter)
-    if not reference:
-        writer.send(names)
     return {}, values

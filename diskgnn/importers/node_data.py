@@ -98,7 +98,7 @@ def write_features(
                     yield chunk.nbytes
 
         first = {"values": np.zeros(len(fields(ValueCounts)), np.int64)}
-        found = Work(writer, file_name).run(lambda work: work.fold("copy", copy, first))
+        found = Work(writer, file_name).run(lambda work: work.fold("copy", copy, first, sends=True))
         scan = ValueScan(row_format, rows.num_rows, found["values"])
     scan.warn(rows.name, "node")
     return scan.counts

@@ -129,7 +129,7 @@ def write_quantised(
                 yield bits.nbytes
 
     first = {"errors": np.zeros((4, given.num_features))}
-    found = Work(writer, features_file).run(lambda work: work.fold("quantise", write, first))
+    found = Work(writer, features_file).run(lambda work: work.fold("quantise", write, first, sends=True))
     return _Errors(source.num_rows, found["errors"]).result()
 
 

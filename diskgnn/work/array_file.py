@@ -12,7 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.files import faults
-from diskgnn.files.checked_files import ChecksummedFile, ChunkChecksums, checksum_file, npy_header_bytes
+from diskgnn.files.checked_files import (
+    CHECKSUM_CHUNK_BYTES,
+    ChecksummedFile,
+    ChunkChecksums,
+    checksum_file,
+    npy_header_bytes,
+)
 from diskgnn.files.disk_space import allocated_bytes, free_bytes
 from diskgnn.formats.manifest_document import FileEntry
 from diskgnn.stores.uploads import SentFile
@@ -20,6 +26,7 @@ from diskgnn.work.writer import ArtifactWriter
 
 # What other files have to have room for beside one that stays here: checksums of its chunks, and what is small.
 _SMALL_PART, _SMALL_BYTES = 256, 1 << 20
+_HELD_CHUNKS = 1 << 16  # whose checksums are in memory before they are written
 
 
 class ArrayFile:
@@ -46,28 +53,34 @@ class ArrayFile:
     ) -> None:
         assert checksums is None or rows is not None
         self._writer, self.name, self._rows, self._row_shape = writer, name, rows, row_shape
-        self._checksums, self._chunks = checksums, ChunkChecksums()
         self._dtype, self._may_stream = np.dtype(dtype), may_stream
+        self._header = npy_header_bytes(self._dtype, (self._rows or 0, *self._row_shape))
+        num_bytes = len(self._header) + (rows or 0) * math.prod(row_shape) * self._dtype.itemsize
+        self._whole_bytes = None if rows is None else num_bytes
+        self._chunks = ChunkChecksums()
+        self._checksums: ArrayFile | None = None  # of the chunks: written as they are known
+        if checksums is not None:
+            self._checksums = ArrayFile(writer, checksums, np.uint32, -(-num_bytes // CHECKSUM_CHUNK_BYTES))
         self.rows_written = self._num_bytes = 0
         self._goes_on = False
 
     @property
     def names(self) -> list[str]:
         """Names of the file and of the one with its checksums."""
-        return [self.name] if self._checksums is None else [self.name, self._checksums]
+        return [self.name, *([] if self._checksums is None else self._checksums.names)]
 
     def __enter__(self) -> ArrayFile:
         if self._goes_on:
             return self
-        header = npy_header_bytes(self._dtype, (self._rows or 0, *self._row_shape))
-        self._file = self._opened(len(header))
-        self._write(header)
+        if self._checksums is not None:
+            self._checksums.__enter__()
+        self._file = self._opened()
+        self._write(self._header)
         return self
 
-    def _opened(self, header_bytes: int) -> ChecksummedFile | SentFile:
-        path, outbox = self._writer.path(self.name), self._writer.outbox
-        if self._may_stream and outbox is not None and self._rows is not None:
-            num_bytes = header_bytes + self._rows * math.prod(self._row_shape) * self._dtype.itemsize
+    def _opened(self) -> ChecksummedFile | SentFile:
+        path, outbox, num_bytes = self._writer.path(self.name), self._writer.outbox, self._whole_bytes
+        if self._may_stream and outbox is not None and num_bytes is not None:
             outbox.drain()
             path.unlink(missing_ok=True)
             self._writer.disk.look()
@@ -91,7 +104,11 @@ class ArrayFile:
     def done(self) -> dict[str, npt.NDArray[Any]]:
         """Returns what `go_on` needs to know of what is written so far."""
         written = {"rows": np.array(self.rows_written), "written": np.array([self._num_bytes, self._file.crc32c])}
-        return written | (self._chunks.done() if self._checksums is not None else {})
+        if self._checksums is None:
+            return written
+        self._checksums.write(self._chunks.take())
+        written |= {f"checksums/{name}": array for name, array in self._checksums.done().items()}
+        return written | {"chunk": self._chunks.state()}
 
     def go_on(self, done: Mapping[str, npt.NDArray[Any]]) -> bool:
         """Opens the file after what a killed run had written when it was `done`, before it is entered; `rows_written`
@@ -109,7 +126,11 @@ class ArrayFile:
             return False
         self.rows_written, self._num_bytes = int(done["rows"]), num_bytes
         if self._checksums is not None:
-            self._chunks = ChunkChecksums.after(done)
+            prefix = "checksums/"
+            before = {name.removeprefix(prefix): array for name, array in done.items() if name.startswith(prefix)}
+            if not self._checksums.go_on(before):
+                return False
+            self._chunks = ChunkChecksums.after(done["chunk"])
         self._file = ChecksummedFile(path, kept_bytes=num_bytes, crc32c=crc32c, disk=disk)
         self._goes_on = True
         return True
@@ -118,10 +139,16 @@ class ArrayFile:
         self._num_bytes += self._file.write(data)
         if self._checksums is not None:
             self._chunks.add(data)
+            if self._chunks.num_finished >= _HELD_CHUNKS:
+                self._checksums.write(self._chunks.take())
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._checksums is not None:
+            if kind is None:
+                self._checksums.write(self._chunks.chunks())
+            self._checksums.__exit__(kind, error, trace)
         if kind is not None and isinstance(self._file, SentFile):
             self._file.abandon()
             return
@@ -136,8 +163,6 @@ class ArrayFile:
             self._writer.add_sent(self.name, FileEntry(self._num_bytes, self._file.crc32c, dtype, shape))
         else:
             self._writer.add(self.name, crc32c=None if self._rows is None else self._file.crc32c)
-        if self._checksums is not None:
-            self._writer.save_array(self._checksums, self._chunks.chunks())
 
     def _write_length(self, rows: int) -> None:
         with self._writer.path(self.name).open("r+b") as file:

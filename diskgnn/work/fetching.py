@@ -19,7 +19,7 @@ from diskgnn.files.disk_space import require_free_bytes
 from diskgnn.files.file_reading import pieces_of, reading
 from diskgnn.formats.artifacts import MANIFEST
 from diskgnn.formats.manifest import Manifest, open_artifact, read_manifest
-from diskgnn.ordered import in_order
+from diskgnn.ordered import as_finished
 from diskgnn.paths import PathLike
 from diskgnn.progress.default_reporter import reporter_for
 from diskgnn.progress.reporter import Advance, Reporter, StageReport
@@ -105,47 +105,47 @@ def _fetch(manifest: Manifest, path: Path, overwrite: bool, reporter: Reporter) 
     """Copies one directory. Returns the bytes that came."""
     writer = ArtifactWriter(path, manifest.format, config=manifest.config, overwrite=overwrite, resumable=True)
     writer.source = manifest.source
+    work, fetched_bytes = Work(writer, "fetch"), 0
+
+    def fetch_files(missing: Iterator[str]) -> Generator[tuple[str, UnitFiles], None, None]:
+        nonlocal fetched_bytes
+        with ThreadPoolExecutor(FILES_AT_ONCE, thread_name_prefix="fetch") as pool:
+            calls = (partial(_fetch_file, work, writer, manifest, advance, name) for name in missing)
+            for name, crc, num_bytes in as_finished(pool, calls, ahead=FILES_AT_ONCE):
+                writer.path(_part(name)).rename(writer.path(name))
+                fetched_bytes += num_bytes
+                yield name, {name: crc}
+                if manifest.files[name].bytes >= NOTED_BYTES:  # too much to wait for the next commit
+                    work.commit()
+
     with writer:
-        work = Work(writer, "fetch")
         if str(work.state_of("artifact").get("digest")) != manifest.digest:
             writer.restart()  # what is there is of another one that was made alike
         work.note("artifact", {"digest": np.array(manifest.digest)})
         there = sum(each.stat().st_size for each in writer.staging.iterdir())
         require_free_bytes(writer.staging, manifest.total_bytes - there, f"fetching {manifest.path}")
         with reporter.stage(f"fetch {manifest.path}", manifest.total_bytes, "B") as advance:
-            fetched = work.map(
-                manifest.files,
-                partial(_fetch_files, work, writer, manifest, advance),
-                files=lambda name: [name],
+            work.map(
+                manifest.files, fetch_files, files=lambda name: [name],
                 adopted=lambda name: advance(manifest.files[name].bytes),
-            )
+            )  # fmt: skip
         if writer.files != manifest.files:
             writer.discard()
             raise ArtifactError(f"{manifest.path} is not what its manifest says: arrays have other dtypes or shapes")
         writer.publish()
-    return fetched
-
-
-def _fetch_files(
-    work: Work, writer: ArtifactWriter, manifest: Manifest, advance: Advance, missing: Iterator[str]
-) -> Generator[tuple[str, UnitFiles], None, int]:
-    """Copies several files at a time. Returns the bytes that came."""
-    fetched_bytes = 0
-    with ThreadPoolExecutor(FILES_AT_ONCE, thread_name_prefix="fetch") as pool:
-        calls = (partial(_fetch_file, work, writer, manifest, advance, name) for name in missing)
-        for name, crc, num_bytes in in_order(pool, calls, ahead=FILES_AT_ONCE):
-            fetched_bytes += num_bytes
-            yield name, {name: crc}
-            if manifest.files[name].bytes >= NOTED_BYTES:  # too much to wait for the next commit
-                work.commit()
     return fetched_bytes
+
+
+def _part(name: str) -> str:
+    """Returns the name of a file until all of it has come."""
+    return f"{name}.part"
 
 
 def _fetch_file(
     work: Work, writer: ArtifactWriter, manifest: Manifest, advance: Advance, name: str
 ) -> tuple[str, int, int]:
-    """Copies a file, or what is missing of it. Returns its name, its CRC-32C and the bytes that came."""
-    source, part = manifest.file(name), f"{name}.part"
+    """Copies a file, or what is missing of it, to its part. Returns its name, its CRC-32C and the bytes that came."""
+    source, part = manifest.file(name), _part(name)
     path = writer.path(part)
     begin, crc = _so_far(path, work.state_of(part))
     offset = noted = begin
@@ -167,7 +167,6 @@ def _fetch_file(
     except ArtifactError:
         path.unlink()
         raise
-    path.rename(writer.path(name))
     return name, copy.crc32c, offset - begin
 
 

@@ -30,13 +30,16 @@ _DROPPED = "dropped"
 
 
 class Journal:
-    """The journal at `path`. One that says it is about something else than `making`, or is damaged there, is new."""
+    """The journal at `path`. One that says it is about something else than `making`, or is damaged there, is new.
 
-    def __init__(self, path: Path, making: Any) -> None:
-        self.path = path
+    What it writes is claimed of `disk`.
+    """
+
+    def __init__(self, path: Path, making: Any, disk: DiskBudget = UNLIMITED) -> None:
+        self.path, self._disk = path, disk
         self._finished: dict[str, tuple[int, int]] = {}  # bytes, CRC-32C
         self._dropped: set[str] = set()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # claiming may have more committed
         self._first_line = json.dumps(making, sort_keys=True)
 
     def read(self) -> bool:
@@ -119,16 +122,13 @@ class Journal:
         """Whether any file was finished."""
         return bool(self._finished or self._dropped)
 
-    def record(
-        self, name: str, done: Mapping[str, npt.NDArray[Any]], claims: Iterable[str], disk: DiskBudget = UNLIMITED
-    ) -> None:
+    def record(self, name: str, done: Mapping[str, npt.NDArray[Any]], claims: Iterable[str]) -> None:
         """Note durably how far a stage is, in two files that take turns: one is whole whenever a kill comes.
 
         Args:
             name: of the stage. Its record before is believed until this one is durable.
             done: arrays that say what is done, with the checksums that whoever goes on compares.
             claims: the files that hold what is done; they are made durable first.
-            disk: of which the record is claimed.
         """
         folder = self.path.parent
         for claimed in claims:
@@ -137,7 +137,8 @@ class Journal:
         np.savez(content, allow_pickle=False, **done)
         even, odd = _records_of(name)
         file = odd if self._newest((even, odd)) == even else even
-        disk.claim(file_bytes(content.getbuffer().nbytes) - allocated_bytes(folder / file))
+        more_bytes = file_bytes(content.getbuffer().nbytes) - allocated_bytes(folder / file)
+        self._disk.claim(more_bytes, is_journal=True)
         (folder / file).write_bytes(content.getbuffer())
         sync(folder / file)
         faults.point("unit.written")
@@ -151,10 +152,11 @@ class Journal:
         with np.load(self.path.parent / newest, allow_pickle=False) as found:
             return dict(found)
 
-    def forget_record(self, name: str, disk: DiskBudget = UNLIMITED) -> None:
-        """There is no record of a stage any more; its files were claimed of `disk`."""
-        for path in (self.path.parent / file for file in _records_of(name)):
-            disk.release(allocated_bytes(path))
+    def forget_record(self, name: str) -> None:
+        """There is no record of a stage any more."""
+        for file in _records_of(name):
+            self.forget(file)
+            self._disk.release(allocated_bytes(path := self.path.parent / file))
             path.unlink(missing_ok=True)
 
     def _newest(self, names: Collection[str]) -> str | None:
@@ -174,9 +176,11 @@ class Journal:
 
     def _append(self, *lines: str) -> None:
         descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        content = memoryview(b"".join(map(checked_line, lines)))
         num_bytes = os.fstat(descriptor).st_size
         try:
-            content = memoryview(b"".join(map(checked_line, lines)))
+            self._disk.claim(file_bytes(num_bytes + len(content)) - file_bytes(num_bytes), is_journal=True)
+            num_bytes = os.fstat(descriptor).st_size
             while content:
                 content = content[os.write(descriptor, content) :]
             os.fsync(descriptor)

@@ -69,10 +69,10 @@ class Outbox:
         self._lock = FileLock(self._record.path.with_suffix(".lock"))
         self._changing = threading.RLock()
         self._pool = ThreadPoolExecutor(FILES_AT_ONCE, thread_name_prefix="send")
-        self._sending: set[Future[None]] = set()
+        self._sending: dict[str, Future[None]] = {}  # by name of a file
         self._streams: list[SentFile] = []
-        self._there: dict[str, pafs.FileInfo] = {}  # when it was begun
-        self._taken: set[str] = set()  # files of the artifact that are on their way, or there
+        self._there: dict[str, pafs.FileInfo] = {}  # when it was begun, or a file arrived
+        self._taken: dict[str, FileEntry | None] = {}  # on their way, or there; None while the checksum is not known
 
     def begin(self) -> None:
         """Makes ready to send: takes the lock of the target, and reads what earlier runs have sent there.
@@ -119,31 +119,39 @@ class Outbox:
                 self._record.files[name] = Arrived(entry, info.mtime_ns)
 
     def adopt(self, name: str, num_bytes: int, crc32c: int) -> FileEntry | None:
-        """Returns file `name` of so many bytes with that checksum, if it was sent and the store has just that."""
+        """Returns file `name` of so many bytes with that checksum, if it was sent and the store has just that, or is
+        going to: this run sends it."""
+        taken = self._taken.get(name)
+        if taken is not None and (taken.bytes, taken.crc32c) == (num_bytes, crc32c):
+            return taken
         sent, info = self._record.files.get(name), self._there.get(name)
         if sent is None or (sent.entry.bytes, sent.entry.crc32c) != (num_bytes, crc32c):
             return None
         if info is None or info.mtime_ns is None or not self._is_unchanged(name, info):
             return None
-        self._taken.add(name)
+        self._taken[name] = sent.entry
         return sent.entry
 
     def send(self, name: str, path: Location, entry: FileEntry, *, keep: bool = False) -> bool:
-        """Sends file `name`, which lies at `path`, unless it was sent. Returns True if it goes.
+        """Sends file `name`, which lies at `path`, unless it was sent or is on its way. Returns True if it goes.
 
         Waits while FILES_AT_ONCE are on the way. Unless `keep`, the file is removed here when it has arrived. What goes
         wrong is raised by a later call.
         """
-        if self.adopt(name, entry.bytes, entry.crc32c) is not None:
-            self._done(path, entry, keep)
-            return False
         while True:
             with self._changing:
-                if len(waiting := self._unfinished()) < FILES_AT_ONCE:
-                    self._sending.add(self._pool.submit(self._send, name, path, entry, keep))
-                    self._taken.add(name)
+                waiting = self._unfinished()
+                is_there = self.adopt(name, entry.bytes, entry.crc32c) is not None
+                if is_there and name not in waiting:
+                    self._done(path, entry, keep)
+                if is_there:
+                    return False
+                if name not in waiting and len(waiting) < FILES_AT_ONCE:
+                    self._sending[name] = self._pool.submit(self._send, name, path, entry, keep)
+                    self._taken[name] = entry
                     return True
-            wait(waiting, _POLL_SECONDS, FIRST_COMPLETED)  # a signal that another thread got is handled in between
+            # A signal that another thread got is handled in between.
+            wait(waiting.values(), _POLL_SECONDS, FIRST_COMPLETED)
 
     def has(self, name: str) -> bool:
         """Returns True if file `name` is on its way, or there."""
@@ -152,13 +160,15 @@ class Outbox:
     def file(self, name: str, num_bytes: int) -> SentFile:
         """Begins file `name` of the store, of `num_bytes`, that is written at once and never lies here."""
         self._record.begun(name)
-        self._taken.add(name)
+        self._taken[name] = None
         self._streams.append(found := SentFile(self.target / name, num_bytes, self._record, self._memory))
         return found
 
     def arrived(self, name: str, entry: FileEntry) -> None:
         """Notes that file `name` is whole on the store, as `entry` says."""
-        self._record.arrived(name, entry, (self.target / name).info().mtime_ns)
+        self._there[name] = info = (self.target / name).info()
+        self._record.arrived(name, entry, info.mtime_ns)
+        self._taken[name] = entry
 
     def drain(self) -> None:
         """Waits until nothing is on the way, and takes space here. What went wrong is raised."""
@@ -168,7 +178,7 @@ class Outbox:
     def _relieve(self) -> bool:
         """Waits for a file that is on its way to arrive, but not for long; False if none is."""
         if waiting := self._unfinished():
-            wait(waiting, _POLL_SECONDS, FIRST_COMPLETED)
+            wait(waiting.values(), _POLL_SECONDS, FIRST_COMPLETED)
         return bool(waiting)
 
     def publish(self, files: Mapping[str, FileEntry], document: str, digest: str) -> None:
@@ -220,16 +230,16 @@ class Outbox:
     def _settle(self) -> None:
         for stream in self._streams:
             stream.abandon()
-        wait(self._sending)
+        wait(self._sending.values())
 
-    def _unfinished(self) -> set[Future[None]]:
+    def _unfinished(self) -> dict[str, Future[None]]:
         """Returns what is on the way. Raises what went wrong with a file, each time that it is called."""
         with self._changing:
-            done = {each for each in self._sending if each.done()}
-            for each in done:
-                each.result()
-            self._sending -= done
-            return set(self._sending)
+            for name, each in list(self._sending.items()):
+                if each.done():
+                    each.result()
+                    del self._sending[name]
+            return dict(self._sending)
 
     def _send(self, name: str, path: Location, entry: FileEntry, keep: bool) -> None:
         self._record.begun(name)
@@ -279,7 +289,8 @@ class Outbox:
         self._advance(entry.bytes)
         if not keep:
             assert isinstance(path, Path)
-            self._disk.remove(path, file_bytes(entry.bytes))
+            if path.exists():
+                self._disk.remove(path, file_bytes(entry.bytes))
 
     def _delete(self, names: Set[str]) -> None:
         filesystem, path = self.target.locate()

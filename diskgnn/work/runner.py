@@ -44,6 +44,7 @@ import os
 import shutil
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -55,7 +56,7 @@ from diskgnn.files import faults
 from diskgnn.files.disk_space import DiskBudget, allocated_bytes, require_free_bytes
 from diskgnn.work.array_file import ArrayFile
 from diskgnn.work.shuffle import DamagedStepError, Shuffle
-from diskgnn.work.work_folder import Note, State, WorkFolder
+from diskgnn.work.work_folder import FINISHED, Note, State, WorkFolder
 from diskgnn.work.writer import ArtifactWriter
 
 UnitFiles = Mapping[str, int]  # by name, the CRC-32C of each file that a unit left
@@ -114,6 +115,7 @@ class Work:
         after: Callable[[], object] = lambda: None,
         adopted: Callable[[State], object] = lambda _: None,
         is_kept: bool = True,
+        sends: bool = False,
     ) -> State:
         """Runs a step, or what a killed run left of it.
 
@@ -129,6 +131,7 @@ class Work:
             after: runs the steps that nobody but this one reads; it is called unless a killed run has finished this.
             adopted: called with the state if a killed run has finished this: it compares the files that are shared.
             is_kept: a killed run goes on with it; if not, it is never committed.
+            sends: nobody reads its files here: where the artifact goes to a store, they go at once.
 
         Returns:
             The state at its end.
@@ -139,38 +142,47 @@ class Work:
         if not (np.array_equal(before.get("key", ()), key) and np.array_equal(before.get("follows", ()), followed)):
             before = {}
         # Whoever goes on later must not find a note of what is written over now.
-        for name in [*([] if before else [step]), *([] if "finished" in before else uses_up)]:
+        for name in [*([] if before else [step]), *([] if FINISHED in before else uses_up)]:
             self.forget(name)
         self._begun[step] = before.get("begun", np.frombuffer(os.urandom(8), np.uint64)[0])
         about = {"key": np.array(key), "follows": followed, "begun": np.array(self._begun[step])}
-        is_committed = bool(before)
+        is_committed, handled_bytes = bool(before), 0
         state = {name: np.array(value) for name, value in {**first, **_section(before, "state")}.items()}
-        if "finished" not in before:
+        if FINISHED not in before:
             after()
         with ExitStack() as closed:
             for spill in spills:
                 closed.callback(spill.close)
                 noted = _section(before, f"spill/{spill.name}") if before else None
-                spill.open(noted, for_more="finished" not in before)
-            if "finished" not in before:
+                spill.open(noted, for_more=FINISHED not in before)
+            if FINISHED not in before:
                 assert isinstance(self._folder, ArtifactWriter)
                 output = Output(self._folder, self._full(step), before)
                 with output, closing(run(state, output)) as pieces:
                     for num_bytes in pieces:
                         faults.point("work.piece")
-                        if durable and output.stays_here and self.is_due(num_bytes):
+                        handled_bytes += num_bytes
+                        if durable and output.stays_here and self._folder.is_due(num_bytes):
                             output.hand_over()
                             self._note(step, about, state, spills, output)
                             self.commit()
                             is_committed = True
+                names = output.names
                 if durable:
                     self._note(step, about, state, spills, output, finished=True)
-            elif not all(self._folder.adopt(name) for name in before["finished"].tolist()):
-                raise DamagedStepError(self._full(step), f"{self._folder.staging} does not hold what was written")
             else:
+                names = before[FINISHED].tolist()
+                if not all(self._folder.adopt(name) for name in names):
+                    raise DamagedStepError(self._full(step), f"{self._folder.staging} does not hold what was written")
                 adopted(state)
+        sends = sends and self._folder.sends
+        if sends:
+            self._folder.finish_adopted(names)
+        # A step may write files of which it has yielded nothing.
+        more_bytes = sum(allocated_bytes(self._folder.path(name)) for name in names) - handled_bytes
+        is_due = durable and self._folder.is_due(max(0, more_bytes))
         # Where it was committed half-way its end is, too; and a kill must not find both its inputs and its output gone.
-        if is_committed or any(not spill.in_memory for spill in consumes) or (durable and self.is_due(0)):
+        if is_committed or is_due or sends or any(not spill.in_memory for spill in consumes):
             self.commit()
         for spill in consumes:
             spill.remove()
@@ -179,18 +191,18 @@ class Work:
     def map(
         self,
         units: Iterable[Unit],
-        run: Callable[[Iterator[Unit]], Generator[tuple[Unit, UnitFiles], None, Result]],
+        run: Callable[[Iterator[Unit]], Generator[tuple[Unit, UnitFiles], None, None]],
         *,
         files: Callable[[Unit], Sequence[str]],
         consumes: Callable[[Unit], Collection[str]] = lambda _: (),
         consumes_at_end: Collection[str] = (),
         adopted: Callable[[Unit], object] = lambda _: None,
-    ) -> Result:
+    ) -> None:
         """Runs those of independent units that no killed run has finished.
 
         Args:
             units: in the order in which they are given to `run`.
-            run: the step itself; see the head of this module.
+            run: the step itself; see the head of this module. It is not called if no unit is missing.
             files: names of the files that a unit leaves; units must not share any.
             consumes: names of files, of units before, that nobody needs when a unit is finished.
             consumes_at_end: the same when all units are.
@@ -215,21 +227,19 @@ class Work:
                         raise DamagedStepError(ALL_STEPS, f"{self._folder.staging} does not hold what was written")
                 yield unit
 
-        running = run(missing())
-        with closing(running), self._folder.disk.relieved(self._folder.give_back):
-            while True:
-                try:
-                    unit, unit_files = next(running)
-                except StopIteration as ended:
-                    self._folder.consume(consumes_at_end)
-                    self._folder.commit()
-                    result: Result = ended.value
-                    return result
-                faults.point("work.unit")
-                self._folder.finish(unit_files)
-                self._folder.consume(consumes(unit))
-                if self.is_due(sum(allocated_bytes(self._folder.path(name)) for name in unit_files)):
-                    self._folder.commit()
+        waiting = missing()
+        with self._folder.disk.relieved(self._folder.give_back):
+            for first in waiting:  # `run` may load what is dear before it asks for a unit
+                with closing(run(chain([first], waiting))) as running:
+                    for unit, unit_files in running:
+                        assert unit_files.keys() == set(files(unit)), (unit_files.keys(), files(unit))
+                        faults.point("work.unit")
+                        self._folder.finish(unit_files)
+                        self._folder.consume(consumes(unit))
+                        if self._folder.is_due(sum(allocated_bytes(self._folder.path(name)) for name in unit_files)):
+                            self._folder.commit()
+        self._folder.consume(consumes_at_end)
+        self._folder.commit()
 
     def shuffle(self, step: str, name: str, num_partitions: int, *, in_memory: bool = False) -> Shuffle:
         """Returns a shuffle of this stage, which `step` is going to fill."""
@@ -253,10 +263,6 @@ class Work:
     def commit(self) -> None:
         """Makes durable what was noted and what units left, of all stages in this folder."""
         self._folder.commit()
-
-    def is_due(self, handled_bytes: int) -> bool:
-        """Returns True if it is time for a commit, now that so many bytes more were handled."""
-        return self._folder.is_due(handled_bytes)
 
     @contextmanager
     def scratch(self, name: str) -> Iterator[Scratch]:
@@ -301,7 +307,7 @@ class Work:
         for spill in spills:
             noted |= {f"spill/{spill.name}/{name}": array for name, array in spill.state().items()}
         if finished:
-            noted["finished"] = np.array(output.names, str)
+            noted[FINISHED] = np.array(output.names, str)
         else:
             noted |= output.state()
         claims = [*(spill.name for spill in spills), *(output.shared_names if finished else output.open_names)]
@@ -398,7 +404,7 @@ class Output:
     def open_names(self) -> list[str]:
         """Names of the files that are being written."""
         begun = [name for name in self._own if self._writer.path(name).exists()]
-        return [*(file.name for file in self._files), *begun, *self.shared_names]
+        return [*(name for file in self._files for name in file.names), *begun, *self.shared_names]
 
     @property
     def shared_names(self) -> list[str]:

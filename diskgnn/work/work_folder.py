@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import numpy.typing as npt
 
 from diskgnn.errors import BusyError, DiskGNNError
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 State = dict[str, npt.NDArray[Any]]
+FINISHED = "finished"  # in the state of a step that is: names of the files that it completed
 
 # Waiting for the disk takes 10 to 30 ms. After so many bytes, and at most this often, nobody notices that. Slow steps
 # do not wait for as many bytes.
@@ -78,7 +80,7 @@ class WorkFolder:
         self.disk = disk
         self._resumable, self._published = resumable, False
         self._lock = FileLock(self.staging.with_suffix(".lock"))
-        self._journal = Journal(self.staging / JOURNAL, making)
+        self._journal = Journal(self.staging / JOURNAL, making, disk)
         self._whole: dict[str, tuple[int, int]] = {}  # by name, bytes and CRC-32C of what this run wrote or adopted
         # Not committed: what is to be noted, by name; files of units; files to be removed after that, and their bytes.
         self._pending: dict[str, Note] = {}
@@ -194,7 +196,7 @@ class WorkFolder:
         return self._whole[name][1]
 
     @property
-    def _sends(self) -> bool:
+    def sends(self) -> bool:
         """True if what is finished leaves this disk."""
         return False
 
@@ -229,10 +231,14 @@ class WorkFolder:
             return (self._journal.last_record(name) or {}) if self._resumable else {}
 
     def forget(self, name: str) -> None:
-        """Removes a note: it is true no more."""
+        """Removes a note: it is true no more, and nobody may send the files that it says are complete."""
         with self._committing:
+            for file in self.noted(name).get(FINISHED, np.empty(0, str)).tolist():
+                self._journal.forget(file)
+                if file in self._finished:
+                    self._finished.remove(file)
             self._pending.pop(name, None)
-            self._journal.forget_record(name, self.disk)
+            self._journal.forget_record(name)
 
     def restart_step(self, name: str) -> None:
         """Has a step made again whose files are damaged. What is finished of others is committed, and stays."""
@@ -256,7 +262,7 @@ class WorkFolder:
             self._finished += files
 
     def finish_adopted(self, names: Iterable[str]) -> None:
-        """Says that files of a unit, which a killed run finished, may be sent with the next commit."""
+        """Says that files that are finished already may be sent with the next commit."""
         with self._committing:
             self._finished += (name for name in names if name in self._whole)
 
@@ -273,7 +279,7 @@ class WorkFolder:
                 for name, note in self._pending.items():
                     self.keep(note.complete)
                     if self._resumable:
-                        self._journal.record(name, note.state, note.claims, self.disk)
+                        self._journal.record(name, note.state, note.claims)
                 self.keep(self._finished)
                 self._send(self._finished)
                 self.drop(self._consumed)
@@ -300,7 +306,7 @@ class WorkFolder:
     def give_back(self) -> bool:
         """Commits early, since the disk budget is used up; returns False if nothing waits to be removed or sent."""
         with self._committing:
-            waits = any(self._consumed.values()) or (self._sends and bool(self._finished))
+            waits = any(self._consumed.values()) or (self.sends and bool(self._finished))
             if self._is_committing or not waits:
                 return False
             self.commit()

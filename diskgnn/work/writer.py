@@ -146,7 +146,8 @@ class ArtifactWriter(WorkFolder):
             self.commit()
 
     @property
-    def _sends(self) -> bool:
+    def sends(self) -> bool:
+        """True if what is finished leaves this disk."""
         return self._outbox is not None
 
     def _send(self, names: Iterable[str]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from graphs import FEATURES, make_graph
 from stored_graphs import PREPARE, file_bytes, same_files
@@ -30,6 +32,25 @@ def test_fetch_goes_on_within_a_file_after_a_kill(store, there, graph, tmp_path,
     assert not (tmp_path / "fetched").exists()
     report = diskgnn.fetch(there, tmp_path / "fetched")
     assert report.read_bytes < report.written_bytes - 300_000
+    assert same_files(tmp_path / "fetched", graph)
+
+
+def test_fetch_keeps_what_came_while_another_file_is_slow(store, there, graph, tmp_path, monkeypatch):
+    """The slow one waits until all others are finished, those that follow it, too."""
+    monkeypatch.setattr(fetching, "NOTED_BYTES", 100_000)
+    monkeypatch.setattr(file_reading, "_PIECE_BYTES", 50_000)
+    others, finished, others_came = len(read_manifest(graph).files) - 1, [], threading.Event()
+
+    def finish():
+        finished.append("")
+        if len(finished) == others:
+            others_came.set()
+
+    with faults.armed("work.unit", finish), faults.armed("fetch.range", lambda: waited.append(others_came.wait(60))):
+        waited = []
+        diskgnn.fetch(there, tmp_path / "fetched")
+    assert waited
+    assert all(waited)
     assert same_files(tmp_path / "fetched", graph)
 
 

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from diskgnn.errors import DiskFullError
 from diskgnn.files import faults
 from diskgnn.files.checked_files import ChecksummedFile
 from diskgnn.files.destination import staging_of
@@ -188,3 +189,60 @@ def test_a_disk_that_keeps_nothing_is_said_to_be_one(tmp_path: Path) -> None:
     folder = WorkFolder(tmp_path / "out", "x")
     with faults.pretending("unit.bytes", 1), pytest.raises(DamagedStepError, match="run the same command"), folder:
         Work(folder, "x").run(partial(keeps_nothing, folder))
+
+
+Units = Generator[tuple[int, UnitFiles], None, None]
+
+
+def one_file_each(folder: WorkFolder, began: list[str], missing: Iterator[int]) -> Units:
+    began.append("")  # a step may load here what all its units share
+    for unit in missing:
+        yield unit, write(folder, f"file-{unit}", numbers(unit))
+
+
+def test_a_step_without_a_missing_unit_does_not_begin(tmp_path: Path) -> None:
+    began: list[str] = []
+
+    def run_once(units: int) -> None:
+        folder = WorkFolder(tmp_path / "out", "x")
+        with faults.pretending("unit.bytes", 1), folder:
+            run = partial(one_file_each, folder, began)
+            Work(folder, "x").run(lambda work: work.map(range(units), run, files=lambda unit: [f"file-{unit}"]))
+
+    for units, expected in ((0, 0), (2, 1), (2, 1), (3, 2)):
+        run_once(units)
+        assert len(began) == expected
+
+
+def test_a_unit_leaves_the_files_that_it_said(tmp_path: Path) -> None:
+    folder = WorkFolder(tmp_path / "out", "x")
+    run = partial(one_file_each, folder, [])
+    with pytest.raises(AssertionError), folder:
+        Work(folder, "x").run(lambda work: work.map(range(2), run, files=lambda unit: [f"other-{unit}"]))
+
+
+def test_a_journal_of_many_units_is_counted(tmp_path: Path) -> None:
+    """It grows beyond what is set aside for it: then the budget is used up, and never exceeded."""
+    staging, most = staging_of(tmp_path / "out"), [0]
+    budget = OWN_BYTES + 120_000
+
+    def name(unit: int) -> str:
+        return f"a-file-with-quite-a-long-name-{unit:05d}"
+
+    def empty_files(missing: Iterator[int]) -> Units:
+        for unit in missing:
+            folder.path(name(unit)).touch()
+            yield unit, {name(unit): 0}
+
+    def measure() -> None:
+        most[0] = max(most[0], folder_bytes(staging))
+
+    folder = WorkFolder(tmp_path / "out", "x", disk=DiskBudget(budget, [staging]))
+    with (
+        faults.armed("work.unit", measure),
+        faults.pretending("unit.bytes", 1),
+        pytest.raises(DiskFullError, match="the next piece"),
+        folder,
+    ):
+        Work(folder, "x").run(lambda work: work.map(range(4000), empty_files, files=lambda unit: [name(unit)]))
+    assert OWN_BYTES < most[0] <= budget

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from diskgnn._native import crc32c
 from diskgnn.files import faults
 from diskgnn.files.destination import staging_of
 from diskgnn.files.disk_space import OWN_BYTES, DiskBudget
@@ -296,6 +297,8 @@ class Following:
             faults.pretending("unit.bytes", 1),
             ArtifactWriter(self.out, GRAPH, config={}, resumable=True) as writer,
         ):
+            writer.save_array("x.npy", np.zeros(1))
+            writer.keep(["x.npy"])  # so that the folder stays
             Work(writer, "follow").run(partial(self._stage, writer, key, is_kept))
             writer.publish()
         return list(self.written)
@@ -498,3 +501,81 @@ def test_a_file_that_is_written_over_is_counted_once(tmp_path: Path) -> None:
     with pytest.raises(Killed), faults.armed("artifact.publish", Killed()):
         run()
     run()
+
+
+def test_checksums_of_chunks_are_not_written_again_at_each_commit(tmp_path: Path) -> None:
+    """What is noted stays small, however long the file becomes; and the run after a kill goes on with both files."""
+    rows, piece_rows, noted_bytes = 40 << 10, 1 << 10, list[int]()
+    staging = staging_of(tmp_path / "out")
+    values = np.random.default_rng(0).integers(0, 1 << 60, (rows, 32))
+
+    def write(state: State, output: Output) -> Generator[int, None, None]:
+        file = output.array("x.npy", np.int64, rows, (32,), checksums="checksums.npy")
+        for first in range(file.rows_written, rows, piece_rows):
+            file.write(values[first : first + piece_rows])
+            yield piece_rows * 256
+
+    def measure() -> None:
+        noted_bytes.extend(path.stat().st_size for path in staging.glob("*.npz"))
+
+    def run() -> None:
+        with (
+            faults.pretending("unit.bytes", 1),
+            ArtifactWriter(tmp_path / "out", GRAPH, config={}, resumable=True) as writer,
+        ):
+            Work(writer, "long").run(lambda work: work.fold("write", write, {}))
+            writer.publish()
+
+    with faults.armed("unit.written", measure):
+        with pytest.raises(Killed), faults.armed("work.piece", Killed(), after=30):
+            run()
+        run()
+    found = np.load(tmp_path / "out" / "checksums.npy")
+    data = (tmp_path / "out" / "x.npy").read_bytes()
+    assert found.tolist() == [crc32c(data[first : first + 4096]) for first in range(0, len(data), 4096)]
+    np.testing.assert_array_equal(np.load(tmp_path / "out" / "x.npy"), values)
+    assert max(noted_bytes) < 4096 < found.nbytes
+
+
+def test_a_forgotten_step_leaves_nothing_to_keep(tmp_path: Path) -> None:
+    def run(error: Exception | None = None) -> None:
+        with (
+            faults.pretending("unit.bytes", 1),
+            ArtifactWriter(tmp_path / "out", GRAPH, config={}, resumable=True) as writer,
+        ):
+            work = Work(writer, "pieces")
+            if error is not None:
+                work.forget("write")
+                raise error
+            work.fold("write", write_pieces, {})
+            writer.publish()
+
+    with pytest.raises(Killed), faults.armed("artifact.publish", Killed()):
+        run()
+    assert staging_of(tmp_path / "out").exists()
+    with pytest.raises(RuntimeError, match="stopped"):
+        run(RuntimeError("stopped"))
+    assert not staging_of(tmp_path / "out").exists()
+
+
+def test_a_step_that_wrote_its_file_in_one_piece_is_committed(tmp_path: Path) -> None:
+    """Although it yielded nothing."""
+    runs: list[int] = []
+
+    def write(state: State, output: Output) -> Generator[int, None, None]:
+        output.array("x.npy", np.int64, 1).write(np.ones(1, np.int64))
+        runs.append(1)
+        yield from ()
+
+    def run() -> None:
+        with (
+            faults.pretending("unit.bytes", 1),
+            ArtifactWriter(tmp_path / "out", GRAPH, config={}, resumable=True) as writer,
+        ):
+            Work(writer, "piece").run(lambda work: work.fold("write", write, {}))
+            writer.publish()
+
+    with pytest.raises(Killed), faults.armed("artifact.publish", Killed()):
+        run()
+    run()
+    assert runs == [1]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Generator, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,11 +16,12 @@ from graphs import make_graph
 from object_store import Fault, MostAllocated, ObjectStore, Request
 
 import diskgnn
+from diskgnn._native import crc32c
 from diskgnn.errors import DiskFullError, OutputExistsError, StoreError
 from diskgnn.files import faults
 from diskgnn.files.destination import Destination, staging_of
 from diskgnn.files.disk_space import DiskBudget, allocated_bytes
-from diskgnn.formats.artifacts import MANIFEST
+from diskgnn.formats.artifacts import MANIFEST, SAMPLES
 from diskgnn.formats.manifest import read_manifest
 from diskgnn.formats.packed import Packed
 from diskgnn.formats.samples import Samples
@@ -29,6 +32,9 @@ from diskgnn.packing.tiers import TierRows
 from diskgnn.stores import remote_files
 from diskgnn.stores.locations import located
 from diskgnn.system.resources import Resources
+from diskgnn.work.runner import UnitFiles, Work
+from diskgnn.work.shuffle import DamagedStepError
+from diskgnn.work.writer import ArtifactWriter
 
 SAMPLE = {"fanouts": [4, 3], "batch_size": 4, "epochs": 2, "threads": 1}
 PREPARE = {"fanouts": [4, 3], "batch_size": 32, "epochs": 2, "cpu_cache": "5%", "static_cache": "2%", "threads": 1}
@@ -249,3 +255,35 @@ def test_a_rank_that_was_killed_when_all_of_it_was_there_leaves_nothing(store, g
     for name in ("rank-0-of-2", "rank-1-of-2"):
         assert sent(store, f"{tmp_path.name}/ranks/{name}") == files(tmp_path / "ranks" / name)
     assert list((tmp_path / "scratch").glob("diskgnn-*/*")) == []
+
+
+@pytest.mark.parametrize("are_there", [True, False])
+def test_what_this_run_sends_is_not_sent_again_when_the_stage_runs_again(store, tmp_path, are_there):
+    """Because what another step had left was damaged. The files have arrived then, or are on their way."""
+    target, ran, passes, again = located(store.url(f"{tmp_path.name}/samples")), [], [], threading.Event()
+    names = [f"file-{unit}" for unit in range(3)]
+
+    def write(missing: Iterator[str]) -> Generator[tuple[str, UnitFiles], None, None]:
+        for name in missing:
+            ran.append(name)
+            writer.path(name).write_bytes(name.encode())
+            yield name, {name: crc32c(name.encode())}
+
+    def stage(work: Work) -> None:
+        work.map(names, write, files=lambda name: [name])
+        passes.append("")
+        if len(passes) == 1:
+            if are_there:
+                writer.outbox.drain()
+            raise DamagedStepError("stage.other", "another step")
+        again.set()
+
+    writer = ArtifactWriter(Destination(tmp_path / "out", target), SAMPLES, config={}, resumable=True)
+    with writer, faults.armed("push.file", lambda: are_there or again.wait(60)):
+        Work(writer, "stage").run(stage)
+        writer.publish()
+    assert ran == names
+    assert sorted(written(store)) == sorted([*names, MANIFEST])
+    assert {name: sent(store, f"{tmp_path.name}/samples")[name] for name in names} == {
+        name: name.encode() for name in names
+    }

@@ -55,9 +55,6 @@ def sample_ids(
             first, kind = IdSample(column.key_kinds[0]).state(), column.key_kinds[0]
             listed = work.fold(f"list-{name}", partial(_list, name, column, writer, advance), first, is_kept=is_kept)
             samples[name] = IdSample.of(listed, kind)
-            # The file is not written in pieces, so nothing was committed so far.
-            if is_kept and work.is_due(column.num_rows * ID_BYTES):
-                work.commit()
         empty = _states({name: IdSample(kind) for name, kind in found.mentioned.items()})
         mentioned = work.fold(
             "mention", partial(_mention, found.mentioned, mentioning, advance), {"rows": 0, **empty}, is_kept=is_kept

@@ -42,25 +42,26 @@ def count(store: ObjectStore, folder: Path, num_nodes: int) -> None:
     graph, packed = url("graph"), url("packed")
     graph_bytes = _bytes(folder / "graph")
     less = diskgnn.Graph.open(folder / "graph").topology_bytes // 2
-    print(f"{'':34}{'to here':>14}{'/ least':>9}{'from here':>14}{'/ least':>9}{'requests':>10}")
-    _line(store, "push graph", lambda: diskgnn.push(folder / "graph", graph), 0, graph_bytes)
+    print("| | to here | / least | from here | / least | requests |\n|---|---|---|---|---|---|")
+    _line(store, "push the graph", lambda: diskgnn.push(folder / "graph", graph), 0, graph_bytes)
     diskgnn.prepare(folder / "graph", folder / "packed", **given)
     packed_bytes = _bytes(folder / "packed")
-    _line(store, "prepare, topology in memory", lambda: diskgnn.prepare(graph, packed, **given, memory="1GiB"),
+    _line(store, "prepare from and to the store, topology in memory",
+          lambda: diskgnn.prepare(graph, packed, **given, memory="1GiB"),
           graph_bytes, packed_bytes)  # fmt: skip
     room = packed_bytes // 2
     with MostAllocated(folder / "scratch") as most:
-        _line(store, "prepare in half of the room",
+        _line(store, "the same, in half of the room that what is packed takes",
               lambda: diskgnn.prepare(graph, url("half"), **given, memory="1GiB", disk=room),
               graph_bytes, packed_bytes)  # fmt: skip
-    print(f"{'':4}at most {most.num_bytes:,} bytes in TMPDIR, {room:,} allowed")
     _line(store, "read an epoch, streamed", lambda: _read_an_epoch(packed),
           _epoch_bytes(folder / "packed", given["epochs"]), 0)  # fmt: skip
     with faults.pretending("memory.held", 0), faults.pretending("memory.overhead", 0):  # what a process takes itself
-        _line(store, "prepare, topology swept",
+        _line(store, "prepare, topology swept (the output is there already)",
               lambda: diskgnn.prepare(graph, packed, **given, memory=less, overwrite=True), graph_bytes, 0)  # fmt: skip
-    _line(store, "fetch packed", lambda: diskgnn.fetch(packed, folder / "fetched"), packed_bytes, 0)
+    _line(store, "fetch what is packed", lambda: diskgnn.fetch(packed, folder / "fetched"), packed_bytes, 0)
     assert read_manifest(folder / "fetched").digest == read_manifest(folder / "packed").digest
+    print(f"in half of the room ({room:,} bytes), files took at most {most.num_bytes:,} bytes")
     print(f"bucket {BUCKET}: the graph has {graph_bytes:,} bytes, what is packed {packed_bytes:,}")
 
 
@@ -68,9 +69,10 @@ def _line(store: ObjectStore, what: str, call: Callable[[], object], received: i
     store.proxy.reset()
     call()
     proxy = store.proxy
-    shares = [f"{found / least:9.4f}" if least else f"{'':9}"
+    shares = [f"{found / least:.3f}" if least else ""
               for found, least in ((proxy.received_bytes, received), (proxy.sent_bytes, sent))]  # fmt: skip
-    print(f"{what:34}{proxy.received_bytes:14,}{shares[0]}{proxy.sent_bytes:14,}{shares[1]}{len(proxy.requests):10}")
+    cells = what, f"{proxy.received_bytes:,}", shares[0], f"{proxy.sent_bytes:,}", shares[1], len(proxy.requests)
+    print(f"| {' | '.join(map(str, cells))} |", flush=True)
 
 
 def _read_an_epoch(packed: str) -> None:

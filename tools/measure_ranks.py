@@ -226,9 +226,9 @@ def memory(options: argparse.Namespace) -> None:
             total[name] = sum(json.loads(Path(f"{folder / name}-{ranks}.pss").read_text()))
         read = {name: sum(disk_rows(folder / f"{name}-{ranks}", ranks)) for name in ("alone", "shared")}
         print(
-            f"{ranks} ranks, {share * ranks}% static: {total['own'] / 1e6:.0f} MB more if each has them, "
-            f"{total['shared'] / 1e6:.0f} MB if they share them; rows from disk {read['alone']} with {share}% each, "
-            f"{read['shared']} with {share * ranks}% shared: {read['shared'] / read['alone']:.2f}",
+            f"| {ranks} ranks, {share * ranks:g} % static | {total['own'] / 1e6:.0f} MB | "
+            f"{total['shared'] / 1e6:.0f} MB | {read['alone']:,} | {read['shared']:,} "
+            f"({read['shared'] / read['alone']:.2f}) |",
             flush=True,
         )
 

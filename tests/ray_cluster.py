@@ -19,11 +19,12 @@ from diskgnn.files import faults
 
 STORE_CREDENTIALS = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": SECRET}
 # Where a node dies: while it samples, when a unit has left it, in the schedule, while it writes headers, when all is
-# placed, while it packs, when it has published.
+# placed, while it packs, when it has published; before it computes a window of `infer`.
 POINTS = (
     "sample.minibatch", "worker.unit",
     "pack.schedule", "pack.header", "worker.placed",
     "pack.window", "worker.packed",
+    "infer.window",
 )  # fmt: skip
 
 

@@ -51,6 +51,7 @@ _out = click.option(
 @options.memory
 @options.output_disk
 @options.threads
+@options.engine
 @options.overwrite
 @click.pass_obj
 def infer(

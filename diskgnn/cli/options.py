@@ -11,6 +11,7 @@ import click
 
 from diskgnn.errors import ConfigError
 from diskgnn.specs.caches import DEFAULT_CPU_CACHE
+from diskgnn.specs.engines import ENGINES
 from diskgnn.specs.sampling import DRAWS, TEMPORAL
 from diskgnn.specs.schema import SPLITS
 from diskgnn.specs.targets import AVOIDED, EXCLUSIONS, MESSAGE_EDGES, NEGATIVES_BY, SEED_TASKS
@@ -224,6 +225,16 @@ threads = click.option(
     "--threads", type=click.IntRange(min=1), help="Threads to use.  [default: as many as there are cores]"
 )
 overwrite = click.option("--overwrite", is_flag=True, help="Replace the output if it exists.")
+engine = combined(
+    click.option(
+        "--engine", type=click.Choice(ENGINES), default=ENGINES[0], show_default=True,
+        help="ray: by the workers of a cluster, which see GRAPH and OUT at the same paths. The bytes are the same.",
+    ),
+    click.option(
+        "--address",
+        help="With --engine ray: of a running Ray.  [default: the one that Ray finds, or a new one on this machine]",
+    ),
+)  # fmt: skip
 seed = click.option("--seed", type=int, default=0, show_default=True, help="Same seed, same bytes.")
 
 serve = click.option(

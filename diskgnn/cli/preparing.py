@@ -98,17 +98,7 @@ def pack(output: Output, /, graph: Path, samples: Path, out: Path, **arguments: 
     show_default=True,
     help="Processes that train together: OUT gets a directory for each, with its own minibatches and caches.",
 )
-@click.option(
-    "--engine",
-    type=click.Choice(ENGINES),
-    default=ENGINES[0],
-    show_default=True,
-    help="ray: by the workers of a cluster, which see GRAPH and OUT at the same paths. The bytes are the same.",
-)
-@click.option(
-    "--address",
-    help="With --engine ray: of a running Ray.  [default: the one that Ray finds, or a new one on this machine]",
-)
+@options.engine
 @click.option(
     "--estimate",
     is_flag=True,

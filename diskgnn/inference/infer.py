@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import nn
 
+from diskgnn.engines.engine import open_engine
 from diskgnn.errors import ConfigError
 from diskgnn.files.disk_space import allocated_bytes, file_bytes, require_free_bytes
 from diskgnn.formats.verification import verify_file
@@ -25,7 +26,7 @@ from diskgnn.inference.network import Network, take_apart
 from diskgnn.inference.node_files import read_nodes
 from diskgnn.inference.output_folder import OutputFolder, check_output
 from diskgnn.inference.pass_schedule import InferencePlan, make_plan
-from diskgnn.inference.passes import Execution
+from diskgnn.inference.passes import Execution, send_model
 from diskgnn.inference.prediction_files import IdColumn, OutputFormat, RowNames, check_suffix, open_output, output_bytes
 from diskgnn.inference.stored_windows import Rows
 from diskgnn.paths import PathLike
@@ -34,7 +35,6 @@ from diskgnn.progress.reporter import Reporter, StageReport
 from diskgnn.specs.schema import edge_type_name
 from diskgnn.stores.locations import local
 from diskgnn.system.allocators import freed_memory_returned
-from diskgnn.system.resources import Resources
 from diskgnn.work.work_folder import CONSUMED_BYTES
 
 # What threads and allocators take beside what the plan counts.
@@ -55,6 +55,8 @@ def infer(
     memory: int | str = "auto",
     disk: int | str | None = None,
     threads: int | None = None,
+    engine: str = "local",
+    address: str | None = None,
     overwrite: bool = False,
     progress: bool = True,
     reporter: Reporter | None = None,
@@ -84,6 +86,10 @@ def infer(
         memory: what the whole process may use, in bytes or as '2GiB'; 'auto' is half of what is available.
         disk: what files may take at any time, as '100GiB', the output included; what is free by default.
         threads: to compute with; all cores by default.
+        engine: 'local', this process; or 'ray', workers of a cluster that see graph and output at the same paths
+            (docs/guide/cluster.md). The bytes are the same. `memory` and `threads` are then those of each worker, by
+            default half of the smallest node and all of its cores.
+        address: of a running Ray; None for the one that Ray finds by itself, or a new one on this machine.
         overwrite: replace an existing `out`.
         progress: draw bars on stderr, if that is a terminal or this is a notebook.
         reporter: told of every window of rows, in place of the bars; see `diskgnn.progress`.
@@ -102,6 +108,8 @@ def infer(
         DiskFullError: less disk than it takes, with the figure.
         ArtifactError: the graph or the checkpoint is missing or damaged.
         OutputExistsError: `out` exists.
+        UnavailableError: engine 'ray' without Ray.
+        WorkerLostError: Ray lost workers again and again.
 
     Example:
         >>> diskgnn.infer("graph", "scores.parquet", "runs/sage", what="classes", memory="8GiB")
@@ -124,25 +132,28 @@ def infer(
     if not ignore_times:
         _require_no_times(graph, network, sampling)
     content = OutputFormat(asked.what, asked.kind, network.out_columns, asked.classes)
-    reporter = reporter_for(reporter, progress)
-    resources = Resources.of(memory, threads, reporter)
-    order_bytes = 0 if chosen is None else _ORDER_BYTES * len(chosen)
-    plan = make_plan(graph, network, resources, _RESERVED_BYTES + order_bytes)
-    num_rows = node_set.num_nodes if chosen is None else len(chosen)
-    written_bytes = output_bytes(content, num_rows, out.suffix, node_set)
-    folder = OutputFolder(out, _making(plan, chosen), overwrite=overwrite, resumable=True, disk=disk)
-    needed_bytes = plan.scratch_bytes + file_bytes(written_bytes) - allocated_bytes(folder.staging)
-    if disk is None:  # with a bound, what waits to be removed goes before anything is refused
-        needed_bytes += min(CONSUMED_BYTES, plan.scratch_bytes)
-    counted = {".parquet": ", its Parquet file counted as if it were not compressed,",
-               ".csv": ", its CSV file counted as long as it may become,"}  # fmt: skip
-    what = f"inference{counted.get(out.suffix, '')}"
-    require_free_bytes(out.parent, needed_bytes, what, exact=out.suffix == ".npy", disk=folder.disk)
-    warn_of_held_out(graph, sampling, network.edge_types, resources.memory_bytes, reporter)
-    _check_topology(plan, reporter)
-    running = Execution(plan, folder, _windows(plan, chosen), reporter).running()
-    with folder, _evaluating(asked.net), running as execution:
-        execution.run(partial(_write, execution, folder, content, chosen))
+    with open_engine(engine, address) as opened, _evaluating(asked.net):
+        reporter = reporter_for(reporter, progress)
+        resources = opened.resources(memory, threads, reporter)
+        held_bytes = 0 if opened.is_here else send_model(opened, network).held_bytes
+        order_bytes = 0 if chosen is None else _ORDER_BYTES * len(chosen)
+        reserved_bytes = _RESERVED_BYTES + order_bytes + held_bytes
+        plan = make_plan(graph, network, resources, reserved_bytes, together=not opened.is_here)
+        num_rows = node_set.num_nodes if chosen is None else len(chosen)
+        written_bytes = output_bytes(content, num_rows, out.suffix, node_set)
+        folder = OutputFolder(out, _making(plan, chosen), overwrite=overwrite, resumable=True, disk=disk)
+        needed_bytes = plan.scratch_bytes + file_bytes(written_bytes) - allocated_bytes(folder.staging)
+        if disk is None:  # with a bound, what waits to be removed goes before anything is refused
+            needed_bytes += min(CONSUMED_BYTES, plan.scratch_bytes)
+        counted = {".parquet": ", its Parquet file counted as if it were not compressed,",
+                   ".csv": ", its CSV file counted as long as it may become,"}  # fmt: skip
+        what = f"inference{counted.get(out.suffix, '')}"
+        require_free_bytes(out.parent, needed_bytes, what, exact=out.suffix == ".npy", disk=folder.disk)
+        warn_of_held_out(graph, sampling, network.edge_types, resources.memory_bytes, reporter)
+        _check_topology(plan, reporter)
+        with folder:
+            execution = Execution(plan, folder, _windows(plan, chosen), opened, resources)
+            execution.run(partial(_write, execution, folder, content, chosen))
     num_asked = num_rows if chosen is None else len(np.unique(chosen))
     least_bytes = minimum_bytes(plan, num_asked) + out.stat().st_size
     return _report(plan, execution, least_bytes, time.perf_counter() - started)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 from diskgnn.files.disk_space import file_bytes
 from diskgnn.graph.graph import Graph
@@ -71,7 +72,7 @@ AnyPass = RowPass | SumPass | DegreePass
 
 @dataclass(frozen=True)
 class InferencePlan:
-    """All passes, in order."""
+    """All passes, in order. The last one makes the output."""
 
     graph: Graph
     network: Network
@@ -79,6 +80,7 @@ class InferencePlan:
     window_rows: int  # a multiple of CHUNK_ROWS
     panels: tuple[tuple[Panel, ...], ...]  # of each layer
     passes: tuple[AnyPass, ...]
+    steps: tuple[range, ...]  # of passes but the last one, by their numbers: those of a step are done side by side
     memory_bytes: int  # at most, beside what the process has already
     scratch_bytes: int  # on disk at most, beside the output
 
@@ -91,8 +93,15 @@ class InferencePlan:
         first = number * self.window_rows
         return first, min(first + self.window_rows, self.graph.nodes[node_type].num_nodes)
 
+    def windows(self, each: RowPass | SumPass, wanted: Sequence[int] | None) -> Sequence[int]:
+        """Those that a pass makes if only `wanted` ones of the last layer's sums are needed; None: all."""
+        last_layer = len(self.network.layers) - isinstance(each, SumPass)
+        return wanted if wanted is not None and each.layer == last_layer else range(self.num_windows(each.node_type))
 
-def make_plan(graph: Graph, network: Network, resources: Resources, reserved_bytes: int = 0) -> InferencePlan:
+
+def make_plan(
+    graph: Graph, network: Network, resources: Resources, reserved_bytes: int = 0, *, together: bool = False
+) -> InferencePlan:
     """The plan that fits in memory.
 
     Args:
@@ -100,6 +109,7 @@ def make_plan(graph: Graph, network: Network, resources: Resources, reserved_byt
         network: what to compute.
         resources: memory for it; threads to compute with: one window more is read or written meanwhile.
         reserved_bytes: of that memory, what the passes leave for others.
+        together: passes that do not depend on each other are one step. It takes more disk, and nothing else follows.
 
     Raises:
         ConfigError: it takes more memory; names the smallest budget that works.
@@ -114,10 +124,10 @@ def make_plan(graph: Graph, network: Network, resources: Resources, reserved_byt
     else:
         resources.require("to infer", needed_bytes)
     passes = tuple(_with_drops(list(_passes(graph, network, panels))))
-    workers = sizes.workers
-    scratch_bytes = _peak_bytes(graph, passes, workers, window_rows)
+    workers, steps = sizes.workers, tuple(_steps(passes[:-1], together=together))
+    scratch_bytes = _peak_bytes(graph, passes, steps, workers, window_rows, at_once=not together)
     return InferencePlan(
-        graph, network, workers, window_rows, tuple(map(tuple, panels)), passes, needed_bytes, scratch_bytes
+        graph, network, workers, window_rows, tuple(map(tuple, panels)), passes, steps, needed_bytes, scratch_bytes
     )  # fmt: skip
 
 
@@ -233,8 +243,23 @@ def reads_of(each: AnyPass) -> tuple[Stored, ...]:
     return ()
 
 
-def _peak_bytes(graph: Graph, passes: Sequence[AnyPass], workers: int, window_rows: int) -> int:
-    """The most that is stored at a time, in whole pages. A `RowPass` drops what it read a window at a time."""
+def _steps(passes: Sequence[AnyPass], *, together: bool) -> Iterator[range]:
+    """Passes one by one, or those of one kind and layer together."""
+    kinds = [number if not together or isinstance(each, DegreePass) else (type(each), each.layer)
+             for number, each in enumerate(passes)]  # fmt: skip
+    first = 0
+    for _, step in groupby(kinds):
+        last = first + len(list(step))
+        yield range(first, last)
+        first = last
+
+
+def _peak_bytes(
+    graph: Graph, passes: Sequence[AnyPass], steps: Sequence[range], workers: int, window_rows: int, *, at_once: bool
+) -> int:
+    """The most that is stored at a time, in whole pages. A step drops what it read at its end; or a `RowPass`, if it
+    does so `at_once`, a window at a time.
+    """
 
     def stored_bytes(stored: Stored, most_windows: int | None = None) -> int:
         whole, rest = divmod(graph.nodes[stored.node_type].num_nodes, window_rows)
@@ -244,10 +269,12 @@ def _peak_bytes(graph: Graph, passes: Sequence[AnyPass], workers: int, window_ro
         return whole * of_window + last
 
     now = peak = 0
-    for each in passes:
-        written, dropped = sum(map(stored_bytes, each.writes)), sum(map(stored_bytes, each.drops))
-        if isinstance(each, RowPass):
-            under_way = sum(stored_bytes(stored, workers) for stored in each.writes)
+    for step in steps:
+        made = [passes[number] for number in step]
+        written = sum(stored_bytes(stored) for each in made for stored in each.writes)
+        dropped = sum(stored_bytes(stored) for each in made for stored in each.drops)
+        if at_once and isinstance(made[0], RowPass):
+            under_way = sum(stored_bytes(stored, workers) for stored in made[0].writes)
             peak = max(peak, now + max(0, written - dropped) + under_way)
         else:
             peak = max(peak, now + written)

@@ -1,33 +1,38 @@
-"""The passes of an `InferencePlan` as steps whose units are windows, computed side by side."""
+"""The passes of an `InferencePlan` as steps of a stage, whose units an engine makes."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
 
-import torch
-
-from diskgnn.inference.pass_schedule import AnyPass, DegreePass, InferencePlan, RowPass, SumPass
+from diskgnn.engines.engine import Engine
+from diskgnn.engines.sent import Sent
+from diskgnn.inference.pass_schedule import AnyPass, DegreePass, InferencePlan, RowPass, SumPass, reads_of
+from diskgnn.inference.pass_units import (
+    PassesMade,
+    WindowUnit,
+    instructions,
+    make_windows,
+    units_of,
+    windows_side_by_side,
+)
 from diskgnn.inference.row_passes import RowPasses
-from diskgnn.inference.stored_windows import Rows, StoredWindows, Traffic, window_files
-from diskgnn.inference.sum_passes import SumPasses
-from diskgnn.ordered import as_finished, in_order
-from diskgnn.progress.reporter import Advance, Reporter
+from diskgnn.inference.stored_windows import Rows, StoredFiles, StoredWindows, Traffic, window_files
+from diskgnn.ordered import in_order
+from diskgnn.progress.reporter import Advance
+from diskgnn.system.resources import Resources
 from diskgnn.work.runner import UnitFiles, Work
 from diskgnn.work.work_folder import WorkFolder
 
-Unit = TypeVar("Unit")
-Units = Generator[tuple[Unit, UnitFiles], None, None]
+_TASKS_PER_WORKER = 4  # of passes whose windows share nothing, so that workers end at nearly the same time
 
 
 @dataclass(frozen=True)
 class PassRecord:
-    """What one pass did."""
+    """What one pass did, or several that were made side by side."""
 
     layer: int
     what: str  # 'rows', 'sums' or 'degrees'
@@ -43,30 +48,22 @@ class Execution:
         plan: what to do.
         folder: where rows are kept between passes.
         wanted: windows of the last sums that anybody needs; None: all.
-        reporter: told of every window.
+        engine: makes all but the output.
+        resources: of each of its processes; the reporter is told of every window.
     """
 
     def __init__(
-        self, plan: InferencePlan, folder: WorkFolder, wanted: Sequence[int] | None, reporter: Reporter
+        self,
+        plan: InferencePlan,
+        folder: WorkFolder,
+        wanted: Sequence[int] | None,
+        engine: Engine,
+        resources: Resources,
     ) -> None:
-        self.plan, self._wanted, self._reporter = plan, wanted, reporter
-        self.traffic = Traffic()
+        self.plan, self._folder, self._wanted = plan, folder, wanted
+        self._engine, self._resources = engine, replace(resources, disk=folder.disk)
         self._work = Work(folder, "infer")
-        self._pool = ThreadPoolExecutor(plan.workers)
-        stored = StoredWindows(plan, folder, self.traffic)
-        self._rows, self._sums = RowPasses(plan, stored), SumPasses(plan, stored, self._pool)
-        self.records: list[PassRecord] = []
-
-    @contextmanager
-    def running(self) -> Iterator[Execution]:
-        """Threads and torch as they have to be."""
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1)  # windows are computed side by side
-        try:
-            yield self
-        finally:
-            self._pool.shutdown(cancel_futures=True)
-            torch.set_num_threads(threads)
+        self.traffic, self.records = Traffic(), list[PassRecord]()
 
     def run(self, write: Callable[[Iterator[tuple[int, int, Rows]]], None]) -> None:
         """Carries out all passes. `write` gets (first, last, rows) of the windows that are wanted, in order; it is
@@ -75,88 +72,82 @@ class Execution:
         Raises:
             ArtifactError: a file of the graph is damaged, or the disk does not keep what is written.
             OSError: a file cannot be read or written.
+            ConfigError: the model cannot be sent to where the engine makes units.
         """
 
         def passes(work: Work) -> None:
-            self._store(work)
-            write(self._output_windows())
+            for step in self.plan.steps:
+                with self._recorded(step), self._stage(step) as advance:
+                    self._store(work, step, advance)
+            with closing(self._output_windows()) as windows:
+                write(windows)
 
         self._work.run(passes)
 
-    def _store(self, work: Work) -> None:
-        for each in self.plan.passes[:-1]:
-            with self._recorded(each), self._stage(each) as advance:
-                if isinstance(each, DegreePass):
-                    self._count_degrees(work, each, advance)
-                elif isinstance(each, RowPass):
-                    self._store_rows(work, each, advance)
-                else:
-                    self._store_sums(work, each, advance)
+    def _store(self, work: Work, step: range, advance: Advance) -> None:
+        plan, passes = self.plan, [self.plan.passes[number] for number in step]
+        units = [unit for number in step for unit in units_of(plan, number, self._wanted)]
+        num_tasks = self._engine.num_workers(self._resources)
+        if isinstance(passes[0], RowPass):
+            num_tasks *= _TASKS_PER_WORKER
 
-    def _count_degrees(self, work: Work, each: DegreePass, advance: Advance) -> None:
-        (stored,) = each.writes
-        files = window_files(each.writes, range(self.plan.num_windows(stored.node_type)))
+        def run(missing: Iterator[WindowUnit]) -> Generator[tuple[WindowUnit, UnitFiles], None, None]:
+            sent = send_model(self._engine, PassesMade(plan, self._stored_for(passes), instructions()))
+            making = self._engine.made(
+                make_windows, sent, self._folder, missing, self._resources, advance, max(1, num_tasks)
+            )
+            while True:
+                try:
+                    made = next(making)
+                except StopIteration as ended:
+                    for traffic in ended.value:
+                        self.traffic += traffic
+                    return
+                yield made.unit, made.checksums
 
-        def run(missing: Iterator[DegreePass]) -> Units[DegreePass]:
-            for unit in missing:
-                yield unit, self._sums.count_degrees(unit, advance)
-
-        work.map([each], run, files=lambda _: files)
-
-    def _store_rows(self, work: Work, each: RowPass, advance: Advance) -> None:
-        self._map(
-            work, each, advance, lambda missing: (partial(self._rows.store, each, window) for window in missing),
-            consumes=lambda window: window_files(each.drops, [window]),
-        )  # fmt: skip
-
-    def _store_sums(self, work: Work, each: SumPass, advance: Advance) -> None:
-        def calls(missing: Iterator[int]) -> Iterator[Callable[[], tuple[int, UnitFiles]]]:
-            loaded = None  # all windows share it
-            for window in missing:
-                loaded = self._sums.loaded(each) if loaded is None else loaded
-                yield partial(self._sums.store, each, loaded, window)
-
-        dropped = [
-            file for stored in each.drops
-            for file in window_files([stored], range(self.plan.num_windows(stored.node_type)))
-        ]  # fmt: skip
-        self._map(work, each, advance, calls, consumes_at_end=dropped)
-
-    def _map(
-        self,
-        work: Work,
-        each: RowPass | SumPass,
-        advance: Advance,
-        calls: Callable[[Iterator[int]], Iterator[Callable[[], tuple[int, UnitFiles]]]],
-        *,
-        consumes: Callable[[int], Collection[str]] = lambda _: (),
-        consumes_at_end: Collection[str] = (),
-    ) -> None:
-        def run(missing: Iterator[int]) -> Units[int]:
-            for window, files in as_finished(self._pool, calls(missing), self.plan.workers - 1):
-                yield window, files
-                advance(self._num_rows(each, window))
-
+        dropped = [stored for each in passes for stored in each.drops]
+        consumed: Collection[str] = [
+            file for stored in dropped for file in window_files([stored], range(plan.num_windows(stored.node_type)))
+        ]
+        drops_at_once = self._engine.is_here and isinstance(passes[0], RowPass)  # elsewhere it may be read once more
         work.map(
-            self._windows(each), run, files=lambda window: window_files(each.writes, [window]), consumes=consumes,
-            consumes_at_end=consumes_at_end, adopted=lambda window: advance(self._num_rows(each, window)),
+            units, run, files=lambda unit: unit.files,
+            consumes=lambda unit: window_files(dropped, [unit.window]) if drops_at_once else (),
+            consumes_at_end=() if drops_at_once else consumed,
+            adopted=lambda unit: advance(unit.amount),
         )  # fmt: skip
 
-    def _output_windows(self) -> Iterator[tuple[int, int, Rows]]:
-        each = self.plan.passes[-1]
+    def _stored_for(self, passes: Sequence[AnyPass]) -> StoredFiles:
+        """What passes before have stored for these. What was dropped is only asked for by units that are finished."""
+        plan = self.plan
+        names = [
+            name for stored in dict.fromkeys(stored for each in passes for stored in reads_of(each))
+            for name in window_files([stored], range(plan.num_windows(stored.node_type)))
+        ]  # fmt: skip
+        return StoredFiles(self._folder.staging, self._folder.checksums(names))
+
+    def _output_windows(self) -> Generator[tuple[int, int, Rows], None, None]:
+        plan = self.plan
+        each = plan.passes[-1]
         assert isinstance(each, RowPass)
-        with self._recorded(each):
-            calls = (partial(self._rows.output, each, window) for window in self._windows(each))
-            with self._stage(each) as advance:
-                for found in in_order(self._pool, calls, self.plan.workers - 1):
-                    yield found
-                    advance(found[1] - found[0])
+        number = len(plan.passes) - 1
+        rows = RowPasses(plan, StoredWindows(plan, self._stored_for([each]), self.traffic))
+        calls = (partial(rows.output, each, window) for window in plan.windows(each, self._wanted))
+        with (
+            self._recorded(range(number, number + 1)),
+            self._stage(range(number, number + 1)) as advance,
+            windows_side_by_side(plan) as pool,
+        ):
+            for found in in_order(pool, calls, plan.workers - 1):
+                yield found
+                advance(found[1] - found[0])
 
     @contextmanager
-    def _recorded(self, each: AnyPass) -> Iterator[None]:
+    def _recorded(self, step: range) -> Iterator[None]:
         traffic, started = self.traffic, time.perf_counter()
         before = traffic.read_bytes, traffic.written_bytes
         yield
+        each = self.plan.passes[step[0]]
         what = {RowPass: "rows", SumPass: "sums", DegreePass: "degrees"}[type(each)]
         layer = 0 if isinstance(each, DegreePass) else each.layer
         seconds = time.perf_counter() - started
@@ -164,27 +155,34 @@ class Execution:
             PassRecord(layer, what, seconds, traffic.read_bytes - before[0], traffic.written_bytes - before[1])
         )
 
-    def _stage(self, each: AnyPass) -> AbstractContextManager[Advance]:
-        plan = self.plan
-        if isinstance(each, DegreePass):
-            return self._reporter.stage("degrees", sum(edges.num_edges for edges in plan.graph.edges.values()), "edges")
-        total = sum(last - first for first, last in (plan.window(each.node_type, w) for w in self._windows(each)))
-        kind = f" {each.node_type}" if plan.graph.is_typed else ""
-        if isinstance(each, SumPass):
-            panels = len(plan.panels[each.layer])
-            return self._reporter.stage(
-                f"layer {each.layer + 1}: neighbours{kind}, part {each.panel + 1} of {panels}", total, "rows"
-            )
-        what = f"layer {each.layer + 1}: rows" if each.writes else "output"
-        return self._reporter.stage(f"{what}{kind}", total, "rows")
+    def _stage(self, step: range) -> AbstractContextManager[Advance]:
+        passes = [each for number in step if not isinstance(each := self.plan.passes[number], DegreePass)]
+        if not passes:
+            edges = self.plan.graph.edges.values()
+            return self._resources.reporter.stage("degrees", sum(each.num_edges for each in edges), "edges")
+        windows = ((each, window) for each in passes for window in self.plan.windows(each, self._wanted))
+        bounds = (self.plan.window(each.node_type, window) for each, window in windows)
+        return self._resources.reporter.stage(self._named(passes), sum(last - first for first, last in bounds), "rows")
 
-    def _windows(self, each: RowPass | SumPass) -> Sequence[int]:
-        layers = len(self.plan.network.layers)
-        is_last = each.layer == layers if isinstance(each, RowPass) else each.layer == layers - 1
-        if is_last and self._wanted is not None:
-            return self._wanted
-        return range(self.plan.num_windows(each.node_type))
+    def _named(self, passes: Sequence[RowPass | SumPass]) -> str:
+        each = passes[0]
+        types = ", ".join(dict.fromkeys(found.node_type for found in passes))
+        kind = f" {types}" if self.plan.graph.is_typed else ""
+        if isinstance(each, RowPass):
+            return f"{f'layer {each.layer + 1}: rows' if each.writes else 'output'}{kind}"
+        panels = dict.fromkeys(found.panel + 1 for found in passes if isinstance(found, SumPass))
+        of = len(self.plan.panels[each.layer])
+        parts = f"part {each.panel + 1} of {of}" if len(panels) == 1 else f"all {of} parts"
+        return f"layer {each.layer + 1}: neighbours{kind}, {parts}"
 
-    def _num_rows(self, each: RowPass | SumPass, window: int) -> int:
-        first, last = self.plan.window(each.node_type, window)
-        return last - first
+
+def send_model(engine: Engine, value: object) -> Sent:
+    """Sends a network, or what has one, to the processes of an engine.
+
+    Raises:
+        ConfigError: the model cannot be sent.
+    """
+    return engine.send(
+        value, "model: expected a module that can be pickled",
+        "take out what holds a lock, a file or a connection, or use the engine 'local'", ["torch"],
+    )  # fmt: skip

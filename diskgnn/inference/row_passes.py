@@ -22,8 +22,8 @@ class RowPasses:
         self._plan, self._stored = plan, stored
 
     @torch.no_grad()
-    def store(self, each: RowPass, window: int) -> tuple[int, UnitFiles]:
-        """Makes a window of all that the pass writes; returns its number, and the files with their checksums."""
+    def store(self, each: RowPass, window: int) -> UnitFiles:
+        """Makes a window of all that the pass writes; returns the files with their checksums."""
         plan = self._plan
         first, last = plan.window(each.node_type, window)
         layer, panels = plan.network.layers[each.layer], plan.panels[each.layer]
@@ -39,11 +39,10 @@ class RowPasses:
                     outputs[f"{each.layer}-{name}-{each.node_type}-{place}"][begin:end] = rows[:, panel.of_row(columns)]
             if (own := outputs.get(f"{each.layer}-own-{each.node_type}")) is not None:
                 own[begin:end] = layer.steps.own(each.node_type, x).numpy()
-        files = {
+        return {
             window_file(stored, window): self._stored.write(stored, window, outputs[stored.name])
             for stored in each.writes
-        }  # fmt: skip
-        return window, files
+        }
 
     @torch.no_grad()
     def output(self, each: RowPass, window: int) -> tuple[int, int, Rows]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,11 +14,14 @@ import numpy.typing as npt
 from diskgnn._native import crc32c, read_ranges
 from diskgnn.errors import ArtifactError
 from diskgnn.files.checked_files import ChecksummedFile
+from diskgnn.files.disk_space import UNLIMITED, DiskBudget
 from diskgnn.files.row_reading import row_buffer
 from diskgnn.inference.pass_schedule import InferencePlan, Stored
 from diskgnn.work.runner import SOME_UNITS
 from diskgnn.work.shuffle import DamagedStepError
-from diskgnn.work.work_folder import WorkFolder
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 Rows = npt.NDArray[np.float32]
 
@@ -38,12 +42,47 @@ class Traffic:
             self.edge_bytes += edges
             self.written_bytes += written
 
+    def __iadd__(self, other: Traffic) -> Self:
+        self.add(read=other.read_bytes - other.edge_bytes, written=other.written_bytes, edges=other.edge_bytes)
+        return self
+
+    def __getstate__(self) -> dict[str, int]:
+        return {name: value for name, value in vars(self).items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, int]) -> None:
+        self.__dict__.update(state, _lock=threading.Lock())
+
+
+@dataclass(frozen=True)
+class StoredFiles:
+    """Files that passes have stored. Picklable."""
+
+    folder: Path
+    checksums: Mapping[str, int]  # by name, the CRC-32C of each
+
 
 class StoredWindows:
-    """Windows of what `plan` stores, in files of `folder`. Threads may share it."""
+    """Windows of what `plan` stores, in a file each. Threads may share it.
 
-    def __init__(self, plan: InferencePlan, folder: WorkFolder, traffic: Traffic) -> None:
-        self._plan, self._folder, self.traffic = plan, folder, traffic
+    Args:
+        plan: says what they are of.
+        files: those of passes before.
+        traffic: is told what is read and written.
+        made: gets those that are made; None where none are.
+        disk: of which these are claimed.
+    """
+
+    def __init__(
+        self,
+        plan: InferencePlan,
+        files: StoredFiles,
+        traffic: Traffic,
+        *,
+        made: Path | None = None,
+        disk: DiskBudget = UNLIMITED,
+    ) -> None:
+        self._plan, self._files, self.traffic = plan, files, traffic
+        self._made, self._disk = made, disk
 
     def write(self, stored: Stored, window: int, rows: npt.NDArray[Any]) -> int:
         """Makes the file of a window of [n, columns] `rows`; returns its CRC-32C.
@@ -51,7 +90,8 @@ class StoredWindows:
         Raises:
             DiskFullError: it is more than may be taken.
         """
-        with ChecksummedFile(self._folder.path(window_file(stored, window)), disk=self._folder.disk) as file:
+        assert self._made is not None
+        with ChecksummedFile(self._made / window_file(stored, window), disk=self._disk) as file:
             file.write(np.ascontiguousarray(rows).reshape(-1).view(np.uint8))
         self.traffic.add(written=rows.nbytes)
         return file.crc32c
@@ -74,12 +114,12 @@ class StoredWindows:
         name, num_bytes = window_file(stored, window), (last - first) * stored.row_bytes
         if not num_bytes:
             return
-        zero, path = np.zeros(1, np.int64), self._folder.path(name)
+        zero, path = np.zeros(1, np.int64), self._files.folder / name
         try:
             read_ranges(str(path), "auto", zero, np.array([num_bytes]), zero, buffer)
         except (ArtifactError, FileNotFoundError) as error:
             raise DamagedStepError(SOME_UNITS, str(error)) from error
-        if crc32c(buffer[:num_bytes]) != self._folder.checksum(name):
+        if crc32c(buffer[:num_bytes]) != self._files.checksums[name]:
             raise DamagedStepError(SOME_UNITS, f"{path} is not what was written")
         self.traffic.add(read=num_bytes)
 

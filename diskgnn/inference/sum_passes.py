@@ -24,11 +24,13 @@ from diskgnn.work.runner import UnitFiles
 
 
 class SumPasses:
-    """Computes windows of the sum passes of a plan; several threads may do so side by side, `workers` while loading."""
+    """Computes windows of the sum passes of a layer; several threads may do so side by side, `workers` while
+    loading."""
 
-    def __init__(self, plan: InferencePlan, stored: StoredWindows, workers: ThreadPoolExecutor) -> None:
+    def __init__(self, plan: InferencePlan, layer: int, stored: StoredWindows, workers: ThreadPoolExecutor) -> None:
         self._plan, self._stored, self._workers = plan, stored, workers
-        self._edges = [_edge_files(plan, layer, stored.traffic) for layer in plan.network.layers]
+        self._layer = plan.network.layers[layer]
+        self._edges = _edge_files(plan, self._layer, stored.traffic)
 
     def loaded(self, each: SumPass) -> dict[Stored, Tensor]:
         """The panel of all sources: [N, heads, columns of each], where the rows of one head lie side by side."""
@@ -58,16 +60,14 @@ class SumPasses:
         panel[:, first:last] = self._stored.read(stored, window).reshape(last - first, heads, -1).swapaxes(0, 1)
 
     @torch.no_grad()
-    def store(self, each: SumPass, loaded: Mapping[Stored, Tensor], window: int) -> tuple[int, UnitFiles]:
-        """Makes a window of the sums of what was `loaded` for the pass; returns its number, and the file with its
-        checksum."""
-        plan = self._plan
-        layer, panel = plan.network.layers[each.layer], plan.panels[each.layer][each.panel]
+    def store(self, each: SumPass, loaded: Mapping[Stored, Tensor], window: int) -> UnitFiles:
+        """Makes a window of the sums of what was `loaded` for the pass; returns the file with its checksum."""
+        plan, layer = self._plan, self._layer
+        panel = plan.panels[each.layer][each.panel]
         first, last = plan.window(each.node_type, window)
         heads = len(panel.heads)
         edges = {
-            edge_type: EdgeWindow(self._edges[each.layer][edge_type], first, last)
-            for edge_type in layer.edge_types(each.node_type)
+            edge_type: EdgeWindow(self._edges[edge_type], first, last) for edge_type in layer.edge_types(each.node_type)
         }
         sources = {array: loaded[stored] for array, stored in each.sources}
         beside = {
@@ -85,12 +85,12 @@ class SumPasses:
             own = {name: rows[here] for name, rows in beside.items()}
             sums = layer.steps.aggregate(each.node_type, blocks, sources, own, panel)
             out[here] = sums.reshape(end - begin, -1).numpy()
-        return window, {window_file(target, window): self._stored.write(target, window, out)}
+        return {window_file(target, window): self._stored.write(target, window, out)}
 
     def count_degrees(self, each: DegreePass, advance: Advance) -> UnitFiles:
         """Writes how many edges leave each node; `advance` is told of edges. Returns the files with their checksums."""
         plan = self._plan
-        (edges,), (stored,) = self._edges[0].values(), each.writes
+        (edges,), (stored,) = self._edges.values(), each.writes
         counts = torch.zeros(plan.graph.nodes[stored.node_type].num_nodes, dtype=torch.int32)
         for piece in edges.all_indices():
             counts.index_add_(0, torch.from_numpy(piece), torch.ones(len(piece), dtype=torch.int32))

@@ -213,6 +213,7 @@ class Work:
         """
 
         def missing() -> Iterator[Unit]:
+            is_at_end = any(self._folder.is_dropped(name) for name in consumes_at_end)  # a killed run was
             for unit in units:
                 # Each is looked at, so that what is damaged is removed.
                 names = files(unit)
@@ -222,9 +223,8 @@ class Work:
                     self._folder.consume(consumes(unit))
                     adopted(unit)
                     continue
-                for name in (*consumes(unit), *consumes_at_end):
-                    if self._folder.is_dropped(name):
-                        raise DamagedStepError(ALL_STEPS, f"{self._folder.staging} does not hold what was written")
+                if is_at_end or any(self._folder.is_dropped(name) for name in consumes(unit)):
+                    raise DamagedStepError(ALL_STEPS, f"{self._folder.staging} does not hold what was written")
                 yield unit
 
         waiting = missing()

@@ -35,6 +35,10 @@ class DamagedStepError(ArtifactError):
     def __init__(self, step: str, message: str) -> None:
         super().__init__(f"{message}; run the same command again")
         self.step = step  # that has to be made again, as STAGE.STEP
+        self._message = message
+
+    def __reduce__(self) -> tuple[type[DamagedStepError], tuple[str, str]]:
+        return type(self), (self.step, self._message)  # another process may find the damage
 
 
 class _Piece(NamedTuple):

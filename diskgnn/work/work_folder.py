@@ -191,9 +191,9 @@ class WorkFolder:
             path.unlink(missing_ok=True)
         self.disk.release(there)
 
-    def checksum(self, name: str) -> int:
-        """Returns the CRC-32C of a registered file."""
-        return self._whole[name][1]
+    def checksums(self, names: Iterable[str]) -> dict[str, int]:
+        """Returns the CRC-32C of those files that are registered, by name."""
+        return {name: self._whole[name][1] for name in names if name in self._whole}
 
     @property
     def sends(self) -> bool:

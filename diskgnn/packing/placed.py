@@ -24,7 +24,7 @@ from diskgnn.packing.written_bytes import comparing
 from diskgnn.work.work_folder import State
 
 STAGE = "pack"  # whose steps place and pack
-_PIECE_NODES = 1 << 20
+_PIECE_NODES = 1 << 17
 
 
 @dataclass(frozen=True)

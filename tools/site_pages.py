@@ -35,7 +35,7 @@ _LINK = re.compile(r"\]\(([^)#\s]+)((?:#[^)]*)?)\)")
 SECTIONS = {
     "Make a graph": ("graph", "importers"),
     "Prepare minibatches": ("preparing", "sampling", "packing", "specs"),
-    "Copy to and from object stores": ("storage",),
+    "Copy to and from object stores": ("work",),
     "Load minibatches": ("loading", "fresh", "batches", "pyg"),
     "Train, evaluate, predict": ("training", "inference"),
     "Errors and warnings": ("errors",),

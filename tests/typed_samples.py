@@ -136,7 +136,7 @@ def write_samples(
                 found[split].append(draw(graph, [papers, *[[]] * (len(graph.nodes) - 1)], layers, rng, layout))
     sizes = {split: SequenceSize(epochs := 2 if split == "train" else 1, len(of_split) // epochs)
              for split, of_split in found.items()}  # fmt: skip
-    config = SamplesConfig.of(
+    config = SamplesConfig(
         spec, {name: nodes.num_nodes for name, nodes in graph.nodes.items()},
         {edge_type: edges.num_edges for edge_type, edges in graph.edges.items()}, sizes, layout,
     )  # fmt: skip

@@ -13,8 +13,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -26,7 +25,7 @@ from diskgnn.errors import ArtifactError
 from diskgnn.formats import artifacts
 from diskgnn.formats.extents import align
 from diskgnn.formats.manifest import Manifest, open_pinned
-from diskgnn.formats.manifest_document import typed
+from diskgnn.formats.records import Record
 from diskgnn.formats.verification import verify_file
 from diskgnn.graph.graph import Graph
 from diskgnn.paths import PathLike
@@ -43,7 +42,7 @@ def partition_rows(num_nodes: int, num_partitions: int, row_bytes: int) -> int:
 
 
 @dataclass(frozen=True)
-class PartitionsConfig:
+class PartitionsConfig(Record):
     """How a graph was partitioned."""
 
     num_partitions: int  # p
@@ -53,23 +52,6 @@ class PartitionsConfig:
     num_edges: int  # E
     row_bytes: int
     stride: int  # rows from one partition to the next
-
-    def to_json(self) -> dict[str, Any]:
-        """As it stands in the manifest."""
-        return asdict(self)
-
-    @staticmethod
-    def parse(config: Mapping[str, Any]) -> PartitionsConfig:
-        """Raises ValueError or KeyError for what `to_json` would not have written."""
-        return PartitionsConfig(
-            num_partitions=typed(config["num_partitions"], int),
-            train_first=typed(config["train_first"], bool),
-            seed=typed(config["seed"], int),
-            num_nodes=typed(config["num_nodes"], int),
-            num_edges=typed(config["num_edges"], int),
-            row_bytes=typed(config["row_bytes"], int),
-            stride=typed(config["stride"], int),
-        )
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,9 @@ Addresses in a header: [0, S) static, [S, S + R) row of the extent, S + R + i ro
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,8 +22,8 @@ import numpy.typing as npt
 from diskgnn.errors import ArtifactError
 from diskgnn.formats import artifacts
 from diskgnn.formats.manifest import Manifest, open_pinned
-from diskgnn.formats.manifest_document import typed
 from diskgnn.formats.minibatch_columns import MinibatchLayout
+from diskgnn.formats.records import Record, one_of
 from diskgnn.formats.verification import verify_file
 from diskgnn.graph.graph import Graph
 from diskgnn.paths import PathLike
@@ -61,7 +60,7 @@ class SegmentedRowCounts:
 
 
 @dataclass(frozen=True)
-class SegmentedConfig:
+class SegmentedConfig(Record):
     """What the segments were made from, and how."""
 
     fanouts: tuple[int, ...]
@@ -70,35 +69,12 @@ class SegmentedConfig:
     row_bytes: int
     disk_limit: int  # of rows in extents and disk caches, bytes
     keep_input_nodes: bool
-    node_dtype: str  # int32 or int64
+    node_dtype: Annotated[str, one_of("int32", "int64")]
     num_static: int  # S
     segment_batches: int  # minibatches in a segment
     cached_rows: int  # in each disk cache, at most
     rows: SegmentedRowCounts
     batches_per_epoch: int
-
-    def to_json(self) -> dict[str, Any]:
-        """As it stands in the manifest."""
-        return {**asdict(self), "fanouts": list(self.fanouts)}
-
-    @staticmethod
-    def parse(config: Mapping[str, Any]) -> SegmentedConfig:
-        """Raises ValueError or KeyError for what `to_json` would not have written."""
-        rows = typed(config["rows"], dict)
-        return SegmentedConfig(
-            fanouts=tuple(typed(fanout, int) for fanout in typed(config["fanouts"], list)),
-            batch_size=typed(config["batch_size"], int),
-            seed=typed(config["seed"], int),
-            row_bytes=typed(config["row_bytes"], int),
-            disk_limit=typed(config["disk_limit"], int),
-            keep_input_nodes=typed(config["keep_input_nodes"], bool),
-            node_dtype=np.dtype(typed(config["node_dtype"], str)).name,
-            num_static=typed(config["num_static"], int),
-            segment_batches=typed(config["segment_batches"], int),
-            cached_rows=typed(config["cached_rows"], int),
-            rows=SegmentedRowCounts(*(typed(rows[name], int) for name in ("requested", "static", "cached", "packed"))),
-            batches_per_epoch=typed(config["batches_per_epoch"], int),
-        )
 
 
 @dataclass(frozen=True)

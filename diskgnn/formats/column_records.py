@@ -3,57 +3,52 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Annotated, Any
 
-from diskgnn.formats.manifest_document import typed
+from diskgnn.formats.records import LEFT_OUT, Codec, record_codec
 from diskgnn.formats.row_format import RowFormat
 from diskgnn.specs.feature_columns import ENCODINGS, SCALED, FeatureColumn
 
 Columns = tuple[FeatureColumn, ...]  # of feature rows, in order; of none, a row is a single 1
 
+_FIELDS = record_codec(
+    FeatureColumn, ("name", "encoding", "mean", "deviation", "values", "width"),
+    mean=Annotated[float | None, LEFT_OUT], deviation=Annotated[float | None, LEFT_OUT],
+    values=Annotated[tuple[str, ...] | None, LEFT_OUT], width=Annotated[int, LEFT_OUT],
+)  # fmt: skip
 
-def columns_to_json(columns: Columns | None) -> dict[str, Any]:
-    """As they stand in manifests: nothing where features are not made from columns."""
-    return {} if columns is None else {"columns": [_record(column) for column in columns]}
+
+def _write(column: FeatureColumn) -> Any:
+    return _FIELDS.write(column if column.values is None else replace(column, width=1))  # as many as there are values
 
 
-def parse_columns(config: Mapping[str, Any], rows: RowFormat | None) -> Columns | None:
-    """Raises ValueError or KeyError for what `columns_to_json` would not have written of such rows."""
-    if "columns" not in config:
-        return None
-    columns = tuple(_parsed(typed(record, dict)) for record in typed(config["columns"], list))
+def _read(record: Any) -> FeatureColumn:
+    column = _FIELDS.read(record)
+    mean, deviation, values = column.mean, column.deviation, column.values
+    if column.encoding not in ENCODINGS:
+        raise ValueError(f"column {column.name!r:.80} of encoding {column.encoding!r:.80}")
+    is_category, is_scaled = column.encoding == "category", mean is not None and deviation is not None
+    if (is_scaled, values is not None) != (column.encoding in SCALED, is_category):
+        raise ValueError(f"column {column.name!r:.80}: found {column!r:.200}")
+    if mean is not None and deviation is not None and not (math.isfinite(mean) and 0 <= deviation < math.inf):
+        raise ValueError(f"column {column.name!r:.80} of mean {mean} and deviation {deviation}")
+    width = column.width if values is None else len(values)
+    is_one = column.encoding not in ("category", "vector")
+    if width < 1 or (is_one and width > 1) or len({*(values or ())}) < len(values or ()):
+        raise ValueError(f"column {column.name!r:.80} of {width} features, for values {values!r:.80}")
+    return replace(column, width=width)
+
+
+ColumnsMember = Annotated[tuple[Annotated[FeatureColumn, Codec(_write, _read)], ...] | None, LEFT_OUT]
+
+
+def check_columns(columns: Columns | None, rows: RowFormat | None) -> None:
+    """Raises ValueError for columns that rows like these are not made from."""
+    if columns is None:
+        return
     width = max(1, sum(column.width for column in columns))
     if len({column.name for column in columns}) < len(columns):
         raise ValueError("columns: a name twice")
     if rows is None or rows.num_features != width:
         raise ValueError(f"columns of {width} features, whose rows are {rows}")
-    return columns
-
-
-def _record(column: FeatureColumn) -> dict[str, Any]:
-    found: dict[str, Any] = {"name": column.name, "encoding": column.encoding}
-    if column.mean is not None:
-        found |= {"mean": column.mean, "deviation": column.deviation}
-    if column.values is not None:
-        return found | {"values": list(column.values)}
-    return found if column.width == 1 else found | {"width": column.width}
-
-
-def _parsed(record: Mapping[str, Any]) -> FeatureColumn:
-    name, encoding = typed(record["name"], str), typed(record["encoding"], str)
-    mean, deviation, values = None, None, None
-    width = typed(record.get("width", 1), int)
-    if encoding not in ENCODINGS:
-        raise ValueError(f"column {name!r:.80} of encoding {encoding!r:.80}")
-    if encoding in SCALED:
-        mean, deviation = typed(record["mean"], float), typed(record["deviation"], float)
-        if not math.isfinite(mean) or not 0 <= deviation < math.inf:
-            raise ValueError(f"column {name!r:.80} of mean {mean} and deviation {deviation}")
-    if encoding == "category":
-        values = tuple(typed(value, str) for value in typed(record["values"], list))
-        width = len(values)
-    is_one = encoding not in ("category", "vector")
-    if width < 1 or (is_one and width > 1) or len({*(values or ())}) < len(values or ()):
-        raise ValueError(f"column {name!r:.80} of {width} features, for values {values!r:.80}")
-    return FeatureColumn(name, encoding, width, mean, deviation, values)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
-from diskgnn.formats.column_records import Columns, columns_to_json, parse_columns
-from diskgnn.formats.manifest_document import typed
+from diskgnn.formats.column_records import Columns, ColumnsMember, check_columns
+from diskgnn.formats.records import INLINE, LEFT_OUT, Codec, Key, Record
 from diskgnn.formats.row_format import RowFormat
-from diskgnn.formats.source_contents import SourceContents
+from diskgnn.formats.source_contents import NO_CONTENTS, SourceContents
 from diskgnn.formats.value_counts import NOTHING_UNUSUAL, ValueCounts
 from diskgnn.specs.schema import (
     ONE_EDGE_TYPE,
@@ -20,134 +20,74 @@ from diskgnn.specs.schema import (
     EdgeType,
     are_class_values,
     check_type_name,
-    edge_type_name,
-    parse_edge_type,
 )
 
 
 @dataclass(frozen=True)
-class TargetConfig:
+class TargetConfig(Record):
     """What nodes of a type are labelled with."""
 
     kind: str  # of TARGET_KINDS: "class", "multilabel" or "regression"
     num_outputs: int  # classes, labels, or columns
     # Of "class": what classes 0, 1, ... are called by the user, all of one type; None: by these numbers.
-    classes: tuple[ClassValue, ...] | None = None
+    classes: Annotated[tuple[ClassValue, ...] | None, LEFT_OUT] = None
 
-    def to_json(self) -> dict[str, Any]:
-        """As it stands in the manifest."""
-        named = {} if self.classes is None else {"classes": list(self.classes)}
-        return {"kind": self.kind, "num_outputs": self.num_outputs, **named}
-
-    @staticmethod
-    def parse(config: Mapping[str, Any]) -> TargetConfig:
-        """Raises ValueError or KeyError for what no graph's manifest says."""
-        classes = tuple(typed(config["classes"], list)) if "classes" in config else None
-        target = TargetConfig(typed(config["kind"], str), typed(config["num_outputs"], int), classes)
-        if classes is not None and (target.kind != "class" or not are_class_values(classes, target.num_outputs)):
-            raise ValueError(f"{target.num_outputs} classes called {classes!r:.80}")
-        if target.kind not in TARGET_KINDS or target.num_outputs < 1:
-            raise ValueError(f"a target of {target.num_outputs} outputs that is a {target.kind!r}")
-        return target
+    def check_parsed(self) -> None:
+        """Refuses a kind that there is not, and classes that have no names of their own."""
+        if self.kind not in TARGET_KINDS or self.num_outputs < 1:
+            raise ValueError(f"a target of {self.num_outputs} outputs that is a {self.kind!r}")
+        if self.classes is not None and (self.kind != "class" or not are_class_values(self.classes, self.num_outputs)):
+            raise ValueError(f"{self.num_outputs} classes called {self.classes!r:.80}")
 
 
 @dataclass(frozen=True)
-class NodeTypeConfig:
+class NodeTypeConfig(Record):
     """The nodes of one type, and what they have."""
 
-    name: str
+    name: Annotated[str, Codec(str, check_type_name)]
     num_nodes: int
-    rows: RowFormat | None  # None: no features
+    rows: Annotated[RowFormat | None, INLINE]  # None: no features
+    # That the features were made from; None: they were given as an array.
+    columns: ColumnsMember = field(default=None, kw_only=True)
+    values: Annotated[ValueCounts, LEFT_OUT] = field(default=NOTHING_UNUSUAL, kw_only=True)  # of the features
     target: TargetConfig | None  # None: no labels
     has_times: bool = False
-    values: ValueCounts = NOTHING_UNUSUAL  # of the features
-    columns: Columns | None = None  # that the features were made from; None: they were given as an array
 
-    def to_json(self) -> dict[str, Any]:
-        """As it stands in the manifest."""
-        return {
-            "name": self.name,
-            "num_nodes": self.num_nodes,
-            **({} if self.rows is None else self.rows.to_json()),
-            **columns_to_json(self.columns),
-            **self.values.to_json(),
-            "target": None if self.target is None else self.target.to_json(),
-            "has_times": self.has_times,
-        }
-
-    @staticmethod
-    def parse(config: Mapping[str, Any]) -> NodeTypeConfig:
-        """Raises ValueError or KeyError for what no graph's manifest says."""
-        rows = _parse_rows(config)
-        return NodeTypeConfig(
-            check_type_name(config["name"]),
-            typed(config["num_nodes"], int),
-            rows,
-            None if config["target"] is None else TargetConfig.parse(typed(config["target"], dict)),
-            typed(config["has_times"], bool),
-            ValueCounts.parse(config),
-            parse_columns(config, rows),
-        )
+    def check_parsed(self) -> None:
+        """Refuses columns that are not those of the rows."""
+        check_columns(self.columns, self.rows)
 
 
 @dataclass(frozen=True)
-class EdgeTypeConfig:
+class EdgeTypeConfig(Record):
     """The edges of one type, and what they have."""
 
     type: EdgeType
     num_edges: int
+    rows: Annotated[RowFormat | None, INLINE] = field(default=None, kw_only=True)  # None: no features
+    # That the features were made from; None: they were given as an array.
+    columns: ColumnsMember = field(default=None, kw_only=True)
+    values: Annotated[ValueCounts, LEFT_OUT] = field(default=NOTHING_UNUSUAL, kw_only=True)  # of the features
     has_ids: bool = False
-    rows: RowFormat | None = None  # None: no features
     has_weights: bool = False
     has_times: bool = False
     link_splits: tuple[str, ...] = ()  # of SPLITS, in their order: seed edges for link prediction
-    values: ValueCounts = NOTHING_UNUSUAL  # of the features
-    columns: Columns | None = None  # that the features were made from; None: they were given as an array
 
-    def to_json(self) -> dict[str, Any]:
-        """As it stands in the manifest."""
-        return {
-            "type": edge_type_name(self.type),
-            "num_edges": self.num_edges,
-            **({} if self.rows is None else self.rows.to_json()),
-            **columns_to_json(self.columns),
-            **self.values.to_json(),
-            "has_ids": self.has_ids,
-            "has_weights": self.has_weights,
-            "has_times": self.has_times,
-            "link_splits": list(self.link_splits),
-        }
-
-    @staticmethod
-    def parse(config: Mapping[str, Any]) -> EdgeTypeConfig:
-        """Raises ValueError or KeyError for what no graph's manifest says."""
-        link_splits, rows = tuple(typed(config["link_splits"], list)), _parse_rows(config)
-        if link_splits != tuple(split for split in SPLITS if split in link_splits):
-            raise ValueError(f"link splits {link_splits}")
-        return EdgeTypeConfig(
-            parse_edge_type(typed(config["type"], str)),
-            typed(config["num_edges"], int),
-            typed(config["has_ids"], bool),
-            rows,
-            typed(config["has_weights"], bool),
-            typed(config["has_times"], bool),
-            link_splits,
-            ValueCounts.parse(config),
-            parse_columns(config, rows),
-        )
-
-
-def _parse_rows(config: Mapping[str, Any]) -> RowFormat | None:
-    return RowFormat.parse(config) if "feature_dtype" in config else None
+    def check_parsed(self) -> None:
+        """Refuses splits that there are not, and columns that are not those of the rows."""
+        check_columns(self.columns, self.rows)
+        if self.link_splits != tuple(split for split in SPLITS if split in self.link_splits):
+            raise ValueError(f"link splits {self.link_splits}")
 
 
 @dataclass(frozen=True)
-class GraphConfig:
+class GraphConfig(Record):
     """The types of a graph, in the order in which they were given: the number of a type is its position."""
 
     node_types: tuple[NodeTypeConfig, ...]
     edge_types: tuple[EdgeTypeConfig, ...]
-    contents: SourceContents = field(default_factory=SourceContents)  # of the data set that it was made from
+    # Of the data set that it was made from.
+    contents: Annotated[SourceContents, LEFT_OUT, Key("source_contents")] = NO_CONTENTS
 
     @staticmethod
     def of_one_type(num_nodes: int, num_edges: int, num_classes: int, rows: RowFormat) -> GraphConfig:
@@ -165,29 +105,15 @@ class GraphConfig:
         found.update((edges.type, edges.columns) for edges in self.edge_types if edges.rows is not None)
         return found
 
-    def to_json(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """As it stands in the manifest, with the options that the graph was made with."""
-        return {
-            "node_types": [nodes.to_json() for nodes in self.node_types],
-            "edge_types": [edges.to_json() for edges in self.edge_types],
-            **({} if self.contents == SourceContents() else {"source_contents": self.contents.to_json()}),
-            **options,
-        }
+    def to_json(self, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Returns it as it stands in the manifest, with the options that the graph was made with."""
+        return {**super().to_json(), **(options or {})}
 
-    @staticmethod
-    def parse(config: Mapping[str, Any]) -> GraphConfig:
-        """Raises ValueError or KeyError for what no graph's manifest says."""
-        parsed = GraphConfig(
-            tuple(NodeTypeConfig.parse(typed(nodes, dict)) for nodes in typed(config["node_types"], list)),
-            tuple(EdgeTypeConfig.parse(typed(edges, dict)) for edges in typed(config["edge_types"], list)),
-            SourceContents.parse(typed(config["source_contents"], dict))
-            if "source_contents" in config
-            else SourceContents(),
-        )
-        names = [nodes.name for nodes in parsed.node_types]
-        types = [edges.type for edges in parsed.edge_types]
+    def check_parsed(self) -> None:
+        """Refuses types that are not all different, or that edges have no nodes of."""
+        names = [nodes.name for nodes in self.node_types]
+        types = [edges.type for edges in self.edge_types]
         if not names or not types or len({*names}) < len(names) or len({*types}) < len(types):
             raise ValueError(f"node types {names} and edge types {types}")
         if unknown := [edge_type for edge_type in types if not {edge_type[0], edge_type[2]} <= {*names}]:
             raise ValueError(f"edge types {unknown} between other nodes than {names}")
-        return parsed

@@ -25,11 +25,9 @@ from diskgnn.formats.manifest_document import (
     FileEntry,
     content_digest,
     file_name,
-    parse_entry,
-    parse_external,
-    typed,
 )
 from diskgnn.formats.manifest_reading import read_document
+from diskgnn.formats.records import typed
 from diskgnn.stores.locations import AnyPath, Location, StoredPath, local, located
 
 T = TypeVar("T")
@@ -268,8 +266,8 @@ def read_manifest(path: AnyPath, format: str | None = None) -> Manifest:  # noqa
 
 def _parse_manifest(path: Location, document: dict[str, Any]) -> Manifest:
     """Raises ValueError or KeyError for whatever `ArtifactWriter.publish` would not have written."""
-    files = {file_name(name): parse_entry(record) for name, record in typed(document["files"], dict).items()}
-    external = {name: parse_external(record) for name, record in typed(document["external"], dict).items()}
+    files = {file_name(name): FileEntry.parse(record) for name, record in typed(document["files"], dict).items()}
+    external = {name: ExternalFile.parse(record) for name, record in typed(document["external"], dict).items()}
     for name, entry in files.items():
         if name.endswith(".npy") and entry.dtype is None:
             raise ValueError(f"{name} has no dtype")

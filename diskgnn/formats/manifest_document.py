@@ -7,30 +7,40 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Annotated, Any
 
 from diskgnn.formats.artifacts import JOURNAL, MANIFEST
+from diskgnn.formats.records import LEFT_OUT, MOST_64_BITS, Codec, Record, typed, whole
 
-T = TypeVar("T")
+
+def _parse_crc32c(text: Any) -> int:
+    if not re.fullmatch(r"[0-9a-f]{8}", typed(text, str)):
+        raise ValueError(f"a CRC-32C of {text[:80]!r}")
+    return int(text, 16)
 
 
 @dataclass(frozen=True)
-class FileEntry:
+class FileEntry(Record):
     """One file of an artifact. `dtype` and `shape` are set for .npy files."""
 
-    bytes: int
-    crc32c: int
-    dtype: str | None = None
-    shape: tuple[int, ...] | None = None
+    bytes: Annotated[int, whole(most=MOST_64_BITS)]
+    crc32c: Annotated[int, Codec("{:08x}".format, _parse_crc32c)]
+    dtype: Annotated[str | None, LEFT_OUT] = None
+    shape: Annotated[tuple[int, ...] | None, LEFT_OUT] = None
+
+    def check_parsed(self) -> None:
+        """Refuses a dtype without a shape."""
+        if (self.dtype is None) != (self.shape is None):
+            raise ValueError(f"a dtype {self.dtype!r:.80} of shape {self.shape}")
 
 
 @dataclass(frozen=True)
-class ExternalFile:
+class ExternalFile(Record):
     """A file that the artifact refers to instead of holding it (`convert --reference-features`)."""
 
     path: str
     mtime_ns: int
-    headerless: bool = False  # it holds nothing but the numbers of an array
+    headerless: Annotated[bool, LEFT_OUT] = False  # it holds nothing but the numbers of an array
 
 
 def content_digest(content: Mapping[str, Any]) -> str:
@@ -39,53 +49,8 @@ def content_digest(content: Mapping[str, Any]) -> str:
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def entry_to_json(entry: FileEntry) -> dict[str, Any]:
-    """`entry` as it stands in manifest.json."""
-    record: dict[str, Any] = {"bytes": entry.bytes, "crc32c": f"{entry.crc32c:08x}"}
-    if entry.dtype is not None and entry.shape is not None:
-        record |= {"dtype": entry.dtype, "shape": list(entry.shape)}
-    return record
-
-
-def external_to_json(external: ExternalFile) -> dict[str, Any]:
-    """`external` as it stands in manifest.json."""
-    record: dict[str, Any] = {"path": external.path, "mtime_ns": external.mtime_ns}
-    return record | ({"headerless": True} if external.headerless else {})
-
-
-def typed(value: Any, kind: type[T]) -> T:
-    """`value`, if JSON gave exactly this type (a bool is no int).
-
-    Raises:
-        ValueError: it is of another type.
-    """
-    if type(value) is not kind:
-        raise ValueError(f"expected {kind.__name__}, found {str(value)[:80]!r}")
-    return value
-
-
 def file_name(name: str) -> str:
     """`name`, if it names a file in the artifact's own directory and nowhere else."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,250}", name) or name in (MANIFEST, JOURNAL):
         raise ValueError(f"{name!r} is no file name of an artifact")
     return name
-
-
-def parse_external(record: Any) -> ExternalFile:
-    """What `external_to_json` made; or ValueError, KeyError."""
-    record = typed(record, dict)
-    return ExternalFile(
-        typed(record["path"], str), typed(record["mtime_ns"], int), typed(record.get("headerless", False), bool)
-    )
-
-
-def parse_entry(record: Any) -> FileEntry:
-    """What `entry_to_json` made; or ValueError, KeyError."""
-    record = typed(record, dict)
-    size, checksum = typed(record["bytes"], int), typed(record["crc32c"], str)
-    if size < 0 or not re.fullmatch(r"[0-9a-f]{8}", checksum):
-        raise ValueError(f"{size} bytes with CRC-32C {checksum[:80]!r}")
-    if "dtype" not in record:
-        return FileEntry(size, int(checksum, 16))
-    shape = tuple(typed(length, int) for length in typed(record["shape"], list))
-    return FileEntry(size, int(checksum, 16), typed(record["dtype"], str), shape)

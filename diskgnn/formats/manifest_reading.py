@@ -9,7 +9,7 @@ from typing import Any
 from diskgnn.errors import ArtifactError, ConfigError, ReadError
 from diskgnn.files.file_reading import is_file, read_whole
 from diskgnn.formats.artifacts import CHECKPOINT, MADE_BY, MANIFEST, VERSIONS
-from diskgnn.formats.manifest_document import typed
+from diskgnn.formats.records import typed
 from diskgnn.stores.locations import Location, StoredPath
 
 _MAX_MANIFEST_BYTES = 64 << 20

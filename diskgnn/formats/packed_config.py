@@ -3,111 +3,96 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, replace
-from typing import Any
+from dataclasses import astuple, dataclass, replace
+from typing import Annotated, Any
 
 from diskgnn.errors import ConfigError
-from diskgnn.formats.column_records import Columns, columns_to_json, parse_columns
+from diskgnn.formats.column_records import ColumnsMember, check_columns
 from diskgnn.formats.extents import ROW_NUMBER
 from diskgnn.formats.graph_config import TargetConfig
-from diskgnn.formats.manifest_document import typed
 from diskgnn.formats.minibatch_columns import LABEL_DTYPES, MinibatchLayout, RowSetLayout
+from diskgnn.formats.records import INLINE, LEFT_OUT, MOST_64_BITS, Codec, Record, one_of, typed, whole
 from diskgnn.formats.row_format import RowFormat
 from diskgnn.formats.samples_config import SamplesConfig
 from diskgnn.formats.value_counts import NOTHING_UNUSUAL, ValueCounts
 from diskgnn.specs.schema import NO_LABELS, EdgeType, SourceSchema, edge_type_name, parse_edge_type
 from diskgnn.specs.targets import LinkTarget, NodeTarget
 
-_MOST = (1 << 31) - 1  # of what 32 bits address: rows in memory, bytes of a header
-_MOST_ROWS = (1 << 63) - 1
+_Count = Annotated[int, whole()]  # what 32 bits address: rows in memory, bytes of a header
+_RowCount = Annotated[int, whole(most=MOST_64_BITS)]  # of rows on disk, and of reads of them
 
 
 @dataclass(frozen=True)
 class TierRowCounts:
     """Input rows of one cycle of a sequence, by the tier that serves them."""
 
-    requested: int
-    static: int
-    cpu: int
-    disk: int
+    requested: _RowCount
+    static: _RowCount
+    cpu: _RowCount
+    disk: _RowCount
 
     def __add__(self, other: TierRowCounts) -> TierRowCounts:
         return TierRowCounts(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
 
+def _type_to_json(of: str | EdgeType) -> dict[str, str]:
+    return {"node_type": of} if isinstance(of, str) else {"edge_type": edge_type_name(of)}
+
+
+def _parse_type(config: Any) -> str | EdgeType:
+    node_type = config.get("node_type")
+    return parse_edge_type(config["edge_type"]) if node_type is None else typed(node_type, str)
+
+
+def _rows_to_json(rows: RowFormat) -> dict[str, Any]:
+    return {**rows.to_json(), "row_bytes": rows.row_bytes}
+
+
+def _parse_rows(config: Any) -> RowFormat:
+    rows = RowFormat.parse(config)
+    if typed(config["row_bytes"], int) != rows.row_bytes:
+        raise ValueError(f"row_bytes is {config['row_bytes']}, expected {rows.row_bytes}")
+    return rows
+
+
 @dataclass(frozen=True)
-class RowSetConfig:
+class RowSetConfig(Record):
     """The feature rows of one type of nodes or of edges."""
 
-    type: str | EdgeType  # a node type, or an edge type
-    rows: RowFormat
-    num_rows: int  # nodes or edges of the graph
-    num_static: int  # S, rows in the device and pinned tiers
-    values: ValueCounts = NOTHING_UNUSUAL  # as the graph counted them
-    columns: Columns | None = None  # as in the graph
+    type: Annotated[str | EdgeType, INLINE, Codec(_type_to_json, _parse_type)]  # a node type, or an edge type
+    rows: Annotated[RowFormat, INLINE, Codec(_rows_to_json, _parse_rows)]
+    num_rows: _RowCount  # nodes or edges of the graph
+    num_static: _Count  # S, rows in the device and pinned tiers
+    values: Annotated[ValueCounts, LEFT_OUT] = NOTHING_UNUSUAL  # as the graph counted them
+    columns: ColumnsMember = None  # as in the graph
 
     @property
     def name(self) -> str:
         """As files carry it: no dot is in the name of a node type."""
         return self.type if isinstance(self.type, str) else ".".join(self.type)
 
-    def to_json(self) -> dict[str, Any]:
-        """As it stands in the manifest."""
-        of = {"node_type": self.type} if isinstance(self.type, str) else {"edge_type": edge_type_name(self.type)}
-        return {
-            **of,
-            **self.rows.to_json(),
-            "row_bytes": self.rows.row_bytes,
-            "num_rows": self.num_rows,
-            "num_static": self.num_static,
-            **self.values.to_json(),
-            **columns_to_json(self.columns),
-        }
-
-    @staticmethod
-    def parse(config: Mapping[str, Any]) -> RowSetConfig:
-        """Raises ValueError or KeyError for what `to_json` would not have written."""
-        rows = RowFormat.parse(config)
-        if typed(config["row_bytes"], int) != rows.row_bytes:
-            raise ValueError(f"row_bytes is {config['row_bytes']}, expected {rows.row_bytes}")
-        node_type = config.get("node_type")
-        return RowSetConfig(
-            type=parse_edge_type(config["edge_type"]) if node_type is None else typed(node_type, str),
-            rows=rows,
-            num_rows=within(config["num_rows"], most=_MOST_ROWS),
-            num_static=within(config["num_static"]),
-            values=ValueCounts.parse(config),
-            columns=parse_columns(config, rows),
-        )
+    def check_parsed(self) -> None:
+        """Refuses columns that are not those of the rows."""
+        check_columns(self.columns, self.rows)
 
 
 @dataclass(frozen=True)
 class PackedRows:
     """One row set in the sequence of one split."""
 
-    cpu_rows: int  # C, slots of its cpu tier
-    initial_rows: int  # of these, filled when the sequence starts
+    cpu_rows: _Count  # C, slots of its cpu tier
+    initial_rows: _Count  # of these, filled when the sequence starts
     rows: TierRowCounts
-    max_inputs: int  # rows that a minibatch needs, at most
-
-    @staticmethod
-    def parse(config: Mapping[str, Any]) -> PackedRows:
-        """Raises ValueError or KeyError for what the packer would not have written."""
-        rows = typed(config["rows"], dict)
-        return PackedRows(
-            within(config["cpu_rows"]), within(config["initial_rows"]),
-            TierRowCounts(*(within(rows[tier], most=_MOST_ROWS) for tier in ("requested", "static", "cpu", "disk"))),
-            within(config["max_inputs"]),
-        )  # fmt: skip
+    max_inputs: _Count  # rows that a minibatch needs, at most
 
 
 @dataclass(frozen=True)
 class PackedSplit:
     """The sequence of one split. What it says of rows is of all row sets together, but for `row_sets`."""
 
-    epochs: int  # prepared ones
-    batches_per_epoch: int
-    max_header_bytes: int
+    epochs: Annotated[int, whole(1)]  # prepared ones
+    batches_per_epoch: _Count
+    max_header_bytes: _Count
     row_sets: tuple[PackedRows, ...]  # [K]
 
     @property
@@ -135,27 +120,20 @@ class PackedSplit:
         """Input rows of a minibatch, at most."""
         return sum(each.max_inputs for each in self.row_sets)
 
-    @staticmethod
-    def parse(config: Mapping[str, Any]) -> PackedSplit:
-        """Raises ValueError or KeyError for what the packer would not have written."""
-        return PackedSplit(
-            within(config["epochs"], 1), within(config["batches_per_epoch"]), within(config["max_header_bytes"]),
-            tuple(PackedRows.parse(typed(rows, dict)) for rows in typed(config["row_sets"], list)),
-        )  # fmt: skip
-
 
 @dataclass(frozen=True)
-class PackedConfig:
+class PackedConfig(Record):
     """What a packed directory was made from, and how."""
 
     samples: SamplesConfig  # of the samples that it was made from
     target: TargetConfig | None  # what labels are; None of link prediction, and of seeds that have none
-    node_dtypes: tuple[str, ...]  # [T] of the ids of each node type: int32 or int64
+    node_dtypes: tuple[Annotated[str, one_of("int32", "int64")], ...]  # [T] of the ids of each node type
     row_sets: tuple[RowSetConfig, ...]  # [K] of node types, then of edge types
     keep_input_nodes: bool
     graph: str  # its digest
     splits: Mapping[str, PackedSplit]
-    by_reference: bool = False  # extents have numbers of rows, which stay in the graph: for windows of `FreshEpochs`
+    # Extents have numbers of rows, which stay in the graph: for windows of `FreshEpochs`.
+    by_reference: Annotated[bool, LEFT_OUT] = False
 
     @staticmethod
     def before_placing(
@@ -238,70 +216,26 @@ class PackedConfig:
             has_places=False,
         )
 
-    def to_json(self) -> dict[str, Any]:
-        """As it stands in the manifest."""
-        found = {
-            "samples": self.samples.to_json(),
-            "target": None if self.target is None else self.target.to_json(),
-            "node_dtypes": list(self.node_dtypes),
-            "row_sets": [row_set.to_json() for row_set in self.row_sets],
-            "keep_input_nodes": self.keep_input_nodes,
-            "graph": self.graph,
-            "splits": {split: asdict(sequence) for split, sequence in self.splits.items()},
-        }
-        return found | ({"by_reference": True} if self.by_reference else {})
-
-    @staticmethod
-    def parse(config: Mapping[str, Any]) -> PackedConfig:
-        """Raises ValueError or KeyError for what `to_json` would not have written."""
-        samples, target = SamplesConfig.parse(typed(config["samples"], dict)), config["target"]
+    def check_parsed(self) -> None:
+        """Refuses what contradicts itself."""
+        samples, target = self.samples, self.samples.spec.target
         for number in samples.num_nodes.values():
-            within(number, 1, _MOST_ROWS)
-        node_dtypes = tuple(_one_of(dtype, ("int32", "int64")) for dtype in typed(config["node_dtypes"], list))
-        row_sets = tuple(RowSetConfig.parse(typed(each, dict)) for each in typed(config["row_sets"], list))
-        splits = {split: PackedSplit.parse(size) for split, size in typed(config["splits"], dict).items()}
-        if len(node_dtypes) != len(samples.num_nodes):
-            raise ValueError(f"{len(node_dtypes)} node_dtypes, expected {len(samples.num_nodes)}")
-        if isinstance(samples.spec.target, LinkTarget) and (
-            not samples.layout.pairs or (target is None) != (samples.spec.target.labels is None)
+            if not 1 <= number <= MOST_64_BITS:
+                raise ValueError(f"expected 1 node or more of each type, found {number}")
+        if len(self.node_dtypes) != len(samples.num_nodes):
+            raise ValueError(f"{len(self.node_dtypes)} node_dtypes, expected {len(samples.num_nodes)}")
+        if isinstance(target, LinkTarget) and (
+            not samples.layout.pairs or (self.target is None) != (target.labels is None)
         ):
             raise ValueError("seeds are links: expected pairs, and a target only if these have labels")
-        if isinstance(samples.spec.target, NodeTarget) and (
-            samples.layout.pairs or (target is None and samples.spec.target.seeds is None)
-        ):
+        if isinstance(target, NodeTarget) and (samples.layout.pairs or (self.target is None and target.seeds is None)):
             raise ValueError("target: expected one unless links are predicted, or seeds were given")
-        types = [row_set.type for row_set in row_sets]
+        types = [row_set.type for row_set in self.row_sets]
         sizes: dict[Any, int] = {**samples.num_nodes, **samples.num_edges}
-        if any(sizes.get(row_set.type) != row_set.num_rows for row_set in row_sets) or len({*types}) < len(types):
+        if any(sizes.get(each.type) != each.num_rows for each in self.row_sets) or len({*types}) < len(types):
             raise ValueError(f"row sets of {types}, which are not all types of the graph, each once")
-        if {*splits} != {*samples.splits} or any(len(split.row_sets) != len(row_sets) for split in splits.values()):
+        if {*self.splits} != {*samples.splits} or any(
+            len(split.row_sets) != len(types) for split in self.splits.values()
+        ):
             raise ValueError("its splits are not those that were sampled, with every row set")
-        parsed = PackedConfig(
-            samples=samples,
-            target=None if target is None else TargetConfig.parse(typed(target, dict)),
-            node_dtypes=node_dtypes,
-            row_sets=row_sets,
-            keep_input_nodes=typed(config["keep_input_nodes"], bool),
-            graph=typed(config["graph"], str),
-            splits=splits,
-            by_reference=typed(config.get("by_reference", False), bool),
-        )
-        assert parsed.header_layout()  # raises ValueError for types that are none
-        return parsed
-
-
-def within(value: Any, least: int = 0, most: int = _MOST) -> int:
-    """`value`, if JSON gave a whole number in [least, most].
-
-    Raises:
-        ValueError: it gave something else.
-    """
-    if not least <= typed(value, int) <= most:
-        raise ValueError(f"expected a number from {least} to {most}, found {str(value)[:80]}")
-    return int(value)
-
-
-def _one_of(value: Any, choices: tuple[str, ...]) -> str:
-    if typed(value, str) not in choices:
-        raise ValueError(f"expected one of {', '.join(choices)}, found {value[:80]!r}")
-    return str(value)
+        assert self.header_layout()  # raises ValueError for types that are none

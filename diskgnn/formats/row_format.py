@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from diskgnn.errors import ConfigError
-from diskgnn.formats.manifest_document import typed
 from diskgnn.formats.quantisation import Quantisation
+from diskgnn.formats.records import Key, Record
 from diskgnn.stores.locations import Location, local
 
 if TYPE_CHECKING:
@@ -35,15 +34,15 @@ def dtype_stored_as(storage: np.dtype[Any]) -> str | None:
 
 
 @dataclass(frozen=True)
-class RowFormat:
+class RowFormat(Record):
     """The rows of a feature matrix [N, num_features].
 
     Raises:
         ConfigError: a dtype that features cannot have, or no columns.
     """
 
-    dtype: str  # a key of FEATURE_STORAGE
-    num_features: int  # D
+    dtype: Annotated[str, Key("feature_dtype")]  # a key of FEATURE_STORAGE
+    num_features: Annotated[int, Key("feature_width")]  # D
 
     def __post_init__(self) -> None:
         if self.dtype not in FEATURE_STORAGE:
@@ -59,15 +58,6 @@ class RowFormat:
             ConfigError: features cannot be stored so.
         """
         return RowFormat(dtype_stored_as(storage) or storage.name, num_features)
-
-    def to_json(self) -> dict[str, Any]:
-        """As it stands in manifests."""
-        return {"feature_dtype": self.dtype, "feature_width": self.num_features}
-
-    @staticmethod
-    def parse(config: Mapping[str, Any]) -> RowFormat:
-        """Raises ValueError or KeyError for what `to_json` would not have written."""
-        return RowFormat(typed(config["feature_dtype"], str), typed(config["feature_width"], int))
 
     @property
     def storage(self) -> np.dtype[Any]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
-from diskgnn.formats.manifest_document import typed
+from diskgnn.formats.records import Record
 
 
 @dataclass(frozen=True)
@@ -32,7 +30,7 @@ class LeftOutItem:
 
 
 @dataclass(frozen=True)
-class SourceContents:
+class SourceContents(Record):
     """What a source has, in the order in which it was looked at. Empty if the user named each part of the graph."""
 
     read: tuple[ReadItem, ...] = ()
@@ -41,31 +39,5 @@ class SourceContents:
     def __add__(self, other: SourceContents) -> SourceContents:
         return SourceContents(self.read + other.read, self.left_out + other.left_out)
 
-    def to_json(self) -> dict[str, Any]:
-        """What stands in a manifest."""
-        return {"read": [asdict(item) for item in self.read], "left_out": [asdict(item) for item in self.left_out]}
 
-    @staticmethod
-    def parse(content: Mapping[str, Any]) -> SourceContents:
-        """Raises ValueError or KeyError for what no graph's manifest says."""
-        read = [typed(item, dict) for item in typed(content["read"], list)]
-        left_out = [typed(item, dict) for item in typed(content["left_out"], list)]
-        return SourceContents(
-            tuple(map(_read_item, read)),
-            tuple(
-                LeftOutItem(*_texts(item, "of", "name", "reason"), typed(item["expected"], bool)) for item in left_out
-            ),
-        )
-
-
-def _read_item(item: Mapping[str, Any]) -> ReadItem:
-    width, share = item["width"], item["null_share"]
-    return ReadItem(
-        *_texts(item, "of", "name", "use"), typed(item["how"], str), None if width is None else typed(width, int),
-        None if share is None else typed(share, float),
-    )  # fmt: skip
-
-
-def _texts(item: Mapping[str, Any], *keys: str) -> tuple[str, str, str]:
-    first, second, third = (typed(item[key], str) for key in keys)
-    return first, second, third
+NO_CONTENTS = SourceContents()

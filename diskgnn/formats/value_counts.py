@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from dataclasses import astuple, dataclass
 
-from diskgnn.formats.manifest_document import typed
+from diskgnn.formats.records import Record
 
 EXTREME = 1e6  # a finite value is extreme if its magnitude is larger: few models train on such without scaling
 
 
 @dataclass(frozen=True)
-class ValueCounts:
+class ValueCounts(Record):
     """What a scan of all feature rows of one type of nodes or edges found. Rows and columns are counted from 0."""
 
     nan: int = 0
@@ -36,20 +34,10 @@ class ValueCounts:
             found.append(f"{self.extreme:,} {'value' if self.extreme == 1 else 'values'} beyond ±{EXTREME:,.0f}")
         return " and ".join(found)
 
-    def to_json(self) -> dict[str, Any]:
-        """As it stands in manifests: nothing where nothing was found."""
-        return {"values": asdict(self)} if self else {}
-
-    @staticmethod
-    def parse(config: Mapping[str, Any]) -> ValueCounts:
-        """Raises ValueError or KeyError for what `to_json` would not have written."""
-        if "values" not in config:
-            return NOTHING_UNUSUAL
-        found = typed(config["values"], dict)
-        counts = ValueCounts(**{field.name: typed(found[field.name], int) for field in fields(ValueCounts)})
-        if counts.rows < 1 or min(asdict(counts).values()) < 0:
-            raise ValueError(f"values: {found}")
-        return counts
+    def check_parsed(self) -> None:
+        """Refuses counts of nothing, which are not written, and what is below 0."""
+        if self.rows < 1 or min(astuple(self)) < 0:
+            raise ValueError(f"values: {self!r}")
 
 
 NOTHING_UNUSUAL = ValueCounts()

@@ -16,7 +16,7 @@ from diskgnn.files.own_files import open_new_file
 from diskgnn.formats import artifacts
 from diskgnn.formats.artifacts import MANIFEST, node_file
 from diskgnn.formats.manifest import Manifest, read_manifest
-from diskgnn.formats.manifest_document import ExternalFile, external_to_json
+from diskgnn.formats.manifest_document import ExternalFile
 from diskgnn.paths import PathLike
 from diskgnn.stores.locations import local
 
@@ -51,7 +51,7 @@ def relink(graph: PathLike, features: PathLike, *, node_type: str | None = None,
     busy = f"another process is writing {final} now; wait for it or stop it"
     with alone(staging_of(final).with_suffix(".lock"), final, busy):
         document = json.loads((final / MANIFEST).read_text())
-        document["external"][name] = external_to_json(external)
+        document["external"][name] = external.to_json()
         partial = staging_of(final).with_suffix(".manifest")
         with open_new_file(partial) as file:
             file.write((json.dumps(document, indent=1) + "\n").encode())

@@ -174,8 +174,8 @@ def write_graph(writer: ArtifactWriter, graph: OpenGraph, resources: Resources) 
         target = targets[name]
         node_configs.append(
             NodeTypeConfig(
-                name, nodes.num_nodes, graph.stored_rows[name], target, nodes.times is not None, values,
-                None if nodes.features is None else nodes.features.columns,
+                name, nodes.num_nodes, graph.stored_rows[name], target, nodes.times is not None, values=values,
+                columns=None if nodes.features is None else nodes.features.columns,
             )
         )  # fmt: skip
         facts: Details = {"num_nodes": nodes.num_nodes}

@@ -187,7 +187,7 @@ class SamplingPlan:
         spec = replace(self.spec, target=self._seeds.target)
         num_nodes = {name: nodes.num_nodes for name, nodes in self.graph.nodes.items()}
         num_edges = {edge_type: edges.num_edges for edge_type, edges in self.graph.edges.items()}
-        return SamplesConfig.of(spec, num_nodes, num_edges, self.sizes, self.layout)
+        return SamplesConfig(spec, num_nodes, num_edges, self.sizes, self.layout)
 
     def prepared_epochs(self, split: str) -> range:
         """The epochs of `split` that are sampled in advance."""

@@ -24,7 +24,7 @@ from diskgnn.files import faults
 from diskgnn.files.checked_files import checksum_file, sync
 from diskgnn.files.checked_lines import checked_line, whole_lines
 from diskgnn.files.disk_space import UNLIMITED, DiskBudget, allocated_bytes, file_bytes
-from diskgnn.formats.manifest_document import typed
+from diskgnn.formats.records import typed
 
 _DROPPED = "dropped"
 

@@ -16,7 +16,8 @@ from diskgnn.files.file_reading import read_whole
 from diskgnn.files.locks import FileLock
 from diskgnn.formats.artifacts import JOURNAL, MANIFEST
 from diskgnn.formats.manifest import Manifest, read_manifest
-from diskgnn.formats.manifest_document import file_name, typed
+from diskgnn.formats.manifest_document import file_name
+from diskgnn.formats.records import typed
 from diskgnn.stores.locations import AnyPath, Location, StoredPath, located
 from diskgnn.work.journal import Journal
 from diskgnn.work.sent_record import names_sent, record_of

@@ -19,7 +19,8 @@ from typing import Any
 from diskgnn.files import faults
 from diskgnn.files.checked_lines import checked_line, whole_lines
 from diskgnn.files.destination import scratch_of
-from diskgnn.formats.manifest_document import FileEntry, entry_to_json, parse_entry, typed
+from diskgnn.formats.manifest_document import FileEntry
+from diskgnn.formats.records import typed
 from diskgnn.stores.locations import StoredPath
 from diskgnn.stores.uploads import BegunUpload, SentPart
 
@@ -75,7 +76,7 @@ class SentRecord:
 
     def arrived(self, name: str, entry: FileEntry, written_ns: int | None) -> None:
         """Notes that it is there."""
-        self._note(file=name, mtime_ns=written_ns, **entry_to_json(entry))
+        self._note(file=name, mtime_ns=written_ns, **entry.to_json())
 
     def publishes(self, digest: str) -> None:
         """Notes that all files are there, and the manifest of this digest is about to be."""
@@ -88,7 +89,7 @@ class SentRecord:
 
     def part_arrived(self, name: str, number: int, part: SentPart) -> None:
         """See `UploadRecord`."""
-        entry = entry_to_json(FileEntry(part.bytes, part.crc32c))
+        entry = FileEntry(part.bytes, part.crc32c).to_json()
         self._note(file=name, upload=self.uploads[name].id, part=number, etag=part.etag, **entry)
         faults.point("upload.part")
 
@@ -114,11 +115,11 @@ class SentRecord:
             if name not in self.uploads or self.uploads[name].id != upload_id:
                 self.uploads[name] = BegunUpload(upload_id)
             if "part" in found:
-                sent = parse_entry(found)
+                sent = FileEntry.parse(found)
                 part = SentPart(sent.bytes, sent.crc32c, typed(found["etag"], str))
                 self.uploads[name].parts[typed(found["part"], int)] = part
         elif "bytes" in found:
-            self.files[name] = Arrived(parse_entry(found), found.get("mtime_ns"))
+            self.files[name] = Arrived(FileEntry.parse(found), found.get("mtime_ns"))
             self.uploads.pop(name, None)
         else:
             self.files[name] = None

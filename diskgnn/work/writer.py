@@ -27,8 +27,6 @@ from diskgnn.formats.manifest_document import (
     ExternalFile,
     FileEntry,
     content_digest,
-    entry_to_json,
-    external_to_json,
 )
 from diskgnn.paths import PathLike
 from diskgnn.work.outbox import Outbox, refuse_headerless
@@ -252,9 +250,9 @@ class ArtifactWriter(WorkFolder):
             "version": VERSIONS[self.format],
             "config": self.config,
             "source": self.source,
-            "files": {name: entry_to_json(entry) for name, entry in sorted(self.files.items())},
+            "files": {name: entry.to_json() for name, entry in sorted(self.files.items())},
         }
-        elsewhere = {name: external_to_json(file) for name, file in sorted(external.items())}
+        elsewhere = {name: file.to_json() for name, file in sorted(external.items())}
         return json.dumps({**content, "external": elsewhere, "digest": content_digest(content)}, indent=1) + "\n"
 
     def _sync(self, path: Path) -> None:

@@ -70,7 +70,7 @@ def test_sequences(tmp_path: Path) -> None:
                         target=NodeTarget("node"))  # fmt: skip
     sizes = {"train": SequenceSize(2, 5)}
     config = PackedConfig(
-        samples=SamplesConfig.of(spec, {"node": 50}, {ONE_EDGE_TYPE: 70}, sizes, SamplesLayout()),
+        samples=SamplesConfig(spec, {"node": 50}, {ONE_EDGE_TYPE: 70}, sizes, SamplesLayout()),
         target=TargetConfig("class", 2), node_dtypes=("int32",), keep_input_nodes=False, graph="",
         row_sets=(RowSetConfig("node", RowFormat("int8", 7), 50, 0),), splits={"train": train},
     )  # fmt: skip

@@ -49,7 +49,6 @@ void choose(const ChoiceRules& rules, const ListRules& list, const EdgeRun<Index
       if (time > list.latest_time) continue;
     }
     if (run.weights != nullptr && !(run.weights[i] > 0)) continue;
-    if (list.excluded.contains(source)) continue;
     std::uint64_t key;
     if (rules.latest) {
       key = latest_first(time);
@@ -62,7 +61,9 @@ void choose(const ChoiceRules& rules, const ListRules& list, const EdgeRun<Index
     } else {
       key = mix64(list.state + static_cast<std::uint64_t>(position));
     }
-    choice.add({key, run.begin + position, source});
+    const Candidate candidate{key, run.begin + position, source};
+    // Searched last: of a long list, few are among the smallest.
+    if (choice.takes(candidate) && !list.excluded.contains(source)) choice.add(candidate);
   }
 }
 

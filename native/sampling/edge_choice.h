@@ -63,11 +63,17 @@ class Choice {
   // `filled` of the slots are in use, by this choice at an earlier part of the list.
   Choice(std::span<Candidate> slots, std::size_t filled) : slots_(slots), filled_(filled) {}
 
+  // Whether it is among the smallest so far.
+  bool takes(const Candidate& candidate) const {
+    return filled_ < slots_.size() || (!slots_.empty() && candidate < slots_.front());
+  }
+
+  // Adds what it takes.
   void add(const Candidate& candidate) {
     if (filled_ < slots_.size()) {
       slots_[filled_++] = candidate;
       if (filled_ == slots_.size()) std::make_heap(slots_.begin(), slots_.end());
-    } else if (!slots_.empty() && candidate < slots_.front()) {
+    } else {
       std::pop_heap(slots_.begin(), slots_.end());
       slots_.back() = candidate;
       std::push_heap(slots_.begin(), slots_.end());

@@ -128,11 +128,11 @@ def _write(work: Work, given: EdgeList, resources: Resources) -> int:
     starts = layout.node_starts
     scatter = partial(
         work.fold, "scatter", partial(_scatter, given, layout, edges, carried, resources.reporter), {"edges": 0},
-        key=starts, spills=(edges, records),
+        key=starts, fills=(edges, records),
     )  # fmt: skip
     done = work.fold(
         "sort", partial(_sort, given, layout, edges, carried, resources), {"buckets": 0, "edges": 0},
-        key=starts, after=scatter, consumes=(edges, records), sends=True,
+        key=starts, make_inputs=scatter, consumes=(edges, records), sends=True,
     )  # fmt: skip
     return int(done["edges"])
 

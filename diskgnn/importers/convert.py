@@ -221,7 +221,7 @@ def convert(
         try:
             opened, written = given.write(writer, resources, f"the graph {out}")
         except (InputError, ConfigError):
-            writer.discard()
+            writer.leave_nothing()
             raise
         contents += opened.contents
         writer.config = replace(written.config, contents=contents).to_json(made_with)

@@ -103,7 +103,7 @@ def write_quantised(
                     state["rows"] += len(part)
                     yield part.nbytes
             writer.save_array(codes_file, affine(state["low"], state["high"], stored.dtype).to_array())
-            output.claim([codes_file])
+            output.writes([codes_file])
 
         extremes = {"low": np.full(given.num_features, np.inf), "high": np.full(given.num_features, -np.inf)}
         Work(writer, features_file).run(lambda work: work.fold("scan", scan, {"rows": 0, **extremes}))

@@ -76,14 +76,15 @@ def pack_rows(
     needed_bytes = sum(
         int(np.count_nonzero(each)) * row_set.row_bytes for each, row_set in zip(needed, placed.row_sets, strict=True)
     )
-    is_kept = is_long(needed_bytes)
-    require_space(writer, placed, is_noted=is_kept)
+    is_resumable = is_long(needed_bytes)
+    require_space(writer, placed, is_noted=is_resumable)
     for split in wanted:
         reserve(writer.path(artifacts.extents_file(split.name)), split.index.num_bytes, writer.disk)
     faults.point("pack.rows")
     with resources.reporter.stage("pack", needed_bytes, "B") as advance:
         read_bytes = sum(
-            packing.pack(number, extents, each, advance, is_kept=is_kept) for number, each in enumerate(needed)
+            packing.pack(number, extents, each, advance, is_resumable=is_resumable)
+            for number, each in enumerate(needed)
         )
     for split in wanted:
         writer.add(artifacts.extents_file(split.name), crc32c=file_checksum(split.index))
@@ -135,7 +136,7 @@ class RowPacking:
         *,
         with_memory: bool = True,
         uses_up: Sequence[str] = (),
-        is_kept: bool = True,
+        is_resumable: bool = True,
     ) -> int:
         """Writes rows of one row set that no killed run has written.
 
@@ -146,7 +147,7 @@ class RowPacking:
             advance: told of the bytes of rows.
             with_memory: write the static rows and those that cpu tiers start with, too.
             uses_up: steps whose files are changed or removed meanwhile.
-            is_kept: a killed run goes on with it.
+            is_resumable: a killed run goes on with it.
 
         Returns:
             The bytes read of the features.
@@ -161,7 +162,7 @@ class RowPacking:
         def write(state: State, output: Output) -> Generator[int, None, None]:
             nonlocal done_bytes, read_bytes
             output.begin(own)
-            output.claim(own, shared=[artifacts.extents_file(split.name) for split in placed.splits])
+            output.writes(own, shared=[artifacts.extents_file(split.name) for split in placed.splits])
             files = [*self._open_extents(number, extents, state), *self._open_memory(number, own, state)]
             window: Window | None = None
 
@@ -187,7 +188,7 @@ class RowPacking:
                     advance(rows_bytes)
                     done_bytes += rows_bytes
                     yield rows_bytes
-                if is_kept:
+                if is_resumable:
                     flush()
             self.pages.finish()
             for file in files:
@@ -197,7 +198,8 @@ class RowPacking:
 
         state = self.work.fold(
             step, write, {"next_node": 0}, follows=placed.steps if number == 0 else [_step(number - 1)],
-            uses_up=uses_up, adopted=lambda state: self._open_extents(number, extents, state), is_kept=is_kept,
+            uses_up=uses_up, adopted=lambda state: self._open_extents(number, extents, state),
+            is_resumable=is_resumable,
         )  # fmt: skip
         for split in extents:
             split.index.rows["rows_crc32c"][:, number] = state[f"{split.name}/rows_crc32c"]

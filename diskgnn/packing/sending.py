@@ -64,7 +64,13 @@ def send_rows(
             for number in range(len(placed.row_sets)):
                 needed = packing.needed(number, parts, with_memory=is_first)
                 read_bytes += packing.pack(
-                    number, parts, needed, lambda _: None, with_memory=is_first, uses_up=placed.steps, is_kept=False
+                    number,
+                    parts,
+                    needed,
+                    lambda _: None,
+                    with_memory=is_first,
+                    uses_up=placed.steps,
+                    is_resumable=False,
                 )
             if is_first:
                 writer.send(list(writer.files))

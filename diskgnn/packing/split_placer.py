@@ -121,7 +121,7 @@ class SplitPlacer:
         def place(state: State, output: Output) -> Generator[int, None, None]:
             begun = [*(path.name for path in paths), *([extents_path.name] if is_written else [])]
             output.begin(begun + self._files_of_rows(split, names))
-            output.claim(shared=begun)
+            output.writes(shared=begun)
             with (
                 self._work.scratch(f"accesses-{split}") as scratch,
                 self._resources.reporter.stage(f"place {split}", 2 * num_batches, "minibatches") as advance,

@@ -128,7 +128,7 @@ class ArrayFile:
         if self._checksums is not None:
             prefix = "checksums/"
             before = {name.removeprefix(prefix): array for name, array in done.items() if name.startswith(prefix)}
-            if not self._checksums.go_on(before):
+            if not before or not self._checksums.go_on(before):  # of an older version
                 return False
             self._chunks = ChunkChecksums.after(done["chunk"])
         self._file = ChecksummedFile(path, kept_bytes=num_bytes, crc32c=crc32c, disk=disk)

@@ -130,7 +130,7 @@ def _fetch(manifest: Manifest, path: Path, overwrite: bool, reporter: Reporter) 
                 adopted=lambda name: advance(manifest.files[name].bytes),
             )  # fmt: skip
         if writer.files != manifest.files:
-            writer.discard()
+            writer.leave_nothing()
             raise ArtifactError(f"{manifest.path} is not what its manifest says: arrays have other dtypes or shapes")
         writer.publish()
     return fetched_bytes

@@ -1,7 +1,7 @@
 """The journal of a staging directory: what is being made there, and which of its files are finished.
 
 One JSON document a line, behind its checksum, appended and made durable. The first says what is made. Each other one
-names a finished file, its length and its CRC-32C, or files that were dropped since all that was made of them is
+names a finished file, its length and its CRC-32C, or files that were consumed since all that was made of them is
 finished. A run that goes on after a kill believes a file only as far as the journal does, and the journal up to its
 first damaged line.
 """
@@ -26,7 +26,7 @@ from diskgnn.files.checked_lines import checked_line, whole_lines
 from diskgnn.files.disk_space import UNLIMITED, DiskBudget, allocated_bytes, file_bytes
 from diskgnn.formats.records import typed
 
-_DROPPED = "dropped"
+_CONSUMED = "dropped"
 
 
 class Journal:
@@ -38,7 +38,7 @@ class Journal:
     def __init__(self, path: Path, making: Any, disk: DiskBudget = UNLIMITED) -> None:
         self.path, self._disk = path, disk
         self._finished: dict[str, tuple[int, int]] = {}  # bytes, CRC-32C
-        self._dropped: set[str] = set()
+        self._consumed: set[str] = set()
         self._lock = threading.RLock()  # claiming may have more committed
         self._first_line = json.dumps(making, sort_keys=True)
 
@@ -54,8 +54,8 @@ class Journal:
         for line in lines[1:]:
             try:
                 record = typed(json.loads(line), dict)
-                if _DROPPED in record:
-                    self._drop(typed(each, str) for each in typed(record[_DROPPED], list))
+                if _CONSUMED in record:
+                    self._consume(typed(each, str) for each in typed(record[_CONSUMED], list))
                 else:
                     self._finish(typed(record["file"], str), typed(record["bytes"], int), typed(record["crc32c"], int))
             except (ValueError, KeyError, RecursionError):  # of another version
@@ -67,7 +67,7 @@ class Journal:
     def begin(self) -> None:
         """Start it."""
         self._finished.clear()
-        self._dropped.clear()
+        self._consumed.clear()
         self.path.unlink(missing_ok=True)
         self._append(self._first_line)
         sync(self.path.parent)
@@ -85,20 +85,20 @@ class Journal:
             for name, (num_bytes, crc32c) in files.items():
                 self._finish(name, num_bytes, crc32c)
 
-    def drop(self, names: Collection[str]) -> None:
+    def consume(self, names: Collection[str]) -> None:
         """Notes that nobody needs some files any more; they may be removed after that."""
         with self._lock:
-            self.note({_DROPPED: list(names)})
-            self._drop(names)
+            self.note({_CONSUMED: list(names)})
+            self._consume(names)
 
     def forget(self, name: str) -> None:
         """Believes no more that file `name` is finished: it was removed, and is made again."""
         with self._lock:
             self._finished.pop(name, None)
 
-    def is_dropped(self, name: str) -> bool:
-        """Returns True if file `name` was dropped, and not made again since."""
-        return name in self._dropped
+    def is_consumed(self, name: str) -> bool:
+        """Returns True if file `name` was consumed, and not made again since."""
+        return name in self._consumed
 
     def note(self, *lines: Mapping[str, Any]) -> None:
         """Append lines."""
@@ -120,19 +120,19 @@ class Journal:
     @property
     def has_finished(self) -> bool:
         """Whether any file was finished."""
-        return bool(self._finished or self._dropped)
+        return bool(self._finished or self._consumed)
 
-    def record(self, name: str, done: Mapping[str, npt.NDArray[Any]], claims: Iterable[str]) -> None:
+    def record(self, name: str, done: Mapping[str, npt.NDArray[Any]], files: Iterable[str]) -> None:
         """Note durably how far a stage is, in two files that take turns: one is whole whenever a kill comes.
 
         Args:
             name: of the stage. Its record before is believed until this one is durable.
             done: arrays that say what is done, with the checksums that whoever goes on compares.
-            claims: the files that hold what is done; they are made durable first.
+            files: those that hold what is done; they are made durable first.
         """
         folder = self.path.parent
-        for claimed in claims:
-            sync(folder / claimed)
+        for each in files:
+            sync(folder / each)
         content = io.BytesIO()
         np.savez(content, allow_pickle=False, **done)
         even, odd = _records_of(name)
@@ -167,12 +167,12 @@ class Journal:
     def _finish(self, name: str, num_bytes: int, crc32c: int) -> None:
         self._finished.pop(name, None)  # so that the last one comes last
         self._finished[name] = num_bytes, crc32c
-        self._dropped.discard(name)
+        self._consumed.discard(name)
 
-    def _drop(self, names: Iterable[str]) -> None:
+    def _consume(self, names: Iterable[str]) -> None:
         for name in names:
             self._finished.pop(name, None)
-            self._dropped.add(name)
+            self._consumed.add(name)
 
     def _append(self, *lines: str) -> None:
         descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)

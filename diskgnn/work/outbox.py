@@ -208,7 +208,7 @@ class Outbox:
         if {each.name for each in self._record.path.parent.iterdir()} <= {self._record.path.name, self._lock.path.name}:
             self._record.forget()  # otherwise whoever has scratch beside it removes both, the record last
 
-    def discard(self) -> None:
+    def remove_sent(self) -> None:
         """Removes what was sent: it is made again, in another way, or not at all."""
         self._settle()
         if self._record.files:

@@ -5,7 +5,7 @@ and a step that was stopped goes on after its last commit. No algorithm asks whe
 
     def sort(work: Work, lines: Lines) -> int:
         found = work.shuffle("split", "lines", 256)
-        work.fold("split", partial(split, lines, found), {"read": 0}, spills=[found])
+        work.fold("split", partial(split, lines, found), {"read": 0}, fills=[found])
         return int(work.fold("merge", partial(merge, found), {"lines": 0}, consumes=[found])["lines"])
 
 A *fold* is a generator `step(state, output)`. It works in pieces, in their order, keeps what the next piece needs in
@@ -108,13 +108,13 @@ class Work:
         first: Mapping[str, npt.ArrayLike],
         *,
         key: npt.ArrayLike = (),
-        spills: Sequence[Shuffle] = (),
+        fills: Sequence[Shuffle] = (),
         consumes: Sequence[Shuffle] = (),
         follows: Sequence[str] = (),
         uses_up: Sequence[str] = (),
-        after: Callable[[], object] = lambda: None,
+        make_inputs: Callable[[], object] = lambda: None,
         adopted: Callable[[State], object] = lambda _: None,
-        is_kept: bool = True,
+        is_resumable: bool = True,
         sends: bool = False,
     ) -> State:
         """Runs a step, or what a killed run left of it.
@@ -124,19 +124,20 @@ class Work:
             run: the step itself; see the head of this module.
             first: its state at the beginning; the step may add arrays to it.
             key: what a killed run must have had alike; else the step begins anew.
-            spills: that it fills. If one is in memory the step is not committed, but run again.
+            fills: shuffles that it fills. If one is in memory the step is not committed, but run again.
             consumes: that nobody reads after it.
             follows: names of folds before. If one of them has begun anew since, this one does.
             uses_up: names of folds before, whose files it changes. A killed run makes these again.
-            after: runs the steps that nobody but this one reads; it is called unless a killed run has finished this.
+            make_inputs: runs the steps that nobody but this one reads. It is not called if a killed run has finished
+                this.
             adopted: called with the state if a killed run has finished this: it compares the files that are shared.
-            is_kept: a killed run goes on with it; if not, it is never committed.
+            is_resumable: a killed run goes on with it; if not, it is never committed.
             sends: nobody reads its files here: where the artifact goes to a store, they go at once.
 
         Returns:
             The state at its end.
         """
-        durable = is_kept and self._folder.is_resumable and not any(spill.in_memory for spill in spills)
+        durable = is_resumable and self._folder.is_resumable and not any(shuffle.in_memory for shuffle in fills)
         before = self._folder.noted(self._full(step)) if durable else {}
         followed = np.array([self._begun[name] for name in follows], np.uint64)
         if not (np.array_equal(before.get("key", ()), key) and np.array_equal(before.get("follows", ()), followed)):
@@ -149,12 +150,12 @@ class Work:
         is_committed, handled_bytes = bool(before), 0
         state = {name: np.array(value) for name, value in {**first, **_section(before, "state")}.items()}
         if FINISHED not in before:
-            after()
+            make_inputs()
         with ExitStack() as closed:
-            for spill in spills:
-                closed.callback(spill.close)
-                noted = _section(before, f"spill/{spill.name}") if before else None
-                spill.open(noted, for_more=FINISHED not in before)
+            for shuffle in fills:
+                closed.callback(shuffle.close)
+                noted = _section(before, f"spill/{shuffle.name}") if before else None
+                shuffle.open(noted, for_more=FINISHED not in before)
             if FINISHED not in before:
                 assert isinstance(self._folder, ArtifactWriter)
                 output = Output(self._folder, self._full(step), before)
@@ -164,12 +165,12 @@ class Work:
                         handled_bytes += num_bytes
                         if durable and output.stays_here and self._folder.is_due(num_bytes):
                             output.hand_over()
-                            self._note(step, about, state, spills, output)
+                            self._note(step, about, state, fills, output)
                             self.commit()
                             is_committed = True
                 names = output.names
                 if durable:
-                    self._note(step, about, state, spills, output, finished=True)
+                    self._note(step, about, state, fills, output, finished=True)
             else:
                 names = before[FINISHED].tolist()
                 if not all(self._folder.adopt(name) for name in names):
@@ -177,15 +178,15 @@ class Work:
                 adopted(state)
         sends = sends and self._folder.sends
         if sends:
-            self._folder.finish_adopted(names)
+            self._folder.send_at_commit(names)
         # A step may write files of which it has yielded nothing.
         more_bytes = sum(allocated_bytes(self._folder.path(name)) for name in names) - handled_bytes
         is_due = durable and self._folder.is_due(max(0, more_bytes))
         # Where it was committed half-way its end is, too; and a kill must not find both its inputs and its output gone.
-        if is_committed or is_due or sends or any(not spill.in_memory for spill in consumes):
+        if is_committed or is_due or sends or any(not shuffle.in_memory for shuffle in consumes):
             self.commit()
-        for spill in consumes:
-            spill.remove()
+        for shuffle in consumes:
+            shuffle.remove()
         return state
 
     def map(
@@ -213,17 +214,17 @@ class Work:
         """
 
         def missing() -> Iterator[Unit]:
-            is_at_end = any(self._folder.is_dropped(name) for name in consumes_at_end)  # a killed run was
+            is_at_end = any(self._folder.is_consumed(name) for name in consumes_at_end)  # a killed run was
             for unit in units:
                 # Each is looked at, so that what is damaged is removed.
                 names = files(unit)
-                whole = [self._folder.is_dropped(name) or self._folder.adopt(name) for name in names]
+                whole = [self._folder.is_consumed(name) or self._folder.adopt(name) for name in names]
                 if all(whole):
-                    self._folder.finish_adopted(names)
+                    self._folder.send_at_commit(names)
                     self._folder.consume(consumes(unit))
                     adopted(unit)
                     continue
-                if is_at_end or any(self._folder.is_dropped(name) for name in consumes(unit)):
+                if is_at_end or any(self._folder.is_consumed(name) for name in consumes(unit)):
                     raise DamagedStepError(ALL_STEPS, f"{self._folder.staging} does not hold what was written")
                 yield unit
 
@@ -298,20 +299,20 @@ class Work:
         step: str,
         about: State,
         state: State,
-        spills: Sequence[Shuffle],
+        fills: Sequence[Shuffle],
         output: Output,
         *,
         finished: bool = False,
     ) -> None:
         noted = _noting(about, state)
-        for spill in spills:
-            noted |= {f"spill/{spill.name}/{name}": array for name, array in spill.state().items()}
+        for shuffle in fills:
+            noted |= {f"spill/{shuffle.name}/{name}": array for name, array in shuffle.state().items()}
         if finished:
             noted[FINISHED] = np.array(output.names, str)
         else:
             noted |= output.state()
-        claims = [*(spill.name for spill in spills), *(output.shared_names if finished else output.open_names)]
-        self._folder.note(self._full(step), Note(noted, claims, output.names if finished else ()))
+        files = [*(shuffle.name for shuffle in fills), *(output.shared_names if finished else output.open_names)]
+        self._folder.note(self._full(step), Note(noted, files, output.names if finished else ()))
 
 
 class Scratch:
@@ -380,7 +381,7 @@ class Output:
             for name in names:
                 self._writer.remove(name)
 
-    def claim(self, own: Sequence[str] = (), *, shared: Sequence[str] = ()) -> None:
+    def writes(self, own: Sequence[str] = (), *, shared: Sequence[str] = ()) -> None:
         """Has files that the step writes by itself made durable at each commit. Its `own` are complete at its end;
         others go on with those that are `shared`. The step compares with its state what a killed run left of them."""
         self._own += own

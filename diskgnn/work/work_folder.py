@@ -2,6 +2,20 @@
 
 It is a hidden sibling of the output. Whoever is killed leaves it; the next run that makes the same goes on with the
 files that its journal names, and that are still what they were.
+
+One word for each thing, in all of this room:
+
+| word | what happens |
+|---|---|
+| add | a complete file is registered: its length and checksum are known |
+| note | what a step found is put down, for the next commit |
+| commit | files are made durable, then the journal says so: what a kill cannot cost any more |
+| adopt | a file that a killed run finished is registered, if it is still what it was |
+| consume | nobody needs a file any more: it is removed with the commit of what was made of it |
+| forget | a note is true no more |
+| restart | a step, or all steps, are made again, since files of theirs are damaged |
+| claim | bytes of the disk budget are taken, before they are written |
+| send | a file that nobody needs here goes to the store, after its commit |
 """
 
 from __future__ import annotations
@@ -49,7 +63,7 @@ class Note:
     """A step notes this for the run after a kill."""
 
     state: State
-    claims: Sequence[str] = ()  # files that hold what the state says; they are made durable first
+    files: Sequence[str] = ()  # files that hold what the state says; they are made durable first
     complete: Sequence[str] = ()  # files that are registered
 
 
@@ -81,7 +95,8 @@ class WorkFolder:
         self._resumable, self._published = resumable, False
         self._lock = FileLock(self.staging.with_suffix(".lock"))
         self._journal = Journal(self.staging / JOURNAL, making, disk)
-        self._whole: dict[str, tuple[int, int]] = {}  # by name, bytes and CRC-32C of what this run wrote or adopted
+        # By name, bytes and CRC-32C of what this run wrote or adopted.
+        self._registered: dict[str, tuple[int, int]] = {}
         # Not committed: what is to be noted, by name; files of units; files to be removed after that, and their bytes.
         self._pending: dict[str, Note] = {}
         self._finished: list[str] = []
@@ -143,7 +158,7 @@ class WorkFolder:
 
     def restart(self) -> None:
         """Removes all that was written so far, by killed runs, too."""
-        for pending in (self._whole, self._pending, self._finished, self._consumed):
+        for pending in (self._registered, self._pending, self._finished, self._consumed):
             pending.clear()
         shutil.rmtree(self.staging, ignore_errors=True)
         self.staging.mkdir()
@@ -151,7 +166,7 @@ class WorkFolder:
             self._journal.begin()
         self.disk.look()
 
-    def discard(self) -> None:
+    def leave_nothing(self) -> None:
         """Keeps nothing for another run: what was read is wrong, and may be corrected."""
         self._resumable = False
 
@@ -160,11 +175,11 @@ class WorkFolder:
     def add(self, name: str, *, crc32c: int | None = None) -> None:
         """Registers a complete file. Its checksum is read from disk unless `crc32c` was computed while writing."""
         path = self.path(name)
-        self._whole[name] = path.stat().st_size, checksum_file(path) if crc32c is None else crc32c
+        self._registered[name] = path.stat().st_size, checksum_file(path) if crc32c is None else crc32c
 
-    def keep(self, names: Iterable[str]) -> None:
+    def commit_files(self, names: Iterable[str]) -> None:
         """Makes registered files durable, and notes that they are finished. Nothing, unless it is resumable."""
-        unknown = {name: found for name in names if self._journal.recorded(name) != (found := self._whole[name])}
+        unknown = {name: found for name in names if self._journal.recorded(name) != (found := self._registered[name])}
         if not self._resumable or not unknown:
             return
         for name in unknown:
@@ -193,7 +208,7 @@ class WorkFolder:
 
     def checksums(self, names: Iterable[str]) -> dict[str, int]:
         """Returns the CRC-32C of those files that are registered, by name."""
-        return {name: self._whole[name][1] for name in names if name in self._whole}
+        return {name: self._registered[name][1] for name in names if name in self._registered}
 
     @property
     def sends(self) -> bool:
@@ -203,18 +218,18 @@ class WorkFolder:
     def _send(self, names: Iterable[str]) -> None:
         """Called with files that are durable, and that nobody needs here any more: an artifact may go to a store."""
 
-    def drop(self, names: Collection[str]) -> None:
+    def _remove_consumed(self, names: Collection[str]) -> None:
         """Removes files: all that was to be made of them is finished, and noted."""
-        if self._resumable and (noted := [name for name in names if not self._journal.is_dropped(name)]):
-            self._journal.drop(noted)
+        if self._resumable and (noted := [name for name in names if not self._journal.is_consumed(name)]):
+            self._journal.consume(noted)
         for name in names:
-            self._whole.pop(name, None)
+            self._registered.pop(name, None)
             if (path := self.path(name)).exists():
                 self.disk.remove(path, allocated_bytes(path))
 
-    def is_dropped(self, name: str) -> bool:
-        """Returns True if a file was dropped, by this run or a killed one."""
-        return self._journal.is_dropped(name)
+    def is_consumed(self, name: str) -> bool:
+        """Returns True if a file was consumed, by this run or a killed one."""
+        return self._journal.is_consumed(name)
 
     # Group commit
 
@@ -246,7 +261,7 @@ class WorkFolder:
             self.forget(name)
             self._finished = [name for name in self._finished if self._is_there(name)]
             for name, note in list(self._pending.items()):
-                if not all(map(self._is_there, (*note.claims, *note.complete))):
+                if not all(map(self._is_there, (*note.files, *note.complete))):
                     self.forget(name)
             self.commit()
 
@@ -261,10 +276,10 @@ class WorkFolder:
                 self.add(name, crc32c=crc32c)
             self._finished += files
 
-    def finish_adopted(self, names: Iterable[str]) -> None:
+    def send_at_commit(self, names: Iterable[str]) -> None:
         """Says that files that are finished already may be sent with the next commit."""
         with self._committing:
-            self._finished += (name for name in names if name in self._whole)
+            self._finished += (name for name in names if name in self._registered)
 
     def consume(self, names: Collection[str]) -> None:
         """Has files removed after the next commit: nobody needs them once what was made of them is committed."""
@@ -277,12 +292,12 @@ class WorkFolder:
             self._is_committing = True
             try:
                 for name, note in self._pending.items():
-                    self.keep(note.complete)
+                    self.commit_files(note.complete)
                     if self._resumable:
-                        self._journal.record(name, note.state, note.claims)
-                self.keep(self._finished)
+                        self._journal.record(name, note.state, note.files)
+                self.commit_files(self._finished)
                 self._send(self._finished)
-                self.drop(self._consumed)
+                self._remove_consumed(self._consumed)
             finally:
                 self._is_committing = False
             self._pending.clear()

@@ -104,13 +104,13 @@ class ArtifactWriter(WorkFolder):
         if self._outbox is not None:
             with suppress(StoreError):  # the next run removes it
                 if not self._published and not keeps:
-                    self._outbox.discard()
+                    self._outbox.remove_sent()
             self._outbox.close()
 
     def restart(self) -> None:
         """Removes all that was written so far, by killed runs, too."""
         if self._outbox is not None:
-            self._outbox.discard()
+            self._outbox.remove_sent()
         self.files.clear()
         self.external.clear()
         super().restart()
@@ -126,7 +126,7 @@ class ArtifactWriter(WorkFolder):
     def add(self, name: str, *, crc32c: int | None = None) -> None:
         """Registers a complete file. Its checksum is read from disk unless `crc32c` was computed while writing."""
         super().add(name, crc32c=crc32c)
-        self._add(name, self.path(name), self._whole[name][1])
+        self._add(name, self.path(name), self._registered[name][1])
 
     def add_sent(self, name: str, entry: FileEntry) -> None:
         """Register a file that was written to the store and is whole there."""
@@ -171,7 +171,7 @@ class ArtifactWriter(WorkFolder):
         return True
 
     def _register_sent(self, name: str, entry: FileEntry) -> None:
-        self.files[name], self._whole[name] = entry, (entry.bytes, entry.crc32c)
+        self.files[name], self._registered[name] = entry, (entry.bytes, entry.crc32c)
 
     def add_external(
         self, name: str, path: Path, *, crc32c: int, headerless: tuple[str, tuple[int, ...]] | None = None

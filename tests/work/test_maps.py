@@ -137,7 +137,7 @@ def cut(path: Path) -> None:
     harm=st.sampled_from([flip, cut, Path.unlink]),
     which=st.integers(0, 40),
 )
-def test_any_damage_is_made_good(
+def test_whatever_is_damaged_is_made_again(
     tmp_path_factory: pytest.TempPathFactory, point: str, after: int, harm: Callable[[Path], None], which: int
 ) -> None:
     out = tmp_path_factory.mktemp("harmed") / "out"

@@ -74,7 +74,7 @@ def merge(found: Shuffle, state: State, output: Output) -> Generator[int, None, 
 
 def stage(asked: Asked, in_memory: bool, work: Work) -> int:
     found = work.shuffle("split", "found", PARTITIONS, in_memory=in_memory)
-    work.fold("split", partial(split, asked, found), {"read": 0}, spills=[found])
+    work.fold("split", partial(split, asked, found), {"read": 0}, fills=[found])
     done = work.fold("merge", partial(merge, found), {"partitions": 0}, consumes=[found])
     return int(done["partitions"])
 
@@ -157,7 +157,7 @@ def lengthen(path: Path, place: float) -> None:
     place=st.floats(0, 1),
     which=st.integers(0, 20),
 )
-def test_any_damage_is_made_good(
+def test_whatever_is_damaged_is_made_again(
     tmp_path_factory: pytest.TempPathFactory,
     whole: dict[str, bytes],
     point: str,
@@ -213,7 +213,7 @@ def test_damage_of_the_stage_around_is_left_to_it(tmp_path: Path, whole: dict[st
 
     def around(writer: ArtifactWriter, work: Work) -> None:
         found = work.shuffle("split", "found", PARTITIONS)
-        work.fold("split", partial(split, asked, found), {"read": 0}, spills=[found])
+        work.fold("split", partial(split, asked, found), {"read": 0}, fills=[found])
 
         def inside(inner: Work) -> None:
             inner_runs.append(1)
@@ -277,7 +277,7 @@ def test_another_key_begins_anew(tmp_path: Path) -> None:
             ArtifactWriter(tmp_path / "out", GRAPH, config={}, resumable=True) as writer,
         ):
             writer.save_array("x.npy", np.zeros(1))
-            writer.keep(["x.npy"])  # so that the folder stays
+            writer.commit_files(["x.npy"])  # so that the folder stays
             Work(writer, "count").run(lambda work: work.fold("all", count, {"done": 0}, key=key))
         return len(pieces)
 
@@ -290,7 +290,7 @@ class Following:
     def __init__(self, out: Path) -> None:
         self.out, self.written = out, list[str]()
 
-    def run(self, key: int = 0, *, is_kept: bool = True) -> list[str]:
+    def run(self, key: int = 0, *, is_resumable: bool = True) -> list[str]:
         """Returns the lines that were written by this run."""
         self.written.clear()
         with (
@@ -298,20 +298,20 @@ class Following:
             ArtifactWriter(self.out, GRAPH, config={}, resumable=True) as writer,
         ):
             writer.save_array("x.npy", np.zeros(1))
-            writer.keep(["x.npy"])  # so that the folder stays
-            Work(writer, "follow").run(partial(self._stage, writer, key, is_kept))
+            writer.commit_files(["x.npy"])  # so that the folder stays
+            Work(writer, "follow").run(partial(self._stage, writer, key, is_resumable))
             writer.publish()
         return list(self.written)
 
-    def _stage(self, writer: ArtifactWriter, key: int, is_kept: bool, work: Work) -> None:
+    def _stage(self, writer: ArtifactWriter, key: int, is_resumable: bool, work: Work) -> None:
         path = writer.path("lines")
 
         def write(name: str, num_lines: int, state: State, output: Output) -> Generator[int, None, None]:
             if name == "first":
                 output.begin(["lines"])
-                output.claim(shared=["lines"])
+                output.writes(shared=["lines"])
             else:
-                output.claim(["lines"])
+                output.writes(["lines"])
             for number in range(int(state["lines"]), num_lines):
                 with path.open("r+" if path.exists() else "w") as file:
                     file.seek(2 * number + (4 if name == "second" else 0))
@@ -327,9 +327,9 @@ class Following:
                 raise DamagedStepError("follow.first", "the first lines")
 
         work.fold("first", partial(write, "first", 2), {"lines": 0}, key=key, adopted=compare)
-        uses_up = [] if is_kept else ["first"]
+        uses_up = [] if is_resumable else ["first"]
         second = partial(write, "second", 3)
-        work.fold("second", second, {"lines": 0}, follows=["first"], uses_up=uses_up, is_kept=is_kept)
+        work.fold("second", second, {"lines": 0}, follows=["first"], uses_up=uses_up, is_resumable=is_resumable)
 
     def kill(self, after: int, **given: Any) -> None:
         with pytest.raises(Killed), faults.armed("work.piece", Killed(), after=after):
@@ -363,7 +363,7 @@ def test_a_step_begins_anew_with_what_it_follows_from(tmp_path: Path) -> None:
 
 def test_what_a_step_used_up_is_made_again(tmp_path: Path) -> None:
     lines = Following(tmp_path / "out")
-    lines.kill(4, is_kept=False)
+    lines.kill(4, is_resumable=False)
     assert (staging_of(lines.out) / "lines").exists()
     assert lines.run() == ALL_LINES
 
@@ -385,7 +385,7 @@ def test_scratch_goes_with_its_block_and_with_the_run_after_a_kill(tmp_path: Pat
         disk = DiskBudget(size + (64 << 10) + OWN_BYTES, [staging])
         with ArtifactWriter(out, GRAPH, config={}, resumable=True, disk=disk) as writer:
             writer.save_array("x.npy", np.zeros(1))
-            writer.keep(["x.npy"])  # so that the folder stays
+            writer.commit_files(["x.npy"])  # so that the folder stays
             Work(writer, "stage").run(stage)
             assert not list(staging.glob("*scratch"))
             writer.publish()
@@ -494,7 +494,7 @@ def test_a_file_that_is_written_over_is_counted_once(tmp_path: Path) -> None:
         disk = DiskBudget(content.nbytes + (OWN_BYTES + (24 << 10)), [staging])
         with ArtifactWriter(tmp_path / "out", GRAPH, config={}, resumable=True, disk=disk) as writer:
             writer.save_array("first.npy", np.zeros(1))
-            writer.keep(["first.npy"])
+            writer.commit_files(["first.npy"])
             writer.save_array("x.npy", content)
             writer.publish()
 

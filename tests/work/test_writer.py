@@ -193,7 +193,7 @@ def test_no_damage_of_a_journal_is_believed(tmp_path: Path) -> None:
     def finish(writer: ArtifactWriter, name: str) -> None:
         writer.path(name).write_bytes(name.encode())
         writer.add(name, crc32c=crc32c(name.encode()))
-        writer.keep([name])
+        writer.commit_files([name])
 
     def decided(writer: ArtifactWriter, value: int) -> int:
         if not writer.noted("budget"):
@@ -239,7 +239,7 @@ def test_resuming(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt), begin(seed=1) as writer:  # noqa: PT012
         writer.path("part.bin").write_bytes(b"done")
         writer.add("part.bin")
-        writer.keep(["part.bin"])
+        writer.commit_files(["part.bin"])
         raise KeyboardInterrupt
     assert not (tmp_path / "samples").exists()
     with pytest.raises(KeyboardInterrupt), begin(seed=1) as writer:  # noqa: PT012
@@ -301,7 +301,7 @@ def test_a_disk_that_runs_full(tmp_path: Path, resumable: bool, kept: str, left:
     def write_two() -> None:
         with ArtifactWriter(tmp_path / "samples", SAMPLES, config={}, resumable=resumable) as writer:
             writer.save_array("a.npy", np.zeros(3))
-            writer.keep(["a.npy"])
+            writer.commit_files(["a.npy"])
             writer.save_array("b.npy", np.zeros(3))
 
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -70,7 +70,9 @@ def join_step(node_type: str) -> str:
     return f"join-{node_type}"
 
 
-def join_ids(work: Work, ids: NodeIds, writer: ArtifactWriter, reporter: Reporter, *, key: int, is_kept: bool) -> int:
+def join_ids(
+    work: Work, ids: NodeIds, writer: ArtifactWriter, reporter: Reporter, *, key: int, is_resumable: bool
+) -> int:
     """Answers the lookups of one type of nodes. Returns the number of nodes.
 
     Raises:
@@ -82,16 +84,16 @@ def join_ids(work: Work, ids: NodeIds, writer: ArtifactWriter, reporter: Reporte
     answers, asked = [lookup.answers for lookup in ids.lookups], [lookup.ids for lookup in ids.lookups]
     if ids.listed is not None:
         spreading = partial(_spread_listed, ids, path, known)
-        work.fold(spread, spreading, {"rows": 0}, key=key, spills=[known], is_kept=is_kept)
+        work.fold(spread, spreading, {"rows": 0}, key=key, fills=[known], is_resumable=is_resumable)
     first: State = {"ranges": np.array(0), "nodes": np.array(0), "unknown": np.zeros(len(ids.lookups), np.int64)}
     joined = work.fold(
-        join, partial(_join, ids, known, reporter), first, key=key, is_kept=is_kept,
-        spills=[*answers, known] if ids.listed is None else answers,
+        join, partial(_join, ids, known, reporter), first, key=key, is_resumable=is_resumable,
+        fills=[*answers, known] if ids.listed is None else answers,
         consumes=asked if ids.listed is None else [*asked, known],
     )  # fmt: skip
     if ids.listed is None:
         numbering = partial(_write_ids, ids, path, known, writer)
-        work.fold(f"number-{ids.name}", numbering, {}, consumes=[known], is_kept=is_kept)
+        work.fold(f"number-{ids.name}", numbering, {}, consumes=[known], is_resumable=is_resumable)
     return int(joined["nodes"])
 
 
@@ -189,5 +191,5 @@ def _write_ids(
         writer.disk.remove(path, allocated_bytes(path))
     else:
         writer.add(path.name, crc32c=file.crc32c)
-        output.claim([path.name])
+        output.writes([path.name])
     yield from ()

@@ -56,11 +56,11 @@ class Ends(ABC):
 
     Args:
         parts: of the rows.
-        spills: what `add` fills.
+        fills: the shuffles that `add` fills.
     """
 
-    def __init__(self, parts: Parts, *spills: Shuffle) -> None:
-        self._parts, self.spills = parts, spills
+    def __init__(self, parts: Parts, *fills: Shuffle) -> None:
+        self._parts, self.fills = parts, fills
 
     @abstractmethod
     def add(self, part: int, ids: pa.Array) -> None:

@@ -90,14 +90,14 @@ class _Replacing:
     ) -> None:
         self._work, self._given, self._found, self._owner_of, self._writer = work, given, found, owner_of, writer
         num_ids = sum(each.num_rows for each in (*found.listed.values(), *found.ends.values(), *found.ends.values()))
-        self._is_kept = is_long(num_ids * ID_BYTES)
+        self._is_resumable = is_long(num_ids * ID_BYTES)
         self._memory_bytes, self._reporter = resources.memory_bytes, resources.reporter
         self._types: dict[str, NodeIds] = {}
         self._key = self._count = 0  # of the ranges; of columns that are read together
 
     def run(self) -> DenseGraph:
         sampled, self._key = sample_ids(
-            self._work, self._found, self._writer, self._memory_bytes, self._reporter, is_kept=self._is_kept
+            self._work, self._found, self._writer, self._memory_bytes, self._reporter, is_resumable=self._is_resumable
         )
         for name, each in sampled.items():
             path = self._writer.path(artifacts.ids_file(name))
@@ -107,7 +107,9 @@ class _Replacing:
         edges = {name: self._with_seeds(name, edges) for name, edges in self._given.edges.items()}
         finish = {name: self._spread_nodes(name) for name in self._types}
         sizes = {
-            name: join_ids(self._work, ids, self._writer, self._reporter, key=self._key, is_kept=self._is_kept)
+            name: join_ids(
+                self._work, ids, self._writer, self._reporter, key=self._key, is_resumable=self._is_resumable
+            )
             for name, ids in self._types.items()
         }
         nodes = {**self._given.nodes, **{name: finish[name](sizes[name]) for name in self._types}}
@@ -136,7 +138,7 @@ class _Replacing:
         ]
         self._work.fold(
             step, partial(_spread, found, parts, ends, stage, self._reporter), {"rows": 0}, key=self._key,
-            spills=[spill for end in ends for spill in end.spills], is_kept=self._is_kept,
+            fills=[shuffle for end in ends for shuffle in end.fills], is_resumable=self._is_resumable,
         )  # fmt: skip
         return ends
 

@@ -39,7 +39,7 @@ class SampledIds:
 
 
 def sample_ids(
-    work: Work, found: UserIds, writer: ArtifactWriter, memory_bytes: int, reporter: Reporter, *, is_kept: bool
+    work: Work, found: UserIds, writer: ArtifactWriter, memory_bytes: int, reporter: Reporter, *, is_resumable: bool
 ) -> tuple[dict[str, SampledIds], int]:
     """Reads listed ids, and those that edges mention if nothing lists them.
 
@@ -53,18 +53,23 @@ def sample_ids(
     with reporter.stage("read ids", total, "ids") as advance:
         for name, column in found.listed.items():
             first, kind = IdSample(column.key_kinds[0]).state(), column.key_kinds[0]
-            listed = work.fold(f"list-{name}", partial(_list, name, column, writer, advance), first, is_kept=is_kept)
+            listed = work.fold(
+                f"list-{name}", partial(_list, name, column, writer, advance), first, is_resumable=is_resumable
+            )
             samples[name] = IdSample.of(listed, kind)
         empty = _states({name: IdSample(kind) for name, kind in found.mentioned.items()})
         mentioned = work.fold(
-            "mention", partial(_mention, found.mentioned, mentioning, advance), {"rows": 0, **empty}, is_kept=is_kept
+            "mention",
+            partial(_mention, found.mentioned, mentioning, advance),
+            {"rows": 0, **empty},
+            is_resumable=is_resumable,
         )
         samples |= {name: _sample(mentioned, name, kind) for name, kind in found.mentioned.items()}
     noted = work.state_of(_RANGES)
     if not 0 < int(noted.get("memory", 0)) <= memory_bytes:
         noted = {f"{name}/bounds": to_bytes(each.ranges(memory_bytes).bounds) for name, each in samples.items()}
         noted["memory"] = np.array(memory_bytes)
-        if is_kept:
+        if is_resumable:
             work.note(_RANGES, noted)
     made_for_bytes = int(noted["memory"])
     return {
@@ -92,7 +97,7 @@ def _list(
         advance(len(ids))
     file.close()
     writer.add(file_name, crc32c=file.crc32c)
-    output.claim([file_name])
+    output.writes([file_name])
     state |= sample.state()
     yield from ()
 

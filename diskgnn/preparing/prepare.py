@@ -247,9 +247,15 @@ def _is_samples(path: Path) -> bool:
 
 def _remove_stale_scratch(request: PrepareRequest) -> None:
     """Of a run that was killed when it had published the output. What a run with `overwrite` goes on with stays."""
+    path = request.scratch / "samples"
     with suppress(ArtifactError):
-        samples, packed = read_manifest(request.scratch / "samples"), read_manifest(request.out)
-        if packed.source == {"format": samples.format, "digest": samples.digest}:
+        packed = read_manifest(request.out)
+        try:
+            samples = read_manifest(path)
+            is_stale = packed.source == {"format": samples.format, "digest": samples.digest}
+        except ArtifactError:
+            is_stale = path.exists()  # damaged, so that nobody can go on with it
+        if is_stale:
             shutil.rmtree(request.scratch, ignore_errors=True)
 
 

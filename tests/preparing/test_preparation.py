@@ -8,9 +8,6 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-import torch
-from typed_batches import WRITES, TypedGraph
-from typed_directories import write_typed_graph
 
 from diskgnn import ArtifactError, ConfigError, estimate, generate, prepare
 from diskgnn.errors import BusyError, DiskFullError, OutputExistsError
@@ -209,7 +206,7 @@ def test_packing_is_refused_before_placing(graph, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:what was sampled is kept")
-@pytest.mark.parametrize("cache", ["0%", "2%", "10%", "30%", "60%", "90%", "100%"])
+@pytest.mark.parametrize("cache", ["0%", "10%", "60%", "100%"])
 @pytest.mark.parametrize(
     "settings",
     [
@@ -295,36 +292,18 @@ def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-POINTS = ["sample.minibatch", "unit.written", "pack.header", "pack.window", "artifact.sync", "prepare.packed"]
-
-
 @pytest.mark.filterwarnings("ignore:.*fork")
-@pytest.mark.parametrize("point", POINTS)
-def test_a_killed_run_leaves_nothing_in_the_end(graph, tmp_path, point):
-    """Neither when the same command goes on, nor when it says that the output exists already."""
-    prepare_and_die(graph, tmp_path / "packed", point)
-    assert not any(name.startswith("..") for name in names(tmp_path))
-    if (tmp_path / "packed").exists():
-        with pytest.raises(OutputExistsError, match="exists already"):
-            prepare(graph, tmp_path / "packed", **SETTINGS, cpu_cache="10%")
-        verify_artifact(tmp_path / "packed")
-    else:
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_run_that_is_killed_when_all_is_published_leaves_nothing(graph, tmp_path, damaged):
+    """The next one says that the output exists, and clears up, also if samples that nobody needs were damaged."""
+    prepare_and_die(graph, tmp_path / "packed", "prepare.packed")
+    assert (tmp_path / ".packed.preparing").exists()
+    if damaged:
+        (tmp_path / ".packed.preparing" / "samples" / "manifest.json").write_bytes(b"{")
+    with pytest.raises(OutputExistsError, match="exists already"):
         prepare(graph, tmp_path / "packed", **SETTINGS, cpu_cache="10%")
+    verify_artifact(tmp_path / "packed")
     assert names(tmp_path) == ["packed"]
-
-
-@pytest.mark.filterwarnings("ignore:.*fork")
-@pytest.mark.parametrize("point", ["sample.minibatch", "pack.header", "pack.window"])
-def test_a_killed_run_on_a_typed_graph_goes_on_to_the_same_bytes(tmp_path, point):
-    write_typed_graph(tmp_path / "graph", TypedGraph(dtype=torch.float32))
-    settings = {"fanouts": [2, 2], "batch_size": 8, "epochs": 2, "static_cache": 0, "seed": 0}
-    links = {"target": LinkTarget(WRITES, eval_negatives=3)}
-    prepare(tmp_path / "graph", tmp_path / "whole", **settings, **links, cpu_cache="10%")
-    prepare_and_die(tmp_path / "graph", tmp_path / "killed", point, **settings, **links)
-    assert not (tmp_path / "killed").exists()
-    prepare(tmp_path / "graph", tmp_path / "killed", **settings, **links, cpu_cache="10%")
-    assert verify_artifact(tmp_path / "killed").digest == verify_artifact(tmp_path / "whole").digest
-    assert names(tmp_path) == ["graph", "killed", "whole"]
 
 
 @pytest.mark.filterwarnings("ignore:.*fork")

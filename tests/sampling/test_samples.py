@@ -1,13 +1,9 @@
 """A samples directory: its bytes, killed and resumed, full disks, damaged and hostile files."""
 
 import errno
-import json
 import os
 import pickle
 import signal
-import subprocess
-import sys
-import textwrap
 from dataclasses import replace
 
 import numpy as np
@@ -85,36 +81,6 @@ def test_units_depend_on_nothing_but_the_plan(graph, tmp_path, memory):
             assert made.checksums == {path.name: checksum_file(path)}
     sample_in_shards(graph, tmp_path / "samples", 5, **spec)
     assert found == {name: data for name, data in files(tmp_path / "samples").items() if name.endswith(".arrow")}
-
-
-def test_killed_half_way_then_run_again(graph, tmp_path):
-    spec = {"fanouts": [3, 3], "batch_size": 2, "epochs": 2}
-    script = textwrap.dedent(f"""
-        import os, signal, sys
-        from diskgnn.graph.graph import Graph
-        from diskgnn.sampling.plan import SamplingPlan
-        from diskgnn.sampling.sample import sample_plan
-        from diskgnn.specs.sampling import SamplingSpec
-        from diskgnn.files import faults
-        from diskgnn.system.resources import Resources
-        plan = SamplingPlan(Graph.open(sys.argv[1]), SamplingSpec(**{spec!r}))
-        killed = faults.armed("sample.minibatch", lambda: os.kill(os.getpid(), signal.SIGKILL), after=28)
-        with killed, faults.pretending("unit.bytes", 1):
-            sample_plan(plan, sys.argv[2], Resources.of(threads=1), shard_minibatches=3)
-    """)
-    died = subprocess.run([sys.executable, "-c", script, graph.manifest.path, tmp_path / "killed"], check=False)
-    assert died.returncode == -signal.SIGKILL
-    staging = tmp_path / ".killed.partial"
-    assert not (tmp_path / "killed").exists()
-    lines = (staging / "journal.jsonl").read_text().splitlines()[1:]
-    before = {name: (staging / name).stat().st_mtime_ns for name in (json.loads(line[9:])["file"] for line in lines)}
-    assert 10 - 4 <= len(before) <= 10  # 25 minibatches of epoch 0 in 9 shards, 3 of epoch 1; at most 4 are in flight
-    sample_in_shards(graph, tmp_path / "killed", 3, **spec)
-    sample_in_shards(graph, tmp_path / "whole", 3, **spec)
-    assert files(tmp_path / "killed") == files(tmp_path / "whole")
-    after = {file.name: file.stat().st_mtime_ns for file in (tmp_path / "killed").iterdir()}
-    assert before.items() <= after.items()  # not made again
-    assert not staging.exists()
 
 
 def test_ctrl_c_stops_soon_and_leaves_no_half_artifact(graph, tmp_path):

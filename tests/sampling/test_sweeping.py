@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import textwrap
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -253,35 +252,6 @@ def test_leaving_early_joins_threads(graph):
         next(sampler.sample(plans))
         assert {thread.ident for thread in threading.enumerate()} > before
     assert {thread.ident for thread in threading.enumerate()} == before
-
-
-def test_killed_half_way_then_run_again(graph, tmp_path):
-    spec = {"fanouts": [3, 3], "batch_size": 32, "epochs": 2}
-    script = textwrap.dedent(f"""
-        import os, signal, sys
-        from diskgnn.graph.graph import Graph
-        from diskgnn.sampling.plan import SamplingPlan
-        from diskgnn.sampling.sample import sample_plan
-        from diskgnn.specs.sampling import SamplingSpec
-        from diskgnn.files import faults
-        from diskgnn.system.resources import Resources
-        plan = SamplingPlan(Graph.open(sys.argv[1]), SamplingSpec(**{spec!r}))
-        killed = faults.armed("sample.minibatch", lambda: os.kill(os.getpid(), signal.SIGKILL), after=22)
-        with killed, faults.pretending("unit.bytes", 1):
-            sample_plan(plan, sys.argv[2], Resources(10**6, 2), shard_minibatches=3)
-    """)
-    died = subprocess.run([sys.executable, "-c", script, graph.manifest.path, tmp_path / "killed"], check=False)
-    assert died.returncode == -signal.SIGKILL
-    staging = tmp_path / ".killed.partial"
-    lines = (staging / "journal.jsonl").read_text().splitlines()[1:]
-    before = {name: (staging / name).stat().st_mtime_ns for name in (json.loads(line[9:])["file"] for line in lines)}
-    assert len(before) in (7, 8)  # 19 minibatches of epoch 0 in 7 shards, 3 of epoch 1, of which the last is under way
-    plan = SamplingPlan(graph, SamplingSpec(**spec))
-    sample_plan(plan, tmp_path / "killed", Resources.of("1MB", 2), shard_minibatches=3)
-    sample_plan(plan, tmp_path / "whole", Resources.of("1GiB", 2), shard_minibatches=3)
-    assert Samples.open(tmp_path / "killed").manifest.digest == Samples.open(tmp_path / "whole").manifest.digest
-    after = {file.name: file.stat().st_mtime_ns for file in (tmp_path / "killed").iterdir()}
-    assert before.items() <= after.items()  # not made again
 
 
 def test_ctrl_c_stops_the_sweep(graph, tmp_path):

@@ -80,7 +80,7 @@ class Torture:
             return
 
         @cache
-        def whole(name: str) -> Undisturbed:
+        def whole(name: str) -> list[Undisturbed]:
             return undisturbed(STAGES[name], self._inputs, self._folder / "whole")
 
         def attempt(name: str, folder: Path, random: np.random.Generator) -> str | None:

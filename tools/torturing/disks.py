@@ -164,15 +164,21 @@ def at_outputs(
 
 def finished(stage: Stage, inputs: Path, out: Path, expected: str, outcome: Outcome) -> str | None:
     """What is wrong with what the run left, or with what the next run makes of it; removes it."""
+
+    def again() -> str:
+        stage.run(inputs, out)
+        return stage.digest(out)
+
     try:
-        if out.exists() and not stage.in_place and in_child(lambda: stage.digest(out)).result != expected:
-            return f"{outcome}, and what it published is not whole"
-        if not out.exists() or stage.in_place:
-            again = in_child(lambda: stage.run(inputs, out) and None)
-            if not again.ended:
-                return f"{outcome}, then {again}"
-        if (made := in_child(lambda: stage.digest(out)).result) != expected:
-            return f"{outcome}, then it makes {made}"
+        if out.exists() and not stage.in_place:
+            if in_child(lambda: stage.digest(out)).result != expected:
+                return f"{outcome}, and what it published is not whole"
+        else:
+            made = in_child(again)
+            if not made.ended:
+                return f"{outcome}, then {made}"
+            if made.result != expected:
+                return f"{outcome}, then it makes {made.result}"
         left = [path.name for path in out.parent.iterdir() if path != out]
         return f"{outcome}, then it leaves {left}" if left and not outcome.ended else None
     finally:

@@ -1,23 +1,28 @@
-"""SIGKILL at any moment and at every named point of every stage, and damage to what it left; then it is run again."""
+"""SIGKILL at any moment and at every named point of every stage, and damage to what it left; then it is run again, with
+as much memory or with another budget.
+"""
 
 from __future__ import annotations
 
+import mmap
 import os
 import shutil
 import signal
 import time
-from collections import Counter
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from diskgnn.errors import OutputExistsError
 from diskgnn.files import faults
 from torturing.children import in_child
-from torturing.stages import Stage
+from torturing.stages import Stage, budget_of_data_alone
 
-UNIT_BYTES = 1 << 10  # or stages as small as these have no units
+UNIT_BYTES = 1  # each unit is committed, or stages as small as these have none
+NAMES = sorted(faults.POINTS)
 
 
 @dataclass(frozen=True)
@@ -27,32 +32,65 @@ class Undisturbed:
     digest: str
     seconds: float
     points: dict[str, int]  # how often it passed each named point
+    memory: int | None  # bytes that it was allowed; None: what the machine has
 
 
-def undisturbed(stage: Stage, inputs: Path, folder: Path) -> Undisturbed:
-    """Run it once, in a child."""
-    out, passes = folder / f"out{stage.suffix}", Counter[str]()
+class Passes:
+    """Counts in a child, which may die, how often it passes each point."""
 
-    def work() -> tuple[str, float, dict[str, int]]:
+    def __init__(self) -> None:
+        self._counts = np.frombuffer(mmap.mmap(-1, 8 * len(NAMES)), np.int64)
+
+    @contextmanager
+    def counted(self, deadly: str | None = None, after: int = 0) -> Iterator[None]:
+        """Counts within the block, and dies at a point that was passed `after` times before."""
+
+        def at(number: int) -> None:
+            if NAMES[number] == deadly and self._counts[number] == after:
+                os.kill(os.getpid(), signal.SIGKILL)
+            self._counts[number] += 1
+
         with ExitStack() as stack:
-            for name in faults.POINTS:
-                stack.enter_context(faults.armed(name, lambda name=name: passes.update([name])))
-            started = time.perf_counter()
-            _run(stage, inputs, out)
-            seconds = time.perf_counter() - started
-        return stage.digest(out), seconds, dict(passes)
+            for number, name in enumerate(NAMES):
+                stack.enter_context(faults.armed(name, lambda number=number: at(number)))
+            yield
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Returns the points that were passed, and how often."""
+        return {name: count for name, count in zip(NAMES, self._counts.tolist(), strict=True) if count}
+
+
+def undisturbed(stage: Stage, inputs: Path, folder: Path) -> list[Undisturbed]:
+    """Runs it in a child with all memory, and with each of its small budgets."""
+    found = [_undisturbed(stage, inputs, folder, memory) for memory in (None, *stage.small)]
+    assert len({each.digest for each in found}) == 1, found
+    return found
+
+
+def _undisturbed(stage: Stage, inputs: Path, folder: Path, memory: int | None) -> Undisturbed:
+    out, passes = folder / f"out{stage.suffix}", Passes()
+
+    def work() -> tuple[str, float]:
+        started = time.perf_counter()
+        with passes.counted():
+            _run(stage, inputs, out, memory)
+        seconds = time.perf_counter() - started
+        return stage.digest(out), seconds
 
     folder.mkdir()
     stage.make_ready(inputs, out)
     outcome = in_child(work)
     assert outcome.ended, outcome
     shutil.rmtree(folder)
-    return Undisturbed(*outcome.result)  # type: ignore[misc]
+    digest, seconds = outcome.result  # type: ignore[misc]
+    return Undisturbed(digest, seconds, passes.counts, memory)
 
 
-def _run(stage: Stage, inputs: Path, out: Path) -> None:
-    with faults.pretending("unit.bytes", UNIT_BYTES):
-        stage.run(inputs, out)
+def _run(stage: Stage, inputs: Path, out: Path, memory: int | None) -> None:
+    given = {} if memory is None else {"memory": memory}
+    with faults.pretending("unit.bytes", UNIT_BYTES), budget_of_data_alone():
+        stage.run(inputs, out, **given)
 
 
 def _flip(path: Path, place: float) -> None:
@@ -75,54 +113,96 @@ def _remove(path: Path, place: float) -> None:
     path.unlink()
 
 
+def _replace(path: Path, place: float) -> None:
+    """By another whole file, if there is one, else by a directory."""
+    others = sorted(other for other in path.parent.iterdir() if other.is_file() and other != path)
+    path.unlink()
+    if others:
+        shutil.copyfile(others[int(place * len(others))], path)
+    else:
+        path.mkdir()
+
+
+HARMS = _flip, _cut, _lengthen, _remove, _replace
+
+
 def _harmed(folder: Path, random: np.random.Generator) -> str | None:
     """Damages a file of a work folder, if there is one; says how."""
     hidden = (path for path in folder.iterdir() if path.name.startswith(".") and path.is_dir())
     files = sorted(path for each in hidden for path in each.rglob("*") if path.is_file())
     if not files:
         return None
-    path, harm = files[random.integers(len(files))], (_flip, _cut, _lengthen, _remove)[random.integers(4)]
+    path, harm = files[random.integers(len(files))], HARMS[random.integers(len(HARMS))]
     harm(path, place := float(random.random()))
     return f"{harm.__name__[1:]} {path.relative_to(folder)} at {place:.3f}"
 
 
-def killed(stage: Stage, whole: Undisturbed, inputs: Path, folder: Path, random: np.random.Generator) -> str | None:
+def killed(
+    stage: Stage, wholes: list[Undisturbed], inputs: Path, folder: Path, random: np.random.Generator
+) -> str | None:
     """Kills a stage some times, damages what it leaves every other time, and finishes it.
 
     Returns:
         What went wrong, if anything did.
     """
     folder.mkdir()
-    out = folder / f"out{stage.suffix}"
+    out, digest = folder / f"out{stage.suffix}", wholes[0].digest
     stage.make_ready(inputs, out)
-    story = []
+    story, passed = list[str](), list[dict[str, int]]()
+    budgets, harms = set[int | None](), 0
     while not story or random.random() < 0.3:
-        point = str(random.choice(sorted(whole.points))) if whole.points and random.random() < 0.6 else None
-        passes = int(random.integers(whole.points[point])) if point else 0
+        whole = wholes[random.integers(len(wholes))]
+        point = str(random.choice(sorted(whole.points))) if whole.points and random.random() < 0.7 else None
+        after = int(random.integers(whole.points[point])) if point else 0
         moment = float(random.uniform(0, 1.1 * whole.seconds))
-        story.append(f"{point} after {passes}" if point else f"{moment:.3f} s")
+        story.append(f"{point} after {after}" if point else f"{moment:.3f} s")
+        story[-1] += f" with {whole.memory} bytes" if whole.memory else ""
+        budgets.add(whole.memory)
+        passes = Passes()
 
-        def work(point: str | None = point, passes: int = passes) -> None:
-            with ExitStack() as stack:
-                if point:
-                    die = faults.armed(point, lambda: os.kill(os.getpid(), signal.SIGKILL), after=passes)
-                    stack.enter_context(die)
-                _run(stage, inputs, out)
+        def work(
+            point: str | None = point, after: int = after, memory: int | None = whole.memory, passes: Passes = passes
+        ) -> None:
+            with passes.counted(point, after):
+                _run(stage, inputs, out, memory)
 
         outcome = in_child(work, None if point else moment)
+        passed.append(passes.counts)
         if outcome.error not in (None, "OutputExistsError"):
             return f"killed at {story}: {outcome.error}: {outcome.message}"
         published = out.exists() and not stage.in_place
-        if published and (found := in_child(lambda: stage.digest(out))).result != whole.digest:
+        if published and (found := in_child(lambda: stage.digest(out))).result != digest:
             return f"killed at {story}: what it published is {found}"
         if random.random() < 0.5 and (harm := _harmed(folder, random)) is not None:
             story.append(harm)
-    again = in_child(lambda: _run(stage, inputs, out))
-    if not again.ended and not (published and again.error == "OutputExistsError"):
-        return f"killed at {story}, run again: {again}"
-    if (found := in_child(lambda: stage.digest(out))).result != whole.digest:
-        return f"killed at {story}, run again: it made {found}, expected {whole.digest}"
+            harms += 1
+    last, passes = wholes[random.integers(len(wholes))], Passes()
+    story.append(f"run again with {last.memory or 'all'} bytes")
+    budgets.add(last.memory)
+
+    def again() -> str:
+        try:
+            with passes.counted():
+                _run(stage, inputs, out, last.memory)
+        except OutputExistsError:
+            if not published:
+                raise
+        return stage.digest(out)
+
+    if (found := in_child(again)).result != digest:
+        return f"killed at {story}: it made {found}, expected {digest}"
     if left := sorted(path.name for path in folder.iterdir() if path != out):
-        return f"killed at {story}, run again: it left {left}"
+        return f"killed at {story}: it left {left}"
+    if not harms and len(budgets) == 1 and (repeated := _repeated(last, [*passed, passes.counts])):
+        return f"killed at {story}: {repeated}"
     shutil.rmtree(folder)
+    return None
+
+
+def _repeated(whole: Undisturbed, runs: list[dict[str, int]]) -> str | None:
+    """Says if more was repeated than what each kill found unfinished. Folds that spill to memory begin anew."""
+    for kind in ("work.unit", "work.piece") if whole.memory else ("work.unit",):
+        made, expected = sum(run.get(kind, 0) for run in runs), whole.points.get(kind, 0)
+        if made > expected + len(runs) - 1:
+            return f"{made} passes of {kind}, {expected} without kills"
     return None

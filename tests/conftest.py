@@ -1,12 +1,16 @@
+import io
 import os
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
+import pyarrow as pa
 import pytest
 import torch
 from object_store import ObjectStore, object_store
+from pyarrow import csv as pacsv
 
 from diskgnn.files import faults
 
@@ -35,6 +39,18 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.fixture
+def arrow_on_one_thread() -> Iterator[None]:
+    """For tests that count threads: Arrow's pools grow when they are used, and stay; here they have grown before."""
+    before = pa.cpu_count(), pa.io_thread_count()
+    pa.set_cpu_count(1)
+    pa.set_io_thread_count(1)
+    pacsv.read_csv(io.BytesIO(b"a\n1\n"))
+    yield
+    pa.set_cpu_count(before[0])
+    pa.set_io_thread_count(before[1])
+
+
+@pytest.fixture
 def tmp_path(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
     """Of tests marked `in_memory`, in memory."""
     memory = Path("/dev/shm")
@@ -59,6 +75,12 @@ def store(started_store: ObjectStore, tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("TMPDIR", str(tmp_path / "scratch"))
     started_store.proxy.reset()
     return started_store
+
+
+def pytest_sessionstart() -> None:
+    """Has Ctrl-C raise KeyboardInterrupt, which tests rely on: a shell has what runs in its background ignore it."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -12,11 +12,15 @@ from torch import distributed, multiprocessing
 
 from diskgnn import train
 
+# One process imports what each of them needs, and forks: that takes several times as long as what most tests do there.
+multiprocessing.set_forkserver_preload(["torch.distributed", "torch._dynamo", "diskgnn.training.train"])
+
 
 def in_ranks(world_size: int, call: Callable[..., Any], *arguments: Any) -> list[Any]:
     """[world_size] what `call(rank, *arguments)` returned in each; `call` is a function of a module."""
     with tempfile.TemporaryDirectory() as folder:
-        multiprocessing.spawn(_run, (world_size, folder, call, arguments), nprocs=world_size)
+        told = world_size, folder, call, arguments
+        multiprocessing.start_processes(_run, told, nprocs=world_size, start_method="forkserver")
         return [torch.load(Path(folder) / str(rank), weights_only=False) for rank in range(world_size)]
 
 

@@ -100,6 +100,7 @@ def test_runs_in_plain_loops(graph, name):
         assert_runs_in_plain_loops(source)
 
 
+@pytest.mark.usefixtures("arrow_on_one_thread")
 @each_baseline
 def test_leaving_early_leaves_no_thread(graph, name):
     before = threads_of_this_process()

@@ -104,6 +104,7 @@ def test_odd_widths_and_dtypes(tmp_path, dtype, width):
             assert_rows_are_features(batch, graph)
 
 
+@pytest.mark.usefixtures("arrow_on_one_thread")
 def test_leaving_early_leaves_no_thread(packed):
     before = threads_of_this_process()
     with StaticPacked(packed) as source:

@@ -24,7 +24,7 @@ from diskgnn.packing.tiers import TierBudgets
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.specs.sampling import SamplingSpec
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread", "arrow_on_one_thread")
 
 SAMPLING = {"fanouts": [3, 2], "batch_size": 8, "seed": 4}
 

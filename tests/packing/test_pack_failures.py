@@ -120,6 +120,7 @@ def test_ctrl_c_leaves_nothing(graph, samples, tmp_path, point):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.usefixtures("arrow_on_one_thread")
 @pytest.mark.parametrize("point", ["pack.header", "pack.rows", "pack.window"])
 def test_a_failure_that_is_kept_keeps_no_threads(graph, samples, tmp_path, point):
     threads = threads_of_this_process()

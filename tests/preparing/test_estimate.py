@@ -138,7 +138,8 @@ def test_one_table_compares_all_settings(graph, tmp_path):
         assert ("*" in line) != each["accuracy_held"]
     for dtype in ("float16", "int8", "int4"):
         assert any(line[:1] == [dtype] for line in lines)
-    assert all(len(line.rstrip()) <= 80 for line in told.splitlines() if not line.startswith("rows and bytes"))
+    told_here = told.replace(str(tmp_path), "").replace(str(graph), "")  # a folder may have a long name
+    assert all(len(line.rstrip()) <= 80 for line in told_here.splitlines() if not line.startswith("rows and bytes"))
     best, packed_bytes = document["recommended"], document["settings"][0]["packed_bytes"]
     assert "--quantise" not in told  # nobody asked
     assert "no setting fits" in run(*arguments, "--estimate", "--disk", "1KiB").stdout

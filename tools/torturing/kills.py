@@ -127,9 +127,9 @@ HARMS = _flip, _cut, _lengthen, _remove, _replace
 
 
 def _harmed(folder: Path, random: np.random.Generator) -> str | None:
-    """Damages a file of a work folder, if there is one; says how."""
+    """Damages a file of a work folder, if there is one; says how. Locks are spared: nobody reads what they hold."""
     hidden = (path for path in folder.iterdir() if path.name.startswith(".") and path.is_dir())
-    files = sorted(path for each in hidden for path in each.rglob("*") if path.is_file())
+    files = sorted(path for each in hidden for path in each.rglob("*") if path.is_file() and path.suffix != ".lock")
     if not files:
         return None
     path, harm = files[random.integers(len(files))], HARMS[random.integers(len(HARMS))]

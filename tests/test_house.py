@@ -82,7 +82,7 @@ def test_imports_follow_the_flow():
 
 def test_one_file_name_means_one_thing():
     names = Counter(module.rpartition(".")[2] for module, file in MODULES.items() if file.name != "__init__.py")
-    assert [name for name, count in names.items() if count > 1] == ["memory_division"]  # sampling's and packing's
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 def test_no_two_modules_need_each_other():

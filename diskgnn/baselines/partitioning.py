@@ -25,12 +25,12 @@ from diskgnn.baselines.partitions import (
 from diskgnn.baselines.row_runs import RowRun, RunFile, copy_runs
 from diskgnn.draws import batch_key, permutation
 from diskgnn.errors import ConfigError, InputError
-from diskgnn.files.disk_space import require_free_bytes
 from diskgnn.formats import artifacts
 from diskgnn.graph.graph import Graph
 from diskgnn.paths import PathLike
 from diskgnn.progress.reporter import Advance, StageReport
 from diskgnn.system.resources import Resources
+from diskgnn.work.required_space import require_space
 from diskgnn.work.writer import ArtifactWriter
 
 MAX_PARTITIONS = 256  # buckets are numbered in 16 bits
@@ -80,7 +80,7 @@ def write_partitions(
     config = PartitionsConfig(num_partitions, train_first, seed, graph.num_nodes, graph.num_edges, row_bytes, stride)
     with ArtifactWriter(out, artifacts.DERIVED, config=config.to_json(), source=graph.manifest) as writer:
         needed_bytes = num_partitions * stride * row_bytes + graph.num_edges * EDGE_BYTES
-        require_free_bytes(writer.staging, needed_bytes, f"writing {out}")
+        require_space(writer, needed_bytes, f"writing {out}")
         read_bytes = _write_files(writer, graph, config, resources)
         manifest = writer.publish()
     return StageReport("partition", time.perf_counter() - began, read_bytes, manifest.total_bytes,
@@ -97,7 +97,7 @@ def _write_files(writer: ArtifactWriter, graph: Graph, config: PartitionsConfig,
     partition = np.searchsorted(starts, train, side="right") - 1
     writer.save_array(TRAIN, np.stack([partition, train - starts[partition]], axis=1))
     with reporter.stage("sort edges into buckets", 2 * graph.num_edges, "edges") as advance:
-        buckets = _write_edges(writer.path(EDGES), graph, starts, place, resources.memory_bytes, advance)
+        buckets = _write_edges(writer.path(EDGES), graph, starts, place, resources, advance)
     writer.save_array(BUCKETS, buckets)
     del place
     partition_bytes = config.stride * config.row_bytes
@@ -135,20 +135,20 @@ def _write_edges(
     graph: Graph,
     starts: npt.NDArray[np.int64],
     place: npt.NDArray[Any],
-    memory_bytes: int,
+    resources: Resources,
     advance: Advance,
 ) -> npt.NDArray[np.int64]:
     """Write all buckets; where they start, [p, p + 1]. One pass over the edges counts, one writes."""
     p = len(starts) - 1
     counts = np.zeros(p * p, np.int64)
-    for bucket, _ in _bucketed(graph, starts, place, memory_bytes):
+    for bucket, _ in _bucketed(graph, starts, place, resources):
         counts += np.bincount(bucket, minlength=p * p)
         advance(len(bucket))
     ends = np.cumsum(counts)
     cursors = ends - counts
     buckets = np.concatenate([cursors.reshape(p, p), ends.reshape(p, p)[:, -1:]], axis=1)
     with path.open("wb", buffering=0) as file:
-        for bucket, edges in _bucketed(graph, starts, place, memory_bytes):
+        for bucket, edges in _bucketed(graph, starts, place, resources):
             by_bucket = np.argsort(bucket, kind="stable")  # a radix sort: destinations stay in order
             in_order = edges[by_bucket]
             found = np.bincount(bucket, minlength=p * p)
@@ -163,11 +163,11 @@ def _write_edges(
 
 
 def _bucketed(
-    graph: Graph, starts: npt.NDArray[np.int64], place: npt.NDArray[Any], memory_bytes: int
+    graph: Graph, starts: npt.NDArray[np.int64], place: npt.NDArray[Any], resources: Resources
 ) -> Iterator[tuple[npt.NDArray[np.uint16], npt.NDArray[np.int32]]]:
     """(bucket [n], edges [n, 2]) of consecutive destinations, as many as the budget holds; buckets are j * p + i."""
     p = len(starts) - 1
-    window_edges = max(1, memory_bytes // _BYTES_PER_EDGE)
+    window_edges = max(1, resources.divided(1) // _BYTES_PER_EDGE)
     first = 0
     while first < graph.num_nodes:
         last = int(np.searchsorted(graph.indptr, graph.indptr[first] + window_edges, side="right")) - 1

@@ -60,7 +60,7 @@ def copy_runs(graph: Graph, files: Sequence[RunFile], resources: Resources, adva
             stack.callback(os.close, descriptor)
             os.ftruncate(descriptor, file.total_bytes)
             outputs += [(descriptor, run) for run in file.runs]
-        window_bytes = resources.memory_bytes // (2 * WINDOWS_IN_MEMORY)
+        window_bytes = resources.divided(WINDOWS_IN_MEMORY, part=2)
         for window in scan_needed_rows(features, graph.feature_checksums, needed, window_bytes):
             read_bytes += window.read_bytes
             for descriptor, run in outputs:

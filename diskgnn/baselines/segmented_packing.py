@@ -42,6 +42,7 @@ from diskgnn.specs.caches import cache_rows
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.system.resources import Resources
 from diskgnn.units import parse_size, whole_number
+from diskgnn.work.required_space import missing_bytes
 from diskgnn.work.writer import ArtifactWriter
 
 SEGMENT_BATCHES = 200  # what the authors' program takes by default
@@ -155,7 +156,8 @@ class _Packing:
         """Write headers and rows; bytes read. `what` names it where the disk is too small."""
         with resources.reporter.stage("write headers", len(self.index), "minibatches") as advance:
             files = self._write_headers(cached_rows, segment_batches, advance)
-        require_free_bytes(files[0].path.parent, sum(file.total_bytes for file in files), what)
+        folder, sizes = files[0].path.parent, {file.path.name: file.total_bytes for file in files}
+        require_free_bytes(folder, missing_bytes(folder, sizes), what)
         with resources.reporter.stage("pack", sum(len(r.nodes) for f in files for r in f.runs), "rows") as advance:
             return copy_runs(self._graph, files, resources, advance)
 

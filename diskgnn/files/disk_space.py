@@ -188,11 +188,6 @@ def folder_bytes(folder: Path) -> int:
     return total
 
 
-def kept_bytes(staging: Path) -> int:
-    """What a killed run left there, and the next one does not write again; not its journal."""
-    return max(0, allocated_bytes(staging) - OWN_BYTES)
-
-
 def punch(path: Path, offset: int, num_bytes: int) -> None:
     """Give the space of a part of a file back; it reads as zeros then. Nothing where systems cannot do that."""
     if (fallocate := getattr(ctypes.CDLL(None), "fallocate", None)) is None:

@@ -19,6 +19,7 @@ import pyarrow as pa
 from diskgnn.formats.sampled_minibatch import PairSample, RowPlaces, SampledBlock, SampledMinibatch
 
 LABEL_DTYPES = {"class": "int64", "multilabel": "uint8", "regression": "float32"}  # by kind of target
+ADDRESS_BYTES, ADMISSION_BYTES = 4, 8  # of a row in a header: where it is; whether it stays, if it is read
 _COLUMN_BYTES = 116  # of Arrow's around the values of one column, about
 _NO_NODES = np.empty(0, np.int32)
 

@@ -111,8 +111,8 @@ class FreshEpochs(CursorSource):
             whole_number("num_epochs", num_epochs)
         if window is not None:
             whole_number("window", window)
-        memory_bytes = Resources.beside(memory, threads).memory_bytes  # refuses now what makes no sense
-        tiers = TierBudgets.of(CacheSpec(cpu_cache, static_cache), features_of(graph, plan.config()), memory_bytes)
+        resources = Resources.beside(memory, threads)  # refuses now what makes no sense
+        tiers = TierBudgets.of(CacheSpec(cpu_cache, static_cache), features_of(graph, plan.config()), resources)
         self._preparer = WindowPreparer(
             plan, tiers, memory, keep_input_nodes=keep_input_nodes, computes_here=torch.device(device).type == "cpu"
         )

@@ -20,19 +20,20 @@ from diskgnn.files.row_reading import GAP_BYTES
 from diskgnn.formats.samples import Samples
 from diskgnn.fresh.rows_in_place import row_files, stay_in_the_graph
 from diskgnn.loading.tracing import TraceEvent
-from diskgnn.packing.memory_division import for_packing, labels_bytes
 from diskgnn.packing.pack import pack_request
 from diskgnn.packing.pack_request import PackRequest
+from diskgnn.packing.packing_need import labels_bytes, packing_need
 from diskgnn.packing.row_sets import row_sets_of
 from diskgnn.packing.split_labels import SplitLabels
 from diskgnn.packing.tiers import TierBudgets
 from diskgnn.progress.reporter import Advance, Reporter
-from diskgnn.sampling.memory_division import fits, for_sampling, most_minibatch_bytes
+from diskgnn.sampling.fanout_sizes import most_minibatch_bytes
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.planned_minibatch import Sampler
 from diskgnn.sampling.sample import sample_plan
+from diskgnn.sampling.sampling_need import loads_topology, sampling_need
 from diskgnn.sampling.window_plan import WindowPlan
-from diskgnn.system.resources import Resources, SmallBudgetError, require_all
+from diskgnn.system.resources import Need, Resources
 
 _SHARDS_PER_THREAD = 2
 # Gaps between rows are read along. A window is worth packing if the stretches of that size that it has rows in are at
@@ -76,9 +77,10 @@ class WindowPreparer:
         kept_bytes = labels_bytes(plan.graph, target, num_seeds) + plan.held_out_bytes
         self._kept_bytes = faults.reading("memory.overhead", kept_bytes)
         resources = Resources.beside(memory).less(self._kept_bytes)
-        loads = fits(plan, resources.memory_bytes) and self._can_pack(resources.less(plan.sampler_bytes))
+        beside_topology, packing = resources.less(plan.sampler_bytes), self._packing_need()
+        loads = loads_topology(plan, resources) and beside_topology.has_room(packing)
         if not loads:
-            require_all(lambda: for_sampling(plan, resources), lambda: self._for_packing(resources))
+            resources.require_each(sampling_need(plan, resources), packing)
         self._pool = ThreadPoolExecutor(2, thread_name_prefix="diskgnn-fresh-reading")
         self._labels = self._pool.submit(SplitLabels.of, plan.graph, target, "train")
         self._loading: Future[Sampler] | None = None  # the topology, if it is not swept
@@ -88,23 +90,14 @@ class WindowPreparer:
         if loads:
             self._loading, self._untold_bytes = self._pool.submit(plan.load_sampler), plan.sampler_bytes
             self._kept_bytes += plan.sampler_bytes
-            resources = resources.less(plan.sampler_bytes)
-        self.window_bytes = max(0, resources.memory_bytes)  # for one after another
+            resources = beside_topology
+        self.window_bytes = resources.divided(1)  # for one after another
         self._pool.shutdown(wait=False)  # the threads end when they are done
 
-    def _for_packing(self, resources: Resources) -> Resources:
-        """Returns what packing any window may spend of these."""
+    def _packing_need(self) -> Need:
+        """Returns what packing any window takes."""
         config, minibatch_bytes = self.plan.config(), most_minibatch_bytes(self.plan)
-        return for_packing(
-            self.plan.graph, config, config.spec.target, minibatch_bytes, resources, labels_are_held=True
-        )  # fmt: skip
-
-    def _can_pack(self, resources: Resources) -> bool:
-        try:
-            self._for_packing(resources)
-        except SmallBudgetError:
-            return False
-        return True
+        return packing_need(self.plan.graph, config, config.spec.target, minibatch_bytes, labels_are_held=True)
 
     def _resources(self, threads: int, reporter: Reporter) -> Resources:
         """Beside what is kept, which is not among what is available any more."""

@@ -35,7 +35,7 @@ from diskgnn.graph.edge_records import (
 from diskgnn.ordered import in_order
 from diskgnn.progress.reporter import Reporter
 from diskgnn.specs.schema import EdgeType
-from diskgnn.system.resources import Resources
+from diskgnn.system.resources import Need, Resources
 from diskgnn.work.runner import Output, Work
 from diskgnn.work.shuffle import Shuffle
 from diskgnn.work.work_folder import State
@@ -113,7 +113,7 @@ def write_csc(writer: ArtifactWriter, given: EdgeList, resources: Resources) -> 
         DiskFullError: the disk cannot hold the scratch file and the output.
     """
     assert not given.columns or not (given.options.self_loops or given.options.drop_duplicates)
-    resources = resources.within("to sort edges", least_bytes=least_memory_bytes(given.num_nodes))
+    resources = resources.within(Need("to sort edges", least_bytes=least_memory_bytes(given.num_nodes)))
     return Work(writer, f"edges-{'.'.join(given.type)}").run(lambda work: _write(work, given, resources))
 
 
@@ -124,7 +124,7 @@ def _write(work: Work, given: EdgeList, resources: Resources) -> int:
     edges, records = (
         work.shuffle("scatter", name, layout.num_buckets, in_memory=layout.in_memory) for name in ("edges", "records")
     )
-    carried = EdgeRecords(layout, given.columns, records, resources.memory_bytes)
+    carried = EdgeRecords(layout, given.columns, records, resources)
     starts = layout.node_starts
     scatter = partial(
         work.fold, "scatter", partial(_scatter, given, layout, edges, carried, resources.reporter), {"edges": 0},

@@ -22,6 +22,7 @@ from diskgnn.graph.bucket_layout import BucketLayout
 from diskgnn.graph.edge_buckets import EdgeChunk
 from diskgnn.specs.feature_columns import FeatureColumn
 from diskgnn.specs.schema import EdgeType
+from diskgnn.system.resources import Resources
 from diskgnn.work.array_file import ArrayFile
 from diskgnn.work.runner import Output
 from diskgnn.work.shuffle import Shuffle
@@ -88,7 +89,7 @@ class EdgeRecords:
     layout: BucketLayout
     columns: tuple[EdgeColumn, ...]
     shuffle: Shuffle
-    memory_bytes: int  # of which a quarter is for records of one bucket
+    resources: Resources  # a quarter of its memory is for records of one bucket
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -97,7 +98,7 @@ class EdgeRecords:
 
     @property
     def _piece_bytes(self) -> int:
-        return min(_MAX_PIECE_BYTES, self.memory_bytes // 16)
+        return self.resources.divided(1, part=16, most_bytes=_MAX_PIECE_BYTES)
 
     @property
     def _piece_records(self) -> int:
@@ -153,7 +154,7 @@ class EdgeRecords:
         Raises:
             DamagedStepError: they are not what was written.
         """
-        held_records = self.memory_bytes // 4 // max(self.dtype.itemsize, 1)
+        held_records = self.resources.divided(1, part=4) // max(self.dtype.itemsize, 1)
         if len(order) <= held_records:
             stored = self.shuffle.content(bucket, self.dtype)
             for first in range(0, len(order), self._piece_records):

@@ -14,7 +14,6 @@ from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -22,7 +21,6 @@ import numpy.typing as npt
 
 from diskgnn._native import FeatureType, GraphGenerator
 from diskgnn.files.destination import Destination
-from diskgnn.files.disk_space import DiskBudget, allocated_bytes, require_free_bytes
 from diskgnn.formats import artifacts
 from diskgnn.formats.artifacts import node_file
 from diskgnn.formats.row_format import RowFormat
@@ -36,8 +34,9 @@ from diskgnn.progress.default_reporter import reporter_for
 from diskgnn.progress.reporter import Reporter, StageReport
 from diskgnn.specs.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE
 from diskgnn.system.allocators import freed_memory_returned
-from diskgnn.system.resources import Resources
+from diskgnn.system.resources import Need, Resources
 from diskgnn.work.publishing import published
+from diskgnn.work.required_space import require_space
 from diskgnn.work.runner import Output, Work
 from diskgnn.work.work_folder import State, is_long
 from diskgnn.work.writer import ArtifactWriter
@@ -117,20 +116,20 @@ def generate(
     spec = GenerationSpec(num_nodes, avg_degree, num_classes, rows, fractions, homophily, seed)
     reporter = reporter_for(reporter, progress)
     out = Destination.of(out)
-    resources = Resources.of(memory, threads, reporter, sending_bytes=out.sending_bytes).within(
+    resources = Resources.of(memory, threads, reporter, sending_bytes=out.sending_bytes)
+    resources = resources.within(Need(
         f"for {num_classes} classes and rows of {rows.row_bytes} bytes",
-        spec.centroid_bytes,
+        shared_bytes=spec.centroid_bytes,
         least_bytes=_SPARE_BYTES + least_memory_bytes(num_nodes) * 2 + 4 * _in_flight(0) * rows.row_bytes,
-        thread_bytes=4 * rows.row_bytes,
-    )
+        unit_bytes=4 * rows.row_bytes,
+    ))  # fmt: skip
     chunks = Chunks.within(resources)
     budget = out.budget(disk)
     is_large = is_long(num_nodes * rows.row_bytes) or is_long(3 * spec.num_drawn_edges * EDGE_BYTES)
     writer = ArtifactWriter(
         out, artifacts.GRAPH, config=spec.to_json(0), overwrite=overwrite, resumable=is_large, disk=budget
     )
-    if writer.outbox is None:  # or else files go one after another, and features need no room
-        _require_space(spec, writer.final.parent, allocated_bytes(writer.staging), budget)
+    require_space(writer, _most_disk_bytes(spec), "the graph")
     with writer:
         generator = GraphGenerator(
             num_nodes=num_nodes,
@@ -170,7 +169,7 @@ class Chunks:
     @staticmethod
     def within(resources: Resources) -> Chunks:
         """Takes a quarter of the memory for chunks. The rest is for sorting edges."""
-        bytes_each = min(_MAX_CHUNK_BYTES, resources.memory_bytes // (4 * _in_flight(resources.threads)))
+        bytes_each = resources.divided(_in_flight(resources.threads), part=4, most_bytes=_MAX_CHUNK_BYTES)
         return Chunks(bytes_each, resources.threads)
 
     @property
@@ -196,13 +195,13 @@ def _parts(numbers: range, step: int) -> Iterator[range]:
         yield numbers[first : first + step]
 
 
-def _require_space(spec: GenerationSpec, folder: Path, taken_bytes: int, disk: DiskBudget) -> None:
+def _most_disk_bytes(spec: GenerationSpec) -> int:
+    """Returns the bytes that the graph and scratch take at a time."""
     index_bytes = index_dtype(spec.num_nodes).itemsize
     topology_bytes = spec.num_drawn_edges * index_bytes + spec.num_nodes * 8
     scratch_bytes = spec.num_drawn_edges * 2 * index_bytes  # gone before the features are written
     other_bytes = spec.num_nodes * (spec.rows.row_bytes + 8) + sum(spec.split_sizes.values()) * 8
-    needed_bytes = topology_bytes + max(scratch_bytes, other_bytes)
-    require_free_bytes(folder, needed_bytes - taken_bytes, "the graph", disk=disk)
+    return topology_bytes + max(scratch_bytes, other_bytes)
 
 
 def _write_edges(

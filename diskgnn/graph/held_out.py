@@ -21,6 +21,7 @@ from diskgnn.graph.known_edges import CHUNK_EDGES, known_edges
 from diskgnn.graph.type_data import EdgeSet
 from diskgnn.progress.reporter import Reporter
 from diskgnn.specs.schema import EdgeType, edge_type_name, reverse_edge_type
+from diskgnn.system.resources import Resources
 
 HELD_OUT_SPLITS = ("valid", "test")
 # Of a pair and each type that it is looked for in: the pair itself, how pairs are sorted, and what is found of them.
@@ -145,13 +146,12 @@ def warn_of_other_reverses(
                 )
 
 
-def told_of_graph(graph: Graph, memory_bytes: int, reporter: Reporter) -> Iterator[str]:
+def told_of_graph(graph: Graph, resources: Resources) -> Iterator[str]:
     """Yields what people should know of each edge type with seed edges of valid and test, before anything is sampled.
 
     Args:
         graph: the graph whose edges are read.
-        memory_bytes: a type that needs more memory is left to `prepare`.
-        reporter: told of the edges that are read.
+        resources: a type that needs more memory is left to `prepare`; a reporter of the edges that are read.
     """
     for edges in graph.edges.values():
         if not any(split in edges.config.link_splits for split in HELD_OUT_SPLITS):
@@ -159,9 +159,9 @@ def told_of_graph(graph: Graph, memory_bytes: int, reporter: Reporter) -> Iterat
         reverse = reverse_type_in(graph, edges.type)
         directions = [(edges.type, False), *([] if reverse is None else [(reverse, True)])]
         num_pairs = sum(len(edges.splits.get(split, ())) for split in HELD_OUT_SPLITS)
-        if held_out_bytes(num_pairs, directions) <= memory_bytes:
+        if held_out_bytes(num_pairs, directions) <= resources.memory_bytes:
             done = "`prepare` leaves them and their reverses out of all neighbourhoods, unless message_edges='all'"
-            told_of = told(find_held_out(graph, edges.splits, directions, reporter, keeps=True), done)
+            told_of = told(find_held_out(graph, edges.splits, directions, resources.reporter, keeps=True), done)
             yield f"{edge_type_name(edges.type)}: {told_of}"
 
 

@@ -227,8 +227,7 @@ def convert(
         writer.config = replace(written.config, contents=contents).to_json(made_with)
         manifest = writer.publish()
     if out.target is None:  # or else its files are on their way
-        memory_bytes, told = resources.memory_bytes, resources.reporter
-        say(told, lambda: "\n".join(told_of_graph(Graph.open(out), memory_bytes, told)))
+        say(resources.reporter, lambda: "\n".join(told_of_graph(Graph.open(out), resources)))
     return ConvertReport(
         "convert",
         time.perf_counter() - started,

@@ -22,7 +22,6 @@ import numpy.typing as npt
 from diskgnn._native import FeatureType, GraphGenerator
 from diskgnn.errors import ConfigError
 from diskgnn.files.destination import Destination
-from diskgnn.files.disk_space import kept_bytes, require_free_bytes
 from diskgnn.formats import artifacts
 from diskgnn.formats.row_format import FEATURE_STORAGE, RowFormat
 from diskgnn.graph.bucket_layout import index_dtype
@@ -43,6 +42,7 @@ from diskgnn.specs.schema import SPLITS, EdgeType, edge_type_name, reverse_edge_
 from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.resources import Resources
 from diskgnn.work.publishing import published
+from diskgnn.work.required_space import require_space
 from diskgnn.work.writer import ArtifactWriter
 
 Make = Callable[[int, int], npt.NDArray[Any]]  # (first, count) -> items
@@ -106,9 +106,7 @@ def generate_typed(
     with ArtifactWriter(
         out, artifacts.GRAPH, config=made_with, overwrite=overwrite, resumable=True, disk=budget
     ) as writer:
-        needed_bytes = graph.needed_bytes - kept_bytes(writer.staging)
-        if writer.outbox is None:  # or else files go one after another, and features need no room
-            require_free_bytes(writer.staging, needed_bytes, "the graph", disk=budget)
+        require_space(writer, graph.needed_bytes, "the graph")
         written = write_graph(writer, graph, resources)
         writer.config = written.config.to_json(made_with)
         manifest = writer.publish()

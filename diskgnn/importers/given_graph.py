@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from diskgnn.files.disk_space import allocated_bytes, kept_bytes, require_free_bytes
 from diskgnn.graph.csc import least_memory_bytes
 from diskgnn.importers.graph_input import GraphInput
 from diskgnn.importers.graph_writing import OpenGraph, WrittenGraph, open_graph, write_graph
@@ -13,7 +12,8 @@ from diskgnn.importers.ids.replacing_ids import LEAST_ID_BYTES, STAGE, replace_u
 from diskgnn.importers.ids.user_ids import UserIds, default_owner, find_user_ids
 from diskgnn.importers.tables.table import is_table
 from diskgnn.specs.schema import EdgeType
-from diskgnn.system.resources import Resources
+from diskgnn.system.resources import Need, Resources
+from diskgnn.work.required_space import require_space
 from diskgnn.work.runner import Work
 from diskgnn.work.writer import ArtifactWriter
 
@@ -71,7 +71,7 @@ class GivenGraph:
         inputs = (*self.described.nodes.values(), *self.described.edges.values())
         reads_tables = is_data_set or any(is_table(value) for each in inputs for value in vars(each).values())
         reading_bytes = self.described.reading_bytes + (_TABLE_BYTES if reads_tables else _ARRAY_BYTES)
-        return resources.within(f"to read the sources and {what}", reading_bytes, least_bytes=least_bytes)
+        return resources.within(Need(f"to read the sources and {what}", reading_bytes, least_bytes))
 
     def write(self, writer: ArtifactWriter, resources: Resources, what: str) -> tuple[OpenGraph, WrittenGraph]:
         """Write it, with dense ids; what was read for it, and what was written. `what` it is called in messages.
@@ -92,12 +92,7 @@ class GivenGraph:
 
 
 def _write(writer: ArtifactWriter, opened: OpenGraph, resources: Resources, what: str) -> WrittenGraph:
-    # What a killed run made of it is there.
-    scratch_bytes = sum(map(allocated_bytes, writer.staging.glob(f"{STAGE}.*")))
-    there_bytes = kept_bytes(writer.staging) - scratch_bytes
-    if writer.outbox is None:  # or else files go one after another, and features need no room
-        needed_bytes = opened.needed_bytes - max(0, there_bytes)
-        require_free_bytes(writer.staging, needed_bytes, what, disk=writer.disk)
+    require_space(writer, opened.needed_bytes, what, but=[f"{STAGE}."])  # from which ids are read
     return write_graph(writer, opened, resources)
 
 

@@ -15,7 +15,7 @@ from torch import nn
 
 from diskgnn.engines.engine import open_engine
 from diskgnn.errors import ConfigError
-from diskgnn.files.disk_space import allocated_bytes, file_bytes, require_free_bytes
+from diskgnn.files.disk_space import file_bytes
 from diskgnn.formats.verification import verify_file
 from diskgnn.graph.graph import Graph
 from diskgnn.inference.asked_times import is_temporal, trained_sampling
@@ -35,6 +35,7 @@ from diskgnn.progress.reporter import Reporter, StageReport
 from diskgnn.specs.schema import edge_type_name
 from diskgnn.stores.locations import local
 from diskgnn.system.allocators import freed_memory_returned
+from diskgnn.work.required_space import require_space
 from diskgnn.work.work_folder import CONSUMED_BYTES
 
 # What threads and allocators take beside what the plan counts.
@@ -142,14 +143,14 @@ def infer(
         num_rows = node_set.num_nodes if chosen is None else len(chosen)
         written_bytes = output_bytes(content, num_rows, out.suffix, node_set)
         folder = OutputFolder(out, _making(plan, chosen), overwrite=overwrite, resumable=True, disk=disk)
-        needed_bytes = plan.scratch_bytes + file_bytes(written_bytes) - allocated_bytes(folder.staging)
+        needed_bytes = plan.scratch_bytes + file_bytes(written_bytes)
         if disk is None:  # with a bound, what waits to be removed goes before anything is refused
             needed_bytes += min(CONSUMED_BYTES, plan.scratch_bytes)
         counted = {".parquet": ", its Parquet file counted as if it were not compressed,",
                    ".csv": ", its CSV file counted as long as it may become,"}  # fmt: skip
         what = f"inference{counted.get(out.suffix, '')}"
-        require_free_bytes(out.parent, needed_bytes, what, exact=out.suffix == ".npy", disk=folder.disk)
-        warn_of_held_out(graph, sampling, network.edge_types, resources.memory_bytes, reporter)
+        require_space(folder, needed_bytes, what, exact=out.suffix == ".npy")
+        warn_of_held_out(graph, sampling, network.edge_types, resources)
         _check_topology(plan, reporter)
         with folder:
             execution = Execution(plan, folder, _windows(plan, chosen), opened, resources)

@@ -14,11 +14,11 @@ from diskgnn._native import ExcludedEdges
 from diskgnn.errors import DataWarning, callers_level
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.held_out import HELD_OUT_SPLITS, find_held_out, held_out_bytes, reverse_type_in, told
-from diskgnn.progress.reporter import Reporter
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.schema import EdgeType, edge_type_name, parse_edge_type
 from diskgnn.specs.targets import LinkTarget
+from diskgnn.system.resources import Resources
 
 AS_GIVEN = "train"  # the split that pairs are prepared as, not shuffled; as test's, they would always be held out
 
@@ -68,17 +68,16 @@ def trained_reverse_type(sampling: Mapping[str, Any] | None, graph: Graph, edge_
 
 
 def warn_of_held_out(
-    graph: Graph, sampling: Mapping[str, Any] | None, edge_types: Collection[EdgeType], memory_bytes: int,
-    reporter: Reporter,
-) -> None:  # fmt: skip
+    graph: Graph, sampling: Mapping[str, Any] | None, edge_types: Collection[EdgeType], resources: Resources
+) -> None:
     """Warns if vectors of nodes are made with edges that training left out, as evaluation asks for them.
 
     Args:
         graph: whose edges they are made with.
         sampling: how the model's minibatches were drawn, see `trained_sampling`; None: nobody knows.
         edge_types: that vectors are made with.
-        memory_bytes: for looking at the edges; with less, how many seed edges are among them is not said.
-        reporter: told of the edges that are read.
+        resources: memory for looking at the edges, whose reporter is told of them; with less, how many seed edges are
+            among them is not said.
 
     Raises:
         ArtifactError: the topology is damaged.
@@ -100,10 +99,10 @@ def warn_of_held_out(
         "vectors are made with them, though training left them out. To score such edges, give them to `predict` as "
         "pairs; vectors that were made with them have seen the answers"
     )
-    if held_out_bytes(num_pairs, directions) > memory_bytes:
+    if held_out_bytes(num_pairs, directions) > resources.memory_bytes:
         said = f"some of the {num_pairs:,} seed edges of valid and test may be edges of the graph: {done}"
     else:
-        held_out = find_held_out(graph, splits, directions, reporter, keeps=True)
+        held_out = find_held_out(graph, splits, directions, resources.reporter, keeps=True)
         if held_out.eval_edges is None or not any(held_out.eval_edges.edges.values()):
             return
         said = told(held_out, done)

@@ -7,7 +7,7 @@ from torch import nn
 from diskgnn.inference.network import FLOAT_BYTES
 from diskgnn.nn.block_models import BlockModel
 from diskgnn.nn.typed_models import TypedModel
-from diskgnn.sampling.memory_division import most_minibatch_bytes, most_minibatch_nodes
+from diskgnn.sampling.fanout_sizes import most_minibatch_bytes, most_minibatch_nodes
 from diskgnn.sampling.plan import SamplingPlan
 
 _RESERVED_BYTES = 48 << 20  # the loader's reads that are under way, and what torch allocates when it first computes

@@ -16,9 +16,9 @@ from diskgnn.inference.asking import fanouts_of
 from diskgnn.inference.minibatch_memory import predicting_bytes
 from diskgnn.inference.output_folder import OutputFolder
 from diskgnn.loading.loader import Loader
-from diskgnn.preparing.memory_needs import require_memory
 from diskgnn.preparing.prepare import prepare_request
 from diskgnn.preparing.prepare_request import PrepareRequest
+from diskgnn.preparing.preparing_need import require_memory
 from diskgnn.progress.reporter import Reporter, stages_of
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.specs.caches import CacheSpec
@@ -26,7 +26,7 @@ from diskgnn.specs.fanouts import Fanouts
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.targets import Target
 from diskgnn.system.allocators import return_freed_memory
-from diskgnn.system.resources import Resources
+from diskgnn.system.resources import Need, Resources
 
 SPLIT = "test"  # what seeds are prepared as: not shuffled
 
@@ -87,7 +87,7 @@ class Neighbourhoods:
         plan = SamplingPlan(graph, spec)
         resources = Resources.of(self.memory, self.threads, self.reporter)
         needed_bytes = predicting_bytes(plan, net, num_seeds, output_columns)
-        require_memory(plan, resources, lambda: resources.within("to predict", needed_bytes))
+        require_memory(plan, resources, Need("to predict", needed_bytes))
         packed = self.folder.staging / "packed"
         resources = Resources.of(self.memory, self.threads, stages_of(self.reporter))
         request = PrepareRequest.of(plan, CacheSpec(0, 0), resources, packed)

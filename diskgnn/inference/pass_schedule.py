@@ -17,7 +17,7 @@ from diskgnn.graph.graph import Graph
 from diskgnn.inference.layer_steps import ArrayName, Panel
 from diskgnn.inference.network import FLOAT_BYTES, Network, NetworkLayer
 from diskgnn.inference.sizes import CHUNK_ROWS, PassSizes
-from diskgnn.system.resources import Resources
+from diskgnn.system.resources import Need, Resources
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def make_plan(
     Raises:
         ConfigError: it takes more memory; names the smallest budget that works.
     """
-    resources = resources.within("to infer", reserved_bytes, least_bytes=_least_bytes(graph, network))
+    resources = resources.within(Need("to infer", reserved_bytes, _least_bytes(graph, network)))
     free_bytes = resources.memory_bytes
     for sizes, window_rows in _tries(graph, network, free_bytes, resources.threads):
         panels = [sizes.panels(layer, window_rows, free_bytes) for layer in network.layers]

@@ -203,8 +203,7 @@ def _predict_nodes(
     if nodes is None and drawn.fanouts is None and isinstance(asked.net, BlockModel | TypedModel):
         say(drawn.reporter, lambda: "for all nodes, `diskgnn infer` is faster by far: it computes layer by layer")
     sampling = trained_sampling(model)
-    memory_bytes = Resources.of(drawn.memory, drawn.threads, drawn.reporter).memory_bytes
-    warn_of_held_out(graph, sampling, graph.edges, memory_bytes, drawn.reporter)
+    warn_of_held_out(graph, sampling, graph.edges, Resources.of(drawn.memory, drawn.threads, drawn.reporter))
     of_table = read_times("nodes", nodes) if is_temporal(sampling) else None
     seeds = np.arange(node_set.num_nodes) if chosen is None else chosen
     fanouts = fanouts_of(asked.net, drawn.fanouts)

@@ -2,39 +2,11 @@
 
 from __future__ import annotations
 
-from diskgnn.files.disk_space import allocated_bytes, file_bytes, free_bytes, require_free_bytes
 from diskgnn.formats import artifacts
 from diskgnn.packing.placed import STAGE, Placed, PlacedSplit
-from diskgnn.work.writer import ArtifactWriter
 
 _NPY_HEADER_BYTES = 128
 _MANIFEST_BYTES, _MANIFEST_ENTRY_BYTES = 8 << 10, 512  # at most, about: of the config, and of each file
-
-
-def require_space(writer: ArtifactWriter, placed: Placed, *, is_noted: bool) -> None:
-    """Refuses what does not fit, now that all sizes are known. Files that a killed run wrote have their space already.
-
-    Raises:
-        DiskFullError: names the bytes missing.
-    """
-    needed_bytes = _missing_bytes(writer, placed)
-    if is_noted:
-        needed_bytes += _missing_record_bytes(writer, placed)
-    writer.disk.look()
-    require_free_bytes(writer.staging, needed_bytes, f"packing {writer.final}", exact=True, disk=writer.disk)
-
-
-def _missing_bytes(writer: ArtifactWriter, placed: Placed) -> int:
-    """Returns the bytes that the files of the directory still need."""
-    sizes = file_sizes(placed)
-    return sum(max(0, file_bytes(size) - allocated_bytes(writer.path(name))) for name, size in sizes.items())
-
-
-def fits_disk(writer: ArtifactWriter, placed: Placed) -> bool:
-    """Returns True if the whole directory has room here at once."""
-    writer.disk.look()
-    needed_bytes = _missing_bytes(writer, placed) + _missing_record_bytes(writer, placed)
-    return needed_bytes <= free_bytes(writer.staging, writer.disk)
 
 
 def file_sizes(placed: Placed) -> dict[str, int]:
@@ -60,10 +32,9 @@ def file_sizes(placed: Placed) -> dict[str, int]:
     return sizes
 
 
-def _missing_record_bytes(writer: ArtifactWriter, placed: Placed) -> int:
-    """Returns the bytes that two records more may take, beside what those of a killed run take already."""
-    there = sum(allocated_bytes(path) for path in writer.staging.glob(f"{STAGE}.*.npz"))
-    return max(0, 2 * sum(_record_bytes(split) for split in placed.splits) - there)
+def sizes_with_records(placed: Placed) -> dict[str, int]:
+    """Returns `file_sizes`, and the most that two records more take, which say how far packing is."""
+    return file_sizes(placed) | {f"{STAGE}.": 2 * sum(map(_record_bytes, placed.splits))}
 
 
 def _record_bytes(split: PlacedSplit) -> int:

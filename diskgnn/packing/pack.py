@@ -14,7 +14,6 @@ from functools import partial
 
 from diskgnn._native import PageWriter
 from diskgnn.files.destination import Destination
-from diskgnn.files.disk_space import allocated_bytes, free_bytes, require_free_bytes
 from diskgnn.files.read_engine import warn_if_no_io_uring
 from diskgnn.formats import artifacts
 from diskgnn.formats.packed import Packed
@@ -22,15 +21,9 @@ from diskgnn.formats.packed_config import PackedConfig
 from diskgnn.formats.samples import Samples
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.source_schema import label_target
-from diskgnn.packing.file_sizes import fits_disk
-from diskgnn.packing.memory_division import (
-    COPIES,
-    edge_ids_within,
-    for_packing,
-    minibatch_bytes_of,
-    scratch_memory_bytes,
-)
+from diskgnn.packing.file_sizes import sizes_with_records
 from diskgnn.packing.pack_request import PackRequest
+from diskgnn.packing.packing_need import COPIES, edge_ids_within, minibatch_bytes_of, packing_need
 from diskgnn.packing.placed import STAGE, Placed
 from diskgnn.packing.probes import probe_samples
 from diskgnn.packing.row_packing import pack_rows
@@ -47,6 +40,7 @@ from diskgnn.specs.caches import DEFAULT_CPU_CACHE, CacheSpec
 from diskgnn.system.allocators import freed_memory_returned, pages_kept
 from diskgnn.system.resources import Resources
 from diskgnn.work.publishing import published
+from diskgnn.work.required_space import require_space, spare_bytes
 from diskgnn.work.runner import Work
 from diskgnn.work.seed_files import read_given, write_given
 from diskgnn.work.writer import ArtifactWriter
@@ -107,7 +101,7 @@ def pack(
     resources = Resources.of(memory, threads, told, sending_bytes=out.sending_bytes)
     resources = replace(resources, disk=out.budget(disk))
     cache = CacheSpec(cpu_cache, static_cache, eval_cpu_cache)
-    tiers = TierBudgets.of(cache, features_of(graph, samples.config), resources.memory_bytes)
+    tiers = TierBudgets.of(cache, features_of(graph, samples.config), resources)
     request = PackRequest(graph, samples, tiers, keep_input_nodes=keep_input_nodes)
     return pack_request(request, out, resources, overwrite=overwrite)
 
@@ -128,7 +122,7 @@ def pack_request(
 
     def write_rows(placing: _Placing) -> int:
         writer, pages, placed = placing.writer, placing.pages, placing.placed
-        if writer.outbox is not None and not fits_disk(writer, placed):
+        if writer.outbox is not None and not _fits_disk(writer, placed):
             assert not request.by_reference
             return send_rows(placing.work, writer, writer.outbox, pages, placed, placing.resources, window_bytes)
         return pack_rows(placing.work, writer, pages, placed, placing.resources, window_bytes=window_bytes)
@@ -180,10 +174,10 @@ class _Run:
         samples = request.samples
         self._minibatch_bytes = minibatch_bytes_of(samples)
         self._given = read_given(samples.manifest, samples.config.spec)
-        self._resources = for_packing(
-            request.graph, samples.config, self._given.target, self._minibatch_bytes, resources,
+        self._resources = resources.within(packing_need(
+            request.graph, samples.config, self._given.target, self._minibatch_bytes,
             labels_are_held=request.labels is not None,
-        )  # fmt: skip
+        ))  # fmt: skip
         self.config = request.config(label_target(request.graph, self._given.target))
 
     def writer(self, out: PathLike, *, overwrite: bool) -> ArtifactWriter:
@@ -204,7 +198,7 @@ class _Run:
         What a killed run left is made again if it is damaged.
         """
         request = self._request
-        read_bytes = 0 if request.by_reference else _require_space(writer, request)
+        read_bytes = 0 if request.by_reference else _refuse_disk(writer, request)
         read_bytes += 2 * request.samples.manifest.total_bytes  # to place, and to write the headers
         placed, more_bytes = Work(writer, STAGE).run(partial(self._place, writer, go_on))
         return placed, read_bytes + placed.read_bytes + more_bytes
@@ -215,8 +209,7 @@ class _Run:
         write_given(writer, self._given)
         with closing(PageWriter()) as pages, work.scratch("tails") as tails:
             placer = SplitPlacer(
-                work, writer, pages, tails, request, self.config, resources,
-                scratch_memory_bytes=scratch_memory_bytes(resources), static_nodes=request.chosen_static,
+                work, writer, pages, tails, request, self.config, resources, static_nodes=request.chosen_static,
                 labels=request.labels or partial(SplitLabels.of, request.graph, self._given.target), edge_ids=edge_ids,
             )  # fmt: skip
             with pages_kept(COPIES * self._minibatch_bytes):
@@ -249,7 +242,13 @@ def _details(config: PackedConfig, placed: Placed) -> dict[str, int | float | st
     return details
 
 
-def _require_space(writer: ArtifactWriter, request: PackRequest) -> int:
+def _fits_disk(writer: ArtifactWriter, placed: Placed) -> bool:
+    """Returns True if the whole directory has room here at once."""
+    writer.disk.look()
+    return spare_bytes(writer, sizes_with_records(placed)) >= 0
+
+
+def _refuse_disk(writer: ArtifactWriter, request: PackRequest) -> int:
     """Refuses what certainly does not fit. Returns the bytes read.
 
     A few minibatches are read only if the sizes of the inputs leave it open.
@@ -259,14 +258,12 @@ def _require_space(writer: ArtifactWriter, request: PackRequest) -> int:
         return 0
     row_bytes = features.row_bytes
     rows = tiers.rows_of(features) if isinstance(tiers, TierBudgets) else tiers[0]
-    taken_bytes = allocated_bytes(writer.staging)  # by a run that was killed
-    most_bytes = most_packed_bytes(samples, rows, graph.id_dtype.itemsize, row_bytes)
-    if most_bytes - taken_bytes <= free_bytes(writer.staging, writer.disk):
+    if spare_bytes(writer, most_packed_bytes(samples, rows, graph.id_dtype.itemsize, row_bytes)) >= 0:
         return 0
     probes = {split: probe_samples(samples, split) for split, size in samples.config.splits.items() if size.num_batches}
     certain = certain_bytes(probes, rows, row_bytes, request.keep_input_nodes)
     packed_bytes = max(certain.packed, samples.manifest.total_bytes)  # headers alone are as large
-    require_free_bytes(writer.staging, packed_bytes - taken_bytes, f"packing {writer.final}", disk=writer.disk)
+    require_space(writer, packed_bytes, f"packing {writer.final}")
     return sum(samples.manifest.files[artifacts.shard_file(split, 0, 0)].bytes for split in probes)
 
 

@@ -16,14 +16,8 @@ from diskgnn._native import PageWriter, crc32c
 from diskgnn.files.file_reading import fill, forget, opened
 from diskgnn.formats import artifacts
 from diskgnn.graph.source_schema import label_target
-from diskgnn.packing.memory_division import (
-    COPIES,
-    edge_ids_within,
-    for_packing,
-    minibatch_bytes_of,
-    scratch_memory_bytes,
-)
 from diskgnn.packing.pack_request import PackRequest
+from diskgnn.packing.packing_need import COPIES, edge_ids_within, minibatch_bytes_of, packing_need
 from diskgnn.packing.placed import STAGE, PlacedSplit
 from diskgnn.packing.row_packing import pack_rows, save_index
 from diskgnn.packing.split_labels import SplitLabels
@@ -73,14 +67,13 @@ def pack_part(
     graph, samples = request.graph, request.samples
     given, minibatch_bytes = read_given(samples.manifest, samples.config.spec), minibatch_bytes_of(samples)
     write_given(writer, given)
-    resources = for_packing(graph, samples.config, given.target, minibatch_bytes, resources)
+    resources = resources.within(packing_need(graph, samples.config, given.target, minibatch_bytes))
     edge_ids, resources = edge_ids_within(resources, graph, samples.config)
     work, names = Work(writer, STAGE), [row_set.config.name for row_set in request.row_sets]
     with closing(PageWriter()) as pages, pages_kept(COPIES * minibatch_bytes), work.scratch("tails") as tails:
         placer = SplitPlacer(
             work, writer, pages, tails, request, request.config(label_target(graph, given.target)), resources,
-            scratch_memory_bytes=scratch_memory_bytes(resources), static_nodes=static_nodes,
-            labels=partial(SplitLabels.of, graph, given.target), edge_ids=edge_ids,
+            static_nodes=static_nodes, labels=partial(SplitLabels.of, graph, given.target), edge_ids=edge_ids,
         )  # fmt: skip
         splits = []
         for split in samples.splits:

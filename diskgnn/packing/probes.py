@@ -18,6 +18,7 @@ from diskgnn.sampling.sample_units import damage_named
 from diskgnn.system.resources import Resources
 
 PROBE_MINIBATCHES = 8
+SEED_BYTES = 16  # its number and its label
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,7 @@ def probe_samples(samples: Samples, split: str) -> Probe:
 def structure_bytes_of(minibatch: SampledMinibatch) -> int:
     """Returns the bytes of a minibatch's seeds, labels and blocks."""
     offsets = sum(len(block.indptr) for layer in minibatch.blocks for block in layer)
-    return 16 * len(minibatch.seeds) + 4 * (minibatch.num_edges + offsets)
+    return SEED_BYTES * len(minibatch.seeds) + 4 * (minibatch.num_edges + offsets)
 
 
 def _probe(nodes: list[npt.NDArray[Any]], structure_bytes: int, config: SamplesConfig, split: str) -> Probe:

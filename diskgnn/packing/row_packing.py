@@ -19,7 +19,7 @@ from diskgnn._native import PageWriter
 from diskgnn.files import faults
 from diskgnn.formats import artifacts
 from diskgnn.formats.feature_scan import WINDOWS_IN_MEMORY, Window, scan_needed_rows
-from diskgnn.packing.file_sizes import require_space
+from diskgnn.packing.file_sizes import file_sizes, sizes_with_records
 from diskgnn.packing.placed import STAGE, Placed, PlacedSplit
 from diskgnn.packing.row_files import (
     ExtentRowsFile,
@@ -31,6 +31,7 @@ from diskgnn.packing.row_files import (
 )
 from diskgnn.progress.reporter import Advance
 from diskgnn.system.resources import Resources
+from diskgnn.work.required_space import require_space
 from diskgnn.work.runner import Output, Work
 from diskgnn.work.work_folder import State, is_long
 from diskgnn.work.writer import ArtifactWriter
@@ -77,7 +78,9 @@ def pack_rows(
         int(np.count_nonzero(each)) * row_set.row_bytes for each, row_set in zip(needed, placed.row_sets, strict=True)
     )
     is_resumable = is_long(needed_bytes)
-    require_space(writer, placed, is_noted=is_resumable)
+    writer.disk.look()
+    sizes = sizes_with_records(placed) if is_resumable else file_sizes(placed)
+    require_space(writer, sizes, f"packing {writer.final}", exact=True)
     for split in wanted:
         reserve(writer.path(artifacts.extents_file(split.name)), split.index.num_bytes, writer.disk)
     faults.point("pack.rows")
@@ -156,7 +159,7 @@ class RowPacking:
         arrays = _arrays(placed, number) if with_memory else {}
         own = [*(self._memory_files(number) if with_memory else []), *arrays]
         threads, needed_bytes = self.resources.threads, int(np.count_nonzero(needed)) * row_set.row_bytes
-        window_bytes = self.window_bytes or window_bytes_for(placed, number, needed_bytes, self.resources.memory_bytes)
+        window_bytes = self.window_bytes or window_bytes_for(placed, number, needed_bytes, self.resources)
         done_bytes = read_bytes = 0
 
         def write(state: State, output: Output) -> Generator[int, None, None]:
@@ -252,7 +255,7 @@ def _arrays(placed: Placed, number: int) -> dict[str, npt.NDArray[Any]]:
     return {file: array for file, array in arrays.items() if placed.wants(file)}
 
 
-def window_bytes_for(placed: Placed, number: int, needed_bytes: int, memory_bytes: int) -> int:
+def window_bytes_for(placed: Placed, number: int, needed_bytes: int, resources: Resources) -> int:
     """Returns how many bytes of the features of a row set to read at once, of which `needed_bytes` are needed."""
     row_bytes = placed.row_sets[number].row_bytes
     num_extents = sum(len(split.index) for split in placed.splits)
@@ -260,5 +263,5 @@ def window_bytes_for(placed: Placed, number: int, needed_bytes: int, memory_byte
     mean_extent_bytes = 1 + num_rows * row_bytes // max(1, num_extents)
     enough_bytes = max(ENOUGH_WINDOW_BYTES, needed_bytes * MEAN_RUN_BYTES // mean_extent_bytes)
     # What is known of each row of a window takes memory, too.
-    share_bytes = memory_bytes // (2 * WINDOWS_IN_MEMORY) * row_bytes // (row_bytes + _ROW_OVERHEAD_BYTES)
+    share_bytes = resources.divided(WINDOWS_IN_MEMORY, part=2) * row_bytes // (row_bytes + _ROW_OVERHEAD_BYTES)
     return max(MIN_WINDOW_BYTES, min(share_bytes, enough_bytes))

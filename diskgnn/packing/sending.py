@@ -14,7 +14,7 @@ import numpy as np
 from diskgnn._native import DIRECT_ALIGNMENT, PageWriter
 from diskgnn.errors import ArtifactError
 from diskgnn.files import faults
-from diskgnn.files.disk_space import allocated_bytes, file_bytes, free_bytes, punch, require_free_bytes
+from diskgnn.files.disk_space import punch, require_free_bytes
 from diskgnn.files.file_reading import fill, opened
 from diskgnn.formats import artifacts
 from diskgnn.formats.manifest_document import FileEntry
@@ -25,6 +25,7 @@ from diskgnn.packing.row_packing import RowPacking, save_index
 from diskgnn.stores.uploads import SentFile
 from diskgnn.system.resources import Resources
 from diskgnn.work.outbox import Outbox
+from diskgnn.work.required_space import spare_bytes
 from diskgnn.work.runner import Work
 from diskgnn.work.writer import ArtifactWriter
 
@@ -144,9 +145,6 @@ def _parts(writer: ArtifactWriter, placed: Placed) -> Iterator[list[PlacedSplit]
 
 def _room(writer: ArtifactWriter, placed: Placed) -> int:
     """Returns the bytes that are free for extents: free space without what the other files still take."""
-    others = sum(
-        max(0, file_bytes(size) - allocated_bytes(writer.path(name)))
-        for name, size in file_sizes(placed).items()
-        if not name.endswith(".bin") and name not in writer.files
-    )
-    return free_bytes(writer.staging, writer.disk) - others
+    sizes = file_sizes(placed)
+    others = {name: sizes[name] for name in sizes if not name.endswith(".bin") and name not in writer.files}
+    return spare_bytes(writer, others)

@@ -11,17 +11,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from diskgnn._native import DIRECT_ALIGNMENT
+from diskgnn.formats.minibatch_columns import ADDRESS_BYTES, ADMISSION_BYTES
 from diskgnn.formats.samples import Samples
-from diskgnn.packing.probes import Probe
+from diskgnn.packing.probes import SEED_BYTES, Probe
 from diskgnn.packing.tiers import TierRows
+from diskgnn.sampling.fanout_sizes import POSITION_BYTES, UNBOUNDED, most_counts
 from diskgnn.sampling.plan import SamplingPlan
 
 # A few minibatches stand for all: what they say is trusted to this part when a disk is refused.
 _CERTAIN_PART = 0.9
 _INDEX_BYTES = 128  # of an extent in the indices
-UNBOUNDED = 1 << 62  # bytes: no disk has them
 _TREE_NODE_BYTES = 12  # of a node of a tree: which tree it is of, and where in the minibatch its row is
-_POSITION_BYTES = 8  # of an edge, at most: its position in samples, its id in headers
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def certain_bytes(probes: Mapping[str, Probe], tiers: TierRows, row_bytes: int, 
     samples = 0.0
     for split, probe in probes.items():
         kept_rows = min(tiers.cpu(split), probe.num_nodes - tiers.static)
-        header_bytes = probe.structure_bytes + probe.rows * (4 + keep_input_nodes * probe.node_bytes)
+        header_bytes = probe.structure_bytes + probe.rows * (ADDRESS_BYTES + keep_input_nodes * probe.node_bytes)
         packed += min(kept_rows, max(0, probe.distinct_rows() - tiers.static)) * row_bytes
         # Within a period of coordinated draws, minibatches may need the same rows: one of them reads them.
         least_share = least_disk_share(probe.disk_share(tiers.static + kept_rows)) / probe.draw_period
@@ -86,7 +86,7 @@ def extents_bytes(rows: Sequence[RowForecast], row_bytes: Sequence[int], num_bat
         num_batches: minibatches of the sequence.
         header_bytes: bytes of all headers together without addresses and admissions, see `MinibatchLayout.num_bytes`.
     """
-    places = sum(4 * each.requested + 8 * each.admitted for each in rows)
+    places = sum(ADDRESS_BYTES * each.requested + ADMISSION_BYTES * each.admitted for each in rows)
     from_disk = sum(each.disk * width for each, width in zip(rows, row_bytes, strict=True))
     return int(header_bytes + places + from_disk + num_batches * DIRECT_ALIGNMENT / 2)
 
@@ -122,18 +122,13 @@ def most_disk_bytes(plan: SamplingPlan, tiers: TierRows, keep_input_nodes: bool)
     row_bytes, node_bytes = graph.feature_file.row_bytes, graph.id_dtype.itemsize
     total = tiers.static * row_bytes
     for split, size in plan.sizes.items():
-        rows = num_seeds = plan.most_seeds(split)
-        structure_bytes = 16 * num_seeds
-        for (fanout,) in plan.spec.fanouts_by_type(split, tuple(graph.edges)):
-            if trees and fanout < 0:
-                return UNBOUNDED
-            edges = graph.num_edges if fanout < 0 else rows * fanout
-            edges = edges if trees else min(edges, graph.num_edges)
-            structure_bytes += 4 * (edges + rows + 1) + plan.spec.edge_ids * _POSITION_BYTES * edges
-            rows = rows + edges if trees else min(rows + edges, graph.num_nodes)
-        structure_bytes += trees * _TREE_NODE_BYTES * rows
-        samples_bytes = structure_bytes + rows * node_bytes + DIRECT_ALIGNMENT
-        extent_bytes = structure_bytes + rows * (_header_row_bytes(node_bytes, keep_input_nodes) + row_bytes)
+        most = most_counts(plan, split, certain=True)
+        if most.nodes >= UNBOUNDED:
+            return UNBOUNDED
+        structure_bytes = SEED_BYTES * most.seeds + most.block_bytes + trees * _TREE_NODE_BYTES * most.nodes
+        structure_bytes += plan.spec.edge_ids * POSITION_BYTES * sum(most.edges.values())
+        samples_bytes = structure_bytes + most.nodes * node_bytes + DIRECT_ALIGNMENT
+        extent_bytes = structure_bytes + most.nodes * (_header_row_bytes(node_bytes, keep_input_nodes) + row_bytes)
         total += tiers.cpu(split) * row_bytes + size.num_batches * (samples_bytes + extent_bytes + 2 * DIRECT_ALIGNMENT)
     return total
 
@@ -150,4 +145,4 @@ def most_packed_bytes(samples: Samples, tiers: TierRows, node_bytes: int, row_by
 
 def _header_row_bytes(node_bytes: int, keep_input_nodes: bool) -> int:
     """Returns the most that an input row takes in an extent's header: its address, its admission and its node."""
-    return 4 + 8 + keep_input_nodes * node_bytes
+    return ADDRESS_BYTES + ADMISSION_BYTES + keep_input_nodes * node_bytes

@@ -23,6 +23,7 @@ from diskgnn.packing.accesses import Accesses
 from diskgnn.packing.edge_ids import EdgeIds
 from diskgnn.packing.headers import HeaderEncoder, HeaderWriter
 from diskgnn.packing.pack_request import PackRequest
+from diskgnn.packing.packing_need import scratch_memory_bytes
 from diskgnn.packing.placed import STAGE, Placed, PlacedSplit, placing_step
 from diskgnn.packing.placement import Schedule
 from diskgnn.packing.reuse import MAX_BATCHES, Reuse, most_scratch_bytes
@@ -48,8 +49,7 @@ class SplitPlacer:
         work, writer, pages: of the packed directory.
         tails: gets a page of each extent; to be kept until the rows are packed.
         request, config: the directory, as far as it is known before placing.
-        resources: what placing may spend.
-        scratch_memory_bytes: what may be in memory instead of in scratch files.
+        resources: what `packing_need` leaves.
         static_nodes: [K] static rows, if they are chosen already.
         labels: returns the labels of a split.
         edge_ids: edge ids of the graph; None if headers do not keep them.
@@ -65,14 +65,13 @@ class SplitPlacer:
         config: PackedConfig,
         resources: Resources,
         *,
-        scratch_memory_bytes: int,
         static_nodes: Sequence[Nodes] | None,
         labels: Callable[[str], SplitLabels | None],
         edge_ids: EdgeIds | None,
     ) -> None:
         self._work, self._writer, self._pages, self._tails = work, writer, pages, tails
         self._request, self._config, self._resources = request, config, resources
-        self._scratch_memory_bytes, self._labels, self._edge_ids = scratch_memory_bytes, labels, edge_ids
+        self._labels, self._edge_ids = labels, edge_ids
         self.static_nodes = static_nodes
         self.divisions: dict[str, Division] = {}
         self.read_bytes = 0  # of scratch files, those included that are read when rows are packed
@@ -199,7 +198,7 @@ class SplitPlacer:
         sizes = [row_set.num_rows for row_set in row_sets]
         return Accesses.sort_all(
             needed(), list(zip(sizes, files, strict=True)), threads=self._resources.threads,
-            memory_bytes=self._scratch_memory_bytes,
+            memory_bytes=scratch_memory_bytes(self._resources),
         )  # fmt: skip
 
     def _static_in(self, state: State) -> Sequence[Nodes]:

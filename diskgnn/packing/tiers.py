@@ -25,6 +25,7 @@ import numpy.typing as npt
 from diskgnn.files import faults
 from diskgnn.formats.row_format import FeatureFile
 from diskgnn.specs.caches import CacheSpec, cache_rows
+from diskgnn.system.resources import Resources
 from diskgnn.units import parse_size
 
 MAX_AUTO_STATIC_BYTES = 4 << 30
@@ -57,18 +58,18 @@ class TierBudgets:
     static_is_auto: bool = False  # chosen by what is free now: what was chosen before would do as well
 
     @staticmethod
-    def of(cache: CacheSpec, features: Sequence[FeatureFile], memory_bytes: int) -> TierBudgets:
+    def of(cache: CacheSpec, features: Sequence[FeatureFile], resources: Resources) -> TierBudgets:
         """Converts `cache` to bytes, for rows of these features.
 
-        `memory_bytes` is the budget of packing: a static cache of 'auto' is 0 without a GPU; with one, the least of
-        half of its free memory, a quarter of `memory_bytes` and 4 GiB.
+        `resources` are those of packing: a static cache of 'auto' is 0 without a GPU; with one, the least of
+        half of its free memory, a quarter of its memory and 4 GiB.
 
         Raises:
             ConfigError: see `caches.cache_rows`.
         """
         if cache.static == "auto":
             free_bytes = faults.reading("gpu.free", _free_gpu_bytes())
-            static_bytes = max(0, min(free_bytes // 2, memory_bytes // 4, MAX_AUTO_STATIC_BYTES))
+            static_bytes = resources.divided(1, part=4, most_bytes=min(free_bytes // 2, MAX_AUTO_STATIC_BYTES))
         else:
             static_bytes = _budget_bytes("static_cache", cache.static, features)
         train_bytes = _budget_bytes("cpu_cache", cache.cpu, features)

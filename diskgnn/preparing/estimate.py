@@ -16,7 +16,7 @@ from diskgnn.files.read_engine import warn_if_no_io_uring
 from diskgnn.formats.row_format import FeatureFile
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.row_sets import RowSet, only_features, row_sets_of
-from diskgnn.packing.space import UNBOUNDED, RowForecast, extents_bytes, most_disk_bytes, packed_bytes, scratch_bytes
+from diskgnn.packing.space import RowForecast, extents_bytes, most_disk_bytes, packed_bytes, scratch_bytes
 from diskgnn.packing.tiers import TierBudgets
 from diskgnn.paths import PathLike
 from diskgnn.preparing.alternatives import (
@@ -28,13 +28,13 @@ from diskgnn.preparing.alternatives import (
     recommended,
     widths,
 )
-from diskgnn.preparing.memory_needs import least_memory_bytes
 from diskgnn.preparing.prepare_request import PrepareRequest
+from diskgnn.preparing.preparing_need import least_memory_bytes
 from diskgnn.preparing.row_forecast import predict_rows, predict_static_rows
 from diskgnn.preparing.sequence_samples import LEAST_MINIBATCHES, SequenceSample, sample_sequences
 from diskgnn.progress.default_reporter import reporter_for
 from diskgnn.progress.reporter import SILENT, Reporter
-from diskgnn.sampling.memory_division import most_minibatch_bytes
+from diskgnn.sampling.fanout_sizes import UNBOUNDED, most_minibatch_bytes
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.specs.caches import DEFAULT_CPU_CACHE, CacheSpec
 from diskgnn.specs.keywords import takes_options
@@ -223,7 +223,8 @@ def disk_forecast(request: PrepareRequest) -> str:
     probe_bytes = LEAST_MINIBATCHES * len(plan.splits) * most_minibatch_bytes(plan)
     probe_bytes += plan.sampler_bytes + plan.held_out_bytes
     probe_bytes += 16 * (sum(each.num_rows for each in row_sets) + _CHEAP_ACCESSES)  # counted, and in which order
-    if plan.spec.sampler is not None or probe_bytes > min(_CHEAP_BYTES, request.resources.memory_bytes // 4):
+    cheap_bytes = request.resources.divided(1, part=4, most_bytes=_CHEAP_BYTES)
+    if plan.spec.sampler is not None or probe_bytes > cheap_bytes:
         if (features := only_features(request.graph, plan.config())) is None:
             return ""
         most = most_disk_bytes(plan, request.tiers.rows_of(features), request.keep_input_nodes)
@@ -265,8 +266,7 @@ def _setting(
     rates: _Rates | None,
 ) -> SettingEstimate:
     """One way of preparing; without `rates`, of 0 seconds."""
-    threads, memory_bytes = request.resources.threads, request.resources.memory_bytes
-    tiers = TierBudgets.of(request.cache, width.features, memory_bytes)
+    threads, tiers = request.resources.threads, TierBudgets.of(request.cache, width.features, request.resources)
     static_rows = predict_static_rows(next(iter(samples.values())).forecasts, width.features, tiers.static)
     static_nodes = [
         each.hottest(rows) for each, rows in zip(next(iter(samples.values())).forecasts, static_rows, strict=True)

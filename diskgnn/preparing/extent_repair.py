@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +27,14 @@ from diskgnn.formats.packed import Packed
 from diskgnn.formats.sampled_minibatch import SampledMinibatch
 from diskgnn.formats.samples import Samples
 from diskgnn.formats.verification import Damage
-from diskgnn.packing.memory_division import COPIES, minibatch_bytes_of
+from diskgnn.packing.packing_need import COPIES, minibatch_bytes_of
 from diskgnn.packing.row_sets import RowSet, row_sets_of
-from diskgnn.sampling.memory_division import for_sampling
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.planned_minibatch import PlannedMinibatch
 from diskgnn.sampling.sample import sample_a_few
 from diskgnn.sampling.sample_units import damage_named
-from diskgnn.system.resources import Resources
+from diskgnn.sampling.sampling_need import sampling_need
+from diskgnn.system.resources import Need, Resources
 
 _WINDOW_BYTES = 4 << 20  # of the features, which are read for one extent after the other
 _COPY_BYTES = 4 << 20
@@ -68,20 +69,16 @@ class ExtentRepair:
         self._packed, self._damages, self._plan, self._samples = packed, damages, plan, samples
         self._row_sets = row_sets_of(plan.graph, packed.config.samples)
 
-    def memory(self, resources: Resources) -> Resources:
-        """What is left for drawing minibatches, or reading them, beside the rows of one.
-
-        Raises:
-            ConfigError: too little; names the smallest budget that works.
-        """
+    def need(self, resources: Resources) -> Need:
+        """Returns what it takes to draw minibatches, or to read them, beside the rows of one."""
         splits = [_split_of(self._packed, damage) for damage in self._damages]
         extent_bytes = max(int(self._packed.index(split).extent_bytes.max()) for split in splits)
         most_rows = max(row_set.num_rows for row_set in self._row_sets)
         taken_bytes = WINDOWS_IN_MEMORY * _WINDOW_BYTES + extent_bytes + most_rows
         if self._samples is not None:
-            taken_bytes += COPIES * minibatch_bytes_of(self._samples)
-        left = resources.within("to repair extents", taken_bytes)
-        return left if self._samples is not None else for_sampling(self._plan, left)
+            return Need("to repair extents", taken_bytes + COPIES * minibatch_bytes_of(self._samples))
+        sampling = sampling_need(self._plan, resources.less(taken_bytes))
+        return replace(sampling, what="to repair extents", shared_bytes=taken_bytes + sampling.shared_bytes)
 
     def make(self, scratch: Path, resources: Resources) -> None:
         """Write the damaged extents over, in place: whatever a reader finds there meanwhile has its checksum.
@@ -92,9 +89,9 @@ class ExtentRepair:
 
         Raises:
             ArtifactError: the graph or the samples are damaged, or an extent cannot be made again.
-            ConfigError: see `memory`.
+            ConfigError: too little memory; names the smallest budget that works.
         """
-        resources = self.memory(resources)
+        resources = resources.within(self.need(resources))
         for damage in self._damages:
             self._make(damage, scratch, resources)
 

@@ -16,7 +16,7 @@ from diskgnn.engines.telling import NamedReporter
 from diskgnn.errors import ArtifactError, BusyError, OutputExistsError, callers_level
 from diskgnn.files import faults
 from diskgnn.files.destination import Destination, staging_of
-from diskgnn.files.disk_space import DiskBudget, allocated_bytes, free_bytes, require_free_bytes
+from diskgnn.files.disk_space import DiskBudget, free_bytes, require_free_bytes
 from diskgnn.formats import artifacts
 from diskgnn.formats.manifest import read_manifest
 from diskgnn.formats.samples import Samples
@@ -27,9 +27,9 @@ from diskgnn.packing.row_sets import only_features
 from diskgnn.packing.space import certain_bytes, most_disk_bytes
 from diskgnn.paths import PathLike
 from diskgnn.preparing.estimate import disk_forecast
-from diskgnn.preparing.memory_needs import require_memory
 from diskgnn.preparing.packing_tasks import pack_by_tasks
 from diskgnn.preparing.prepare_request import PrepareRequest
+from diskgnn.preparing.preparing_need import require_memory
 from diskgnn.preparing.rank_folders import preparing_alone, unfinished_ranks
 from diskgnn.preparing.repair import repair
 from diskgnn.preparing.static_sets import with_one_static_set
@@ -45,6 +45,7 @@ from diskgnn.system.allocators import freed_memory_returned, return_freed_memory
 from diskgnn.units import format_size, whole_number
 from diskgnn.work.overwriting import refuse_inside_artifact
 from diskgnn.work.publishing import published
+from diskgnn.work.required_space import missing_bytes
 from diskgnn.work.writer import ArtifactWriter
 
 if TYPE_CHECKING:
@@ -226,7 +227,7 @@ def _sample(request: PrepareRequest, engine: Engine) -> list[StageReport]:
             f"remove that directory"
         )
     plan.hold_out(resources.reporter)
-    _require_space(request)
+    _refuse_disk(request)
     say(resources.reporter, lambda: disk_forecast(request))
     return [sample_plan(plan, path, resources, engine=engine)]
 
@@ -287,7 +288,7 @@ def _bytes_in(folder: Path) -> int:
     return sum(path.stat().st_size for path in files)
 
 
-def _require_space(request: PrepareRequest) -> None:
+def _refuse_disk(request: PrepareRequest) -> None:
     """Refuse what surely does not fit. Only where the fanouts leave that open, a few minibatches are asked.
 
     What an earlier run left half-done is reused or replaced, so it counts as free.
@@ -306,8 +307,8 @@ def _require_space(request: PrepareRequest) -> None:
     probes = probe_by_sampling(plan, request.resources)
     certain = certain_bytes(probes, tiers, features.row_bytes, keep_input_nodes)
     is_sent = request.destination.target is not None  # then it is here a part at a time
-    packed_bytes = 0 if is_sent else max(0, certain.packed - allocated_bytes(staging_of(out)))
-    samples_bytes = max(0, certain.samples - allocated_bytes(staging_of(samples)))
+    packed_bytes = 0 if is_sent else max(0, missing_bytes(staging_of(out), certain.packed))
+    samples_bytes = max(0, missing_bytes(staging_of(samples), certain.samples))
     both = f"preparing {out}, samples included,"
     disk.require(packed_bytes + samples_bytes, both)
     if _device(out) == _device(samples):

@@ -51,7 +51,7 @@ class PrepareRequest:
         Raises:
             ConfigError: see `TierBudgets`.
         """
-        tiers = TierBudgets.of(cache, features_of(plan.graph, plan.config()), resources.memory_bytes)
+        tiers = TierBudgets.of(cache, features_of(plan.graph, plan.config()), resources)
         return PrepareRequest(plan, tiers, cache, resources, Destination.of(out), samples, keep_input_nodes)
 
     @property

@@ -24,8 +24,8 @@ from diskgnn.formats.verification import Damage, damaged_extents, find_damage, v
 from diskgnn.graph.graph import Graph
 from diskgnn.paths import PathLike
 from diskgnn.preparing.extent_repair import ExtentRepair, can_be_made_alone
-from diskgnn.preparing.memory_needs import require_memory
 from diskgnn.preparing.part_repair import make_part_again
+from diskgnn.preparing.preparing_need import require_memory
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import write_shards
 from diskgnn.stores.locations import AnyPath, local
@@ -163,7 +163,7 @@ def _repair_packed(
     others = [damage for damage in damages if damage not in alone]
     plan = SamplingPlan(graph, read_given(packed.manifest, packed.config.samples.spec))
     extents = ExtentRepair(packed, alone, plan, samples) if alone else None
-    needs = [] if extents is None else [lambda: extents.memory(resources)]
+    needs = [] if extents is None else [extents.need(resources)]
     if others:
         require_memory(plan, resources, *needs, samples=samples)
     if extents is not None:

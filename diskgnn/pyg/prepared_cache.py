@@ -23,6 +23,7 @@ from diskgnn.errors import ArtifactError, BusyError, ConfigError, OutputExistsEr
 from diskgnn.files.disk_space import free_bytes
 from diskgnn.files.own_files import private_folder
 from diskgnn.formats.artifacts import VERSIONS
+from diskgnn.formats.minibatch_columns import ADDRESS_BYTES, ADMISSION_BYTES
 from diskgnn.formats.packed import Packed
 from diskgnn.formats.samples_config import given_arrays, spec_to_json
 from diskgnn.graph.graph import Graph
@@ -48,7 +49,6 @@ T = TypeVar("T")
 
 _PROBES = 8  # minibatches that are sampled to say how large it will be at most
 _SPREADS = 3  # of theirs, by which the mean of all minibatches is not above the mean of these
-_PLACE_BYTES, _STAY_BYTES = 4, 8  # of a row in a header: where it is; whether it stays, if it is read
 _SLOT_BYTES = 4  # of a row that memory has room for: where it comes from when training starts over
 _RECORD_BYTES = 64  # of an extent in an index
 _FILES, _FILES_OF_A_ROW_SET = 8, 4  # that begin with a header and end within a block
@@ -214,9 +214,9 @@ def _most_bytes(request: PrepareRequest) -> int:
         extent_bytes = layout.num_bytes(sample)
         for each in row_sets:
             num_rows = len(each.needed(sample))
-            extent_bytes += _PLACE_BYTES * num_rows
+            extent_bytes += ADDRESS_BYTES * num_rows
             if kept_bytes < once_bytes:
-                extent_bytes += (_STAY_BYTES + each.row_bytes) * num_rows
+                extent_bytes += (ADMISSION_BYTES + each.row_bytes) * num_rows
         extents.append(-(-extent_bytes // DIRECT_ALIGNMENT) * DIRECT_ALIGNMENT + _RECORD_BYTES * (1 + len(row_sets)))
     most_bytes: float = statistics.mean(extents)
     if len(some) < num_batches:

@@ -23,7 +23,6 @@ from diskgnn.ordered import in_order
 from diskgnn.paths import PathLike
 from diskgnn.progress.default_reporter import reporter_for
 from diskgnn.progress.reporter import Reporter, StageReport
-from diskgnn.sampling.memory_division import fits, for_sampling
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.planned_minibatch import PlannedMinibatch, Sampler
 from diskgnn.sampling.sample_units import (
@@ -33,6 +32,7 @@ from diskgnn.sampling.sample_units import (
     sample_units,
     write_units,
 )
+from diskgnn.sampling.sampling_need import loads_topology, sampling_need
 from diskgnn.sampling.sweeping import SweepingSampler
 from diskgnn.specs.keywords import takes_options
 from diskgnn.specs.sampling import SamplingOptions, SamplingSpec
@@ -126,7 +126,7 @@ def sample_plan(
     started = time.perf_counter()
     graph = plan.graph
     if sampler is None:
-        for_sampling(plan, resources)  # refuses before there is anything
+        resources.within(sampling_need(plan, resources))  # refuses before there is anything
     plan.hold_out(resources.reporter)
     config = replace(plan.config(), eval_edges=plan.held_out.eval_edges)
     writer = ArtifactWriter(out, artifacts.SAMPLES, config=config.to_json(), source=graph.manifest,
@@ -193,7 +193,7 @@ def send_sampling(engine: Engine, value: Any) -> Sent:
 def _num_tasks(engine: Engine, plan: SamplingPlan, resources: Resources) -> int:
     """Tasks to sample one rank by: some for each worker that it has; one where each sweeps the topology."""
     workers = -(-engine.num_workers(resources) // plan.spec.shard.world_size)
-    return max(1, workers * (_TASKS_PER_WORKER if fits(plan, resources.memory_bytes) else 1))
+    return max(1, workers * (_TASKS_PER_WORKER if loads_topology(plan, resources) else 1))
 
 
 def sample_a_few(
@@ -202,10 +202,10 @@ def sample_a_few(
     """Each of the minibatches of `plan` as `sample` makes it. `minibatches` may be asked for more of them at any time
     until it ends.
     """
-    if fits(plan, resources.memory_bytes):
+    if loads_topology(plan, resources):
         sampler = plan.load_sampler()
         with ThreadPoolExecutor(resources.threads) as pool:
             yield from in_order(pool, (partial(each.draw, sampler) for each in minibatches), 2 * resources.threads)
     else:
-        with SweepingSampler(plan.parts, memory_bytes=resources.memory_bytes, threads=resources.threads) as sweeping:
+        with SweepingSampler(plan.parts, resources) as sweeping:
             yield from sweeping.sample(minibatches)

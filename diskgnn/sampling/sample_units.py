@@ -29,9 +29,9 @@ from diskgnn.formats.verification import verify_input
 from diskgnn.graph.graph import Graph
 from diskgnn.ordered import in_order
 from diskgnn.progress.reporter import Advance
-from diskgnn.sampling.memory_division import fits, for_sampling
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.planned_minibatch import PlannedMinibatch, Sampler
+from diskgnn.sampling.sampling_need import loads_topology, sampling_need
 from diskgnn.sampling.sweeping import SweepingSampler
 from diskgnn.system.resources import Resources
 
@@ -117,8 +117,8 @@ def write_units(
         if sampler is not None:
             yield from _sample_in_memory(write, planned, sampler, resources.threads)
             return 0
-        resources = for_sampling(plan, resources)
-        if fits(plan, resources.memory_bytes):
+        resources = resources.within(sampling_need(plan, resources))
+        if loads_topology(plan, resources):
             yield from _sample_in_memory(write, planned, plan.load_sampler(), resources.threads)
             return plan.sampler_bytes
         # Sweeps skip what they do not need, so they cannot tell: one pass more says that the disk gives what was
@@ -196,7 +196,7 @@ def _sample_by_sweeping(
 ) -> Generator[SampledUnit, None, int]:
     """One unit after the other, from sweeps over topology that stays on disk; returns the bytes read."""
     ahead, to_write = tee(planned)
-    with SweepingSampler(plan.parts, memory_bytes=resources.memory_bytes, threads=resources.threads) as sampler:
+    with SweepingSampler(plan.parts, resources) as sampler:
         sampled = sampler.sample(minibatch for _, minibatches in ahead for minibatch in minibatches)
         for unit, _ in to_write:
             yield write(unit, sampled)

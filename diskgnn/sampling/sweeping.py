@@ -24,6 +24,7 @@ from diskgnn.ordered import in_order
 from diskgnn.sampling.planned_minibatch import PlannedMinibatch
 from diskgnn.sampling.topology import TopologyParts
 from diskgnn.sampling.user_sampling import DrawnArrays
+from diskgnn.system.resources import Resources
 
 # Share of the memory left that minibatches may take which wait for the layers below: per layer, so that few sweeps
 # for the inner layers leave most of the memory to the outermost, which has most of the edges. For G1 minibatches of
@@ -38,7 +39,7 @@ _Expansions = list[Expansion32]
 
 
 class SweepingSampler:
-    """Samples minibatches from a topology on disk within `memory_bytes`. A context manager: leaving it joins threads.
+    """Samples minibatches from a topology on disk within a budget of memory. A context manager: its end joins threads.
 
     Memory: first come times of nodes, where draws depend on them. Of what they leave, reading takes an eighth at most.
     From the rest, a group is the longest run of minibatches whose present state and next layer (edges are counted
@@ -47,17 +48,16 @@ class SweepingSampler:
     set aside for every thread. One minibatch at a time is the least there can be: it is sampled whatever the budget.
     """
 
-    def __init__(self, parts: TopologyParts, *, memory_bytes: int, threads: int) -> None:
-        self._is_wide, self._threads = parts.is_wide, threads
+    def __init__(self, parts: TopologyParts, resources: Resources) -> None:
+        self._is_wide, self._threads = parts.is_wide, resources.threads
         self._files = parts.open_files()
-        memory_bytes = max(0, memory_bytes - parts.node_bytes)
-        per_reader = memory_bytes // (_BUFFER_SHARE * threads * TopologySweep.READERS_PER_THREAD)
+        left, readers = resources.less(parts.node_bytes), resources.threads * TopologySweep.READERS_PER_THREAD
+        per_reader = left.divided(readers, part=_BUFFER_SHARE)
         window_bytes = min(max(per_reader * 2 // 3, _MIN_WINDOW_BYTES), _MAX_WINDOW_BYTES)
         window_bytes -= window_bytes % DIRECT_ALIGNMENT
-        readers_bytes = threads * TopologySweep.READERS_PER_THREAD * window_bytes * 3 // 2
-        self._budget_bytes = memory_bytes - readers_bytes
-        self._sweep = TopologySweep(self._files, engine="auto", window_bytes=window_bytes, threads=threads)
-        self._pool = ThreadPoolExecutor(threads)
+        self._budget_bytes = max(0, left.memory_bytes) - readers * window_bytes * 3 // 2
+        self._sweep = TopologySweep(self._files, engine="auto", window_bytes=window_bytes, threads=self._threads)
+        self._pool = ThreadPoolExecutor(self._threads)
 
     def __enter__(self) -> SweepingSampler:
         return self

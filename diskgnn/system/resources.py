@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from diskgnn.errors import ConfigError
@@ -25,20 +24,19 @@ class SmallBudgetError(ConfigError):
         self.least_bytes = least_bytes  # the smallest budget that works
 
 
-def require_all(*stages: Callable[[], object]) -> None:
-    """Have each of `stages` say what it needs.
+@dataclass(frozen=True)
+class Need:
+    """Says what memory a step takes. `Resources.within` divides the budget by it, or refuses the budget."""
 
-    Raises:
-        SmallBudgetError: that of the one that needs most.
-    """
-    refusals = []
-    for stage in stages:
-        try:
-            stage()
-        except SmallBudgetError as error:
-            refusals.append(error)
-    if refusals:
-        raise max(refusals, key=lambda error: error.least_bytes)
+    what: str  # it is for: "to sort edges"
+    shared_bytes: int = 0  # that it takes whatever the budget
+    least_bytes: int = 0  # that it takes at least of the rest
+    unit_bytes: int = 0  # that each unit takes at least beside that; every thread works on one
+
+    @property
+    def bytes(self) -> int:
+        """Bytes with which one unit at a time has room."""
+        return faults.reading("memory.overhead", self.shared_bytes + self.least_bytes + self.unit_bytes)
 
 
 @dataclass(frozen=True)
@@ -84,42 +82,43 @@ class Resources:
         """
         return Resources(memory_budget(memory), thread_count(threads), reporter)
 
-    def within(self, what: str, taken_bytes: int = 0, *, least_bytes: int = 0, thread_bytes: int = 0) -> Resources:
-        """Returns what is left beside `taken_bytes`, for as many threads as fit.
-
-        Args:
-            what: it is for: "to sort edges".
-            taken_bytes: what it takes whatever the budget.
-            least_bytes: what it takes at least of the rest.
-            thread_bytes: at least, more for each thread.
+    def within(self, need: Need) -> Resources:
+        """Returns what is left beside the shared bytes of `need`, for as many threads as have room for a unit.
 
         Raises:
-            ConfigError: not even one thread fits; names the smallest budget that works.
+            SmallBudgetError: not even one unit has room; names the smallest budget that works.
         """
-        needed_bytes = faults.reading("memory.overhead", taken_bytes + least_bytes + thread_bytes)
-        found = self._for_fewer_threads(needed_bytes)
-        found.require(what, needed_bytes)
-        left = found.less(faults.reading("memory.overhead", taken_bytes))
-        fitting = (left.memory_bytes - least_bytes) // thread_bytes if thread_bytes else left.threads
+        found = self._for_fewer_threads(need.bytes)
+        found.require(need.what, need.bytes)
+        left = found.less(faults.reading("memory.overhead", need.shared_bytes))
+        fitting = (left.memory_bytes - need.least_bytes) // need.unit_bytes if need.unit_bytes else left.threads
         return replace(left, threads=max(1, min(left.threads, fitting)))
 
-    def _for_fewer_threads(self, needed_bytes: int) -> Resources:
-        """The same with the memory of as many threads, but one, as `needed_bytes` take the place of."""
-        if not self.thread_bytes or needed_bytes <= self.memory_bytes:
-            return self
-        fewer = min(self.threads - 1, -((self.memory_bytes - needed_bytes) // self.thread_bytes))
-        return replace(self.less(-fewer * self.thread_bytes), threads=self.threads - fewer)
+    def has_room(self, need: Need) -> bool:
+        """Returns True if `within` accepts `need`."""
+        return need.bytes <= self._of_one_thread().memory_bytes
 
-    def require(self, what: str, needed_bytes: int) -> None:
-        """Refuse a budget that has no room for `needed_bytes` of arrays and buffers.
+    def least_budget(self, need: Need) -> int:
+        """Returns the smallest budget that `within` accepts for `need`, of a process that is as this one."""
+        return self._of_one_thread()._budget(need.bytes)
+
+    def require_each(self, *needs: Need) -> None:
+        """Refuses a budget that `within` refuses for one of `needs`, which take turns.
 
         Raises:
-            ConfigError: names the smallest budget that works.
+            SmallBudgetError: that of the one that needs most.
+        """
+        if refused := [need for need in needs if not self.has_room(need)]:
+            self.within(max(refused, key=self.least_budget))
+
+    def require(self, what: str, needed_bytes: int) -> None:
+        """Refuses a budget that has no room for `needed_bytes` of arrays and buffers, which only the data shows.
+
+        Raises:
+            SmallBudgetError: names the smallest budget that works.
         """
         if needed_bytes > self.memory_bytes:
-            least_bytes = needed_bytes
-            if self.held_bytes:
-                least_bytes = (self.held_bytes + needed_bytes + 2 * _MARGIN_BYTES - 1) // _MARGIN_BYTES * _MARGIN_BYTES
+            least_bytes = self._budget(needed_bytes)
             sent = " and for what is sent to a store" if self.sending_bytes else ""
             raise SmallBudgetError(
                 least_bytes,
@@ -128,9 +127,32 @@ class Resources:
                 f"{format_size(max(0, self.held_bytes + self.memory_bytes))}",
             )
 
+    def divided(self, units: int, *, part: int = 1, most_bytes: int | None = None) -> int:
+        """Returns how large each of `units` buffers may be that are there at once and take one in `part` of the memory:
+        at most `most_bytes`.
+        """
+        each_bytes = max(0, self.memory_bytes // (part * units))
+        return each_bytes if most_bytes is None else min(each_bytes, most_bytes)
+
     def less(self, taken_bytes: int) -> Resources:
         """Returns what is left when something else takes `taken_bytes`."""
         return replace(self, memory_bytes=self.memory_bytes - taken_bytes, held_bytes=self.held_bytes + taken_bytes)
+
+    def _for_fewer_threads(self, needed_bytes: int) -> Resources:
+        """The same with the memory of as many threads, but one, as `needed_bytes` take the place of."""
+        if not self.thread_bytes or needed_bytes <= self.memory_bytes:
+            return self
+        fewer = min(self.threads - 1, -((self.memory_bytes - needed_bytes) // self.thread_bytes))
+        return replace(self.less(-fewer * self.thread_bytes), threads=self.threads - fewer)
+
+    def _of_one_thread(self) -> Resources:
+        return replace(self.less(-(self.threads - 1) * self.thread_bytes), threads=1)
+
+    def _budget(self, needed_bytes: int) -> int:
+        """Returns the budget of the whole process with which this has room for `needed_bytes`."""
+        if not self.held_bytes:
+            return needed_bytes
+        return (self.held_bytes + needed_bytes + 2 * _MARGIN_BYTES - 1) // _MARGIN_BYTES * _MARGIN_BYTES
 
 
 def held_bytes(threads: int, sending_bytes: int = 0) -> int:

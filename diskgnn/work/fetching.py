@@ -15,7 +15,6 @@ import numpy as np
 from diskgnn.errors import ArtifactError, ConfigError
 from diskgnn.files import faults
 from diskgnn.files.checked_files import ChecksummedFile, checksum_file
-from diskgnn.files.disk_space import require_free_bytes
 from diskgnn.files.file_reading import pieces_of, reading
 from diskgnn.formats.artifacts import MANIFEST
 from diskgnn.formats.manifest import Manifest, open_artifact, read_manifest
@@ -24,6 +23,7 @@ from diskgnn.paths import PathLike
 from diskgnn.progress.default_reporter import reporter_for
 from diskgnn.progress.reporter import Advance, Reporter, StageReport
 from diskgnn.stores.locations import AnyPath, StoredPath, local, stored
+from diskgnn.work.required_space import require_space
 from diskgnn.work.runner import UnitFiles, Work
 from diskgnn.work.work_folder import State
 from diskgnn.work.writer import ArtifactWriter
@@ -122,8 +122,8 @@ def _fetch(manifest: Manifest, path: Path, overwrite: bool, reporter: Reporter) 
         if str(work.state_of("artifact").get("digest")) != manifest.digest:
             writer.restart()  # what is there is of another one that was made alike
         work.note("artifact", {"digest": np.array(manifest.digest)})
-        there = sum(each.stat().st_size for each in writer.staging.iterdir())
-        require_free_bytes(writer.staging, manifest.total_bytes - there, f"fetching {manifest.path}")
+        sizes = {name: entry.bytes for name, entry in manifest.files.items()}  # of which a part may have come
+        require_space(writer, sizes, f"fetching {manifest.path}", exact=True)
         with reporter.stage(f"fetch {manifest.path}", manifest.total_bytes, "B") as advance:
             work.map(
                 manifest.files, fetch_files, files=lambda name: [name],

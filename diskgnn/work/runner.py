@@ -53,8 +53,9 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.files import faults
-from diskgnn.files.disk_space import DiskBudget, allocated_bytes, require_free_bytes
+from diskgnn.files.disk_space import DiskBudget, allocated_bytes
 from diskgnn.work.array_file import ArrayFile
+from diskgnn.work.required_space import require_space
 from diskgnn.work.shuffle import DamagedStepError, Shuffle
 from diskgnn.work.work_folder import FINISHED, Note, State, WorkFolder
 from diskgnn.work.writer import ArtifactWriter
@@ -281,11 +282,7 @@ class Work:
         Raises:
             DiskFullError: names the bytes missing.
         """
-        if isinstance(self._folder, ArtifactWriter) and self._folder.outbox is not None:
-            self._folder.outbox.drain()  # what is complete goes, and makes room
-        own = (path for path in self._folder.staging.iterdir() if path.name.startswith(f"{self._name}."))
-        there = sum(map(allocated_bytes, [*own, *map(self._folder.path, files)]))
-        require_free_bytes(self._folder.staging, max(0, needed_bytes - there), what, disk=self._folder.disk)
+        require_space(self._folder, needed_bytes, what, of=[f"{self._name}.", *files])
 
     @property
     def _scratch_folder(self) -> Path:

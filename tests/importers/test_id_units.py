@@ -25,7 +25,9 @@ from diskgnn.formats.verification import find_damage
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.convert import EdgeInput, GraphInput, NodeInput, TableColumns, convert
 from diskgnn.importers.ids import id_ranges, sampling_ids
+from diskgnn.importers.ids.id_ranges import IdSample
 from diskgnn.stores.locations import located
+from diskgnn.system.resources import Resources, SmallBudgetError
 
 pytestmark = pytest.mark.in_memory
 
@@ -258,3 +260,12 @@ def test_kill_9(tmp_path: Path, point: str, after: int) -> None:
     assert run("convert('out', **given); given.pop('memory'); convert('whole', **given)") == 0
     assert Graph.open(tmp_path / "out").manifest.digest == Graph.open(tmp_path / "whole").manifest.digest
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "whole"]
+
+
+def test_ids_that_no_part_has_room_for_are_refused_with_a_budget_of_the_whole_process() -> None:
+    sample = IdSample(pa.string())
+    sample.add(pa.array([f"{number:040}" for number in range(100_000)]))
+    with pytest.raises(SmallBudgetError, match="to join one part in 4096 of 100000 ids") as refused:
+        sample.ranges(Resources(1000, 1, held_bytes=50 << 20))
+    left = Resources(refused.value.least_bytes - (50 << 20), 1, held_bytes=50 << 20)
+    assert sample.ranges(left).count <= 4096

@@ -57,7 +57,7 @@ class Packing:
     def request(self, cpu_cache: str = "20%", **given: Any) -> PackRequest:
         """What is to be packed."""
         cache = CacheSpec(cpu_cache, "10%", None)
-        tiers = TierBudgets.of(cache, features_of(self.graph, self.samples.config), 1 << 30)
+        tiers = TierBudgets.of(cache, features_of(self.graph, self.samples.config), Resources(1 << 30, 1))
         return PackRequest(self.graph, self.samples, tiers, **given)
 
     def pack(self, out: Path, *, cpu_cache: str = "20%", unit_bytes: int | None = UNIT_BYTES, once: bool = False,
@@ -150,7 +150,8 @@ def test_a_static_tier_that_is_chosen_stays_chosen(one_type: Packing, tmp_path: 
 
     def pack_auto(out: Path, free_bytes: int) -> None:
         with faults.pretending("gpu.free", free_bytes):
-            tiers = TierBudgets.of(CacheSpec("20%"), features_of(one_type.graph, one_type.samples.config), 1 << 30)
+            features = features_of(one_type.graph, one_type.samples.config)
+            tiers = TierBudgets.of(CacheSpec("20%"), features, Resources(1 << 30, 1))
         request = PackRequest(one_type.graph, one_type.samples, tiers)
         with faults.pretending("unit.bytes", UNIT_BYTES):
             pack_request(request, out, Resources.of("1GiB", 1), window_bytes=WINDOW_BYTES)
@@ -231,7 +232,7 @@ def test_killed_again_and_again(one_type: Packing, tmp_path: Path) -> None:
         from diskgnn.formats.samples import Samples
         from diskgnn.system.resources import Resources
         graph, samples = Graph.open(sys.argv[1]), Samples.open(sys.argv[2])
-        tiers = TierBudgets.of(CacheSpec("20%", "10%", None), features_of(graph, samples.config), 1 << 30)
+        tiers = TierBudgets.of(CacheSpec("20%", "10%", None), features_of(graph, samples.config), Resources(1 << 30, 1))
         print("begins", flush=True)
         request = PackRequest(graph, samples, tiers)
         with faults.pretending("unit.bytes", 1024):

@@ -13,6 +13,7 @@ from diskgnn.packing.accesses import Accesses, count_histogram
 from diskgnn.packing.reuse import Reuse
 from diskgnn.packing.tiers import Demand, TierBudgets, divide_cpu_rows, divide_static_rows
 from diskgnn.specs.caches import CacheSpec
+from diskgnn.system.resources import Resources
 
 
 def demand(folder, name, batches, row_bytes):
@@ -134,4 +135,4 @@ def test_static_rows_are_the_most_accessed_of_all_sets(counts, budget_rows):
 @pytest.mark.parametrize("free_bytes", [0, 1 << 40])
 def test_a_budget_that_the_process_alone_exceeds_is_no_negative_cache(free_bytes):
     with faults.pretending("gpu.free", free_bytes):
-        assert TierBudgets.of(CacheSpec(0), (), -4000) == TierBudgets(0, 0, 0, static_is_auto=True)
+        assert TierBudgets.of(CacheSpec(0), (), Resources(-4000, 1)) == TierBudgets(0, 0, 0, static_is_auto=True)

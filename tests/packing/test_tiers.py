@@ -12,13 +12,14 @@ from diskgnn.formats.row_format import FeatureFile, RowFormat
 from diskgnn.packing.pack import pack
 from diskgnn.packing.tiers import TierBudgets, TierRows
 from diskgnn.specs.caches import CacheSpec, cache_rows
+from diskgnn.system.resources import Resources
 
 MANY_ROWS = FeatureFile(Path("features.npy"), 128, 1 << 40, RowFormat("int8", 100))
 
 
 def rows_of(cache, features, memory_bytes):
     """Where all rows are those of one file."""
-    return TierBudgets.of(cache, [features], memory_bytes).rows_of(features)
+    return TierBudgets.of(cache, [features], Resources(memory_bytes, 1)).rows_of(features)
 
 
 @pytest.mark.parametrize(

@@ -88,20 +88,22 @@ def test_a_budget_that_prepare_would_refuse_is_told(graphs, tmp_path):
 SMALLEST = """
 import sys
 from diskgnn.graph.graph import Graph
-from diskgnn.sampling.memory_division import for_sampling
 from diskgnn.sampling.plan import SamplingPlan
+from diskgnn.sampling.sampling_need import sampling_need
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.system.resources import Resources, SmallBudgetError
 
 plan = SamplingPlan(Graph.open(sys.argv[1]), SamplingSpec([2], 8, temporal="ignore"))
 for budget in (0, None):
     try:
-        for_sampling(plan, Resources(least_bytes - 1 if budget is None else budget, 1))
+        resources = Resources(least_bytes - 1 if budget is None else budget, 1)
+        resources.within(sampling_need(plan, resources))
     except SmallBudgetError as error:
         least_bytes = error.least_bytes
     else:
         sys.exit("not refused")
-for_sampling(plan, Resources(least_bytes, 1))
+resources = Resources(least_bytes, 1)
+resources.within(sampling_need(plan, resources))
 print(least_bytes > plan.sampler_bytes)
 """
 

@@ -29,15 +29,16 @@ REFUSED = """
 import sys
 from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
-from diskgnn.sampling.memory_division import for_sampling
 from diskgnn.sampling.plan import SamplingPlan
+from diskgnn.sampling.sampling_need import sampling_need
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.targets import LinkTarget
 from diskgnn.system.resources import Resources
 for avoid in ("seeds", "known"):
     target = LinkTarget(("node", "to", "node"), exclude="none", avoid=avoid)
     try:
-        for_sampling(SamplingPlan(Graph.open(sys.argv[1]), SamplingSpec([1], 10, target=target)), Resources(0, 1))
+        plan = SamplingPlan(Graph.open(sys.argv[1]), SamplingSpec([1], 10, target=target))
+        Resources(0, 1).within(sampling_need(plan, Resources(0, 1)))
     except ConfigError as error:
         print(avoid, error)
 """

@@ -248,7 +248,7 @@ def test_leaving_early_joins_threads(graph):
     seeds = np.arange(100)
     plans = [PlannedMinibatch(seeds, np.array([2, 2], np.int32), 0, number) for number in range(20)]
     before = {thread.ident for thread in threading.enumerate()}
-    with SweepingSampler(TopologyParts(graph), memory_bytes=1 << 20, threads=2) as sampler:
+    with SweepingSampler(TopologyParts(graph), Resources(1 << 20, 2)) as sampler:
         next(sampler.sample(plans))
         assert {thread.ident for thread in threading.enumerate()} > before
     assert {thread.ident for thread in threading.enumerate()} == before

@@ -57,7 +57,7 @@ def test_minibatches_are_the_oracles(graph, choice, draws):
     plan = plan_of(graph, draws=draws, **CHOICES[choice])
     planned = [*plan.minibatches("train", 1)[:3], *plan.minibatches("valid", 0)[:1]]
     sampler = plan.parts.load()
-    with SweepingSampler(plan.parts, memory_bytes=1 << 20, threads=2) as sweeping:
+    with SweepingSampler(plan.parts, Resources(1 << 20, 2)) as sweeping:
         swept = list(sweeping.sample(planned))
     for each, other in zip(planned, swept, strict=True):
         expected = sample_by_hand(graph, each, held_out_by_hand(graph, plan.spec.target))
@@ -130,7 +130,7 @@ def test_draws_go_by_the_order_of_times_not_by_their_sign(graph, tmp_path, choic
     found = []
     for plan in (plan_of(each, **CHOICES[choice]) for each in (graph, earlier)):
         planned, sampler = plan.minibatches("train", 0), plan.parts.load()
-        with SweepingSampler(plan.parts, memory_bytes=1 << 20, threads=2) as sweeping:
+        with SweepingSampler(plan.parts, Resources(1 << 20, 2)) as sweeping:
             found.append([each.draw(sampler) for each in planned] + list(sweeping.sample(planned)))
     for one, other in zip(*found, strict=True):
         assert_same_minibatch(one, other)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from diskgnn._native import find_ranges
-from diskgnn.errors import ConfigError
+from diskgnn.system.resources import Resources
 from diskgnn.units import format_size
 from diskgnn.work.work_folder import State
 
@@ -71,21 +71,17 @@ class IdSample:
             self._kept = [merged.take(pa.array(np.arange(0, len(merged), 2)))]
             self._num_kept = len(self._kept[0])
 
-    def ranges(self, memory_bytes: int) -> IdRanges:
-        """Ranges of which one can be joined within `memory_bytes`, were each id there only once.
+    def ranges(self, resources: Resources) -> IdRanges:
+        """Returns ranges of which one can be joined within the memory, were each id there only once.
 
         Raises:
-            ConfigError: there would be too many of them.
+            SmallBudgetError: there would be too many of them; names the smallest budget that works.
         """
         # Half of the memory for a range that is twice as large as they are on average.
         needed_bytes = 2 * self.total_bytes + _ID_OVERHEAD_BYTES * self.count
-        count = max(1, -(-4 * needed_bytes // memory_bytes))
-        if count > _MAX_RANGES:
-            at_least = format_size(-(-4 * needed_bytes // _MAX_RANGES)).replace(" ", "")
-            raise ConfigError(
-                f"mapping {self.count} ids of {format_size(self.total_bytes)} to dense ones needs memory for one part "
-                f"of {_MAX_RANGES} of them; found {format_size(memory_bytes)}. Pass memory={at_least} or more"
-            )
+        what = f"to join one part in {_MAX_RANGES} of {self.count} ids of {format_size(self.total_bytes)}"
+        resources.require(what, -(-4 * needed_bytes // _MAX_RANGES))
+        count = max(1, -(-4 * needed_bytes // resources.memory_bytes))
         if not self._num_kept or count == 1:
             return IdRanges(pa.array([], self.kind))
         ordered = pc.unique(sorted_ids(pa.concat_arrays(self._kept)))

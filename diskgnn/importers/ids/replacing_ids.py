@@ -33,7 +33,7 @@ from diskgnn.importers.tables import table_rows
 from diskgnn.importers.tables.table import Table, is_table
 from diskgnn.progress.reporter import Reporter
 from diskgnn.specs.schema import SPLITS, ClassValue, EdgeType
-from diskgnn.system.resources import Resources
+from diskgnn.system.resources import Need, Resources
 from diskgnn.work.runner import Output, Work
 from diskgnn.work.work_folder import State, is_long
 from diskgnn.work.writer import ArtifactWriter
@@ -74,7 +74,7 @@ def replace_user_ids(
         ConfigError: too little memory.
         DiskFullError: the disk cannot hold the ids on their way.
     """
-    resources = resources.within("to replace ids", _FIXED_BYTES, least_bytes=LEAST_ID_BYTES - _FIXED_BYTES)
+    resources = resources.within(Need("to replace ids", _FIXED_BYTES, LEAST_ID_BYTES - _FIXED_BYTES))
     return _Replacing(work, given, found, owner_of, writer, resources).run()
 
 
@@ -91,13 +91,13 @@ class _Replacing:
         self._work, self._given, self._found, self._owner_of, self._writer = work, given, found, owner_of, writer
         num_ids = sum(each.num_rows for each in (*found.listed.values(), *found.ends.values(), *found.ends.values()))
         self._is_resumable = is_long(num_ids * ID_BYTES)
-        self._memory_bytes, self._reporter = resources.memory_bytes, resources.reporter
+        self._resources, self._reporter = resources, resources.reporter
         self._types: dict[str, NodeIds] = {}
         self._key = self._count = 0  # of the ranges; of columns that are read together
 
     def run(self) -> DenseGraph:
         sampled, self._key = sample_ids(
-            self._work, self._found, self._writer, self._memory_bytes, self._reporter, is_resumable=self._is_resumable
+            self._work, self._found, self._writer, self._resources, is_resumable=self._is_resumable
         )
         for name, each in sampled.items():
             path = self._writer.path(artifacts.ids_file(name))
@@ -215,7 +215,7 @@ class _Replacing:
         else:
             found = ClassLabels(table_rows.numbers(table, column, name), None, None)
         dtype = np.dtype(np.int64 if nodes.task == "class" else np.float64)
-        return _scattered(found.rows, ends, num_nodes, dtype, self._memory_bytes // 4), found.values
+        return _scattered(found.rows, ends, num_nodes, dtype, self._resources.divided(1, part=4)), found.values
 
 
 def _spread(

@@ -15,8 +15,8 @@ from diskgnn.importers.ids.id_ranges import IdRanges, IdSample, of_bytes, to_byt
 from diskgnn.importers.ids.id_streams import IdColumns
 from diskgnn.importers.ids.id_types import id_file_kind
 from diskgnn.importers.ids.user_ids import UserIds
-from diskgnn.progress.reporter import Reporter
 from diskgnn.specs.schema import EdgeType
+from diskgnn.system.resources import Resources
 from diskgnn.work.runner import Output, Work
 from diskgnn.work.work_folder import State
 from diskgnn.work.writer import ArtifactWriter
@@ -39,7 +39,7 @@ class SampledIds:
 
 
 def sample_ids(
-    work: Work, found: UserIds, writer: ArtifactWriter, memory_bytes: int, reporter: Reporter, *, is_resumable: bool
+    work: Work, found: UserIds, writer: ArtifactWriter, resources: Resources, *, is_resumable: bool
 ) -> tuple[dict[str, SampledIds], int]:
     """Reads listed ids, and those that edges mention if nothing lists them.
 
@@ -50,7 +50,7 @@ def sample_ids(
     mentioning = {name: each for name, each in found.ends.items() if {name[0], name[2]} & {*found.mentioned}}
     total = sum(each.num_rows for each in (*found.listed.values(), *mentioning.values()))
     samples = dict[str, IdSample]()
-    with reporter.stage("read ids", total, "ids") as advance:
+    with resources.reporter.stage("read ids", total, "ids") as advance:
         for name, column in found.listed.items():
             first, kind = IdSample(column.key_kinds[0]).state(), column.key_kinds[0]
             listed = work.fold(
@@ -66,9 +66,9 @@ def sample_ids(
         )
         samples |= {name: _sample(mentioned, name, kind) for name, kind in found.mentioned.items()}
     noted = work.state_of(_RANGES)
-    if not 0 < int(noted.get("memory", 0)) <= memory_bytes:
-        noted = {f"{name}/bounds": to_bytes(each.ranges(memory_bytes).bounds) for name, each in samples.items()}
-        noted["memory"] = np.array(memory_bytes)
+    if not 0 < int(noted.get("memory", 0)) <= resources.memory_bytes:
+        noted = {f"{name}/bounds": to_bytes(each.ranges(resources).bounds) for name, each in samples.items()}
+        noted["memory"] = np.array(resources.memory_bytes)
         if is_resumable:
             work.note(_RANGES, noted)
     made_for_bytes = int(noted["memory"])

@@ -12,7 +12,7 @@ from diskgnn.packing.row_packing import MIN_WINDOW_BYTES
 from diskgnn.packing.row_sets import features_of
 from diskgnn.packing.split_labels import label_row_bytes
 from diskgnn.specs.targets import Target
-from diskgnn.system.resources import Resources
+from diskgnn.system.resources import Need, Resources
 
 _PAGES_BYTES = 16 << 20  # of `PageWriter`
 _NODE_BYTES = 6  # of each row of all row sets: a count or a place, whether it is needed
@@ -23,27 +23,17 @@ COPIES = 8  # of a minibatch: read, sorted, placed, encoded
 _SEED_BYTES = 4  # of a minibatch's arrays, at least
 
 
-def for_packing(
-    graph: Graph,
-    samples: SamplesConfig,
-    target: Target,
-    minibatch_bytes: int,
-    resources: Resources,
-    *,
-    labels_are_held: bool = False,
-) -> Resources:
-    """Returns what is left of `resources` for packing, with as many threads as memory has room for.
+def packing_need(
+    graph: Graph, samples: SamplesConfig, target: Target, minibatch_bytes: int, *, labels_are_held: bool = False
+) -> Need:
+    """Returns what packing takes, apart from windows of features that are larger than the smallest.
 
     Args:
         graph: the graph that is sampled.
         samples: config of the samples that are packed.
         target: the target of the samples, with the arrays that were given.
         minibatch_bytes: bytes of the arrays of a large minibatch, without labels.
-        resources: the resources that packing is given.
         labels_are_held: the labels of the splits are in memory already, and are counted there.
-
-    Raises:
-        ConfigError: it needs more; names the smallest budget that works.
     """
     sizes = samples.splits.values()
     num_rows = sum(features.num_rows for features in features_of(graph, samples))
@@ -54,11 +44,11 @@ def for_packing(
     if not labels_are_held:
         taken_bytes += labels_bytes(graph, target, max(size.batches_per_epoch for size in sizes) * seeds_at_once)
     minibatch_bytes += seeds_at_once * label_row_bytes(graph, target)
-    return resources.within(
+    return Need(
         "to pack",
-        taken_bytes + COPIES * minibatch_bytes,
+        shared_bytes=taken_bytes + COPIES * minibatch_bytes,
         least_bytes=_LEAST_BYTES,
-        thread_bytes=2 * minibatch_bytes + 4 * num_rows // num_ranges(num_rows),
+        unit_bytes=2 * minibatch_bytes + 4 * num_rows // num_ranges(num_rows),
     )
 
 
@@ -71,7 +61,7 @@ def labels_bytes(graph: Graph, target: Target, num_seeds: int) -> int:
 
 
 def scratch_memory_bytes(resources: Resources) -> int:
-    """Returns how much placing may keep in memory instead of in scratch files, given the resources of `for_packing`.
+    """Returns how much placing may keep in memory instead of in scratch files, given what `packing_need` leaves.
 
     Windows of features are not in memory yet at that time. The rest is left for slots of the cpu tier.
     """

@@ -71,19 +71,18 @@ def lay_out_buckets(
         ConfigError: one bin alone does not fit.
     """
     num_sources = num_nodes if num_sources is None else num_sources
-    memory_bytes, threads = resources.memory_bytes, resources.threads
     dtype = index_dtype(max(num_sources, num_nodes))
     edge_bytes = 2 * dtype.itemsize
-    records_bytes = memory_bytes // 4 if record_bytes else 0  # of one bucket
-    memory_bytes -= 2 * records_bytes
+    records_bytes = resources.divided(1, part=4) if record_bytes else 0  # of one bucket
+    left, threads = resources.less(2 * records_bytes), resources.threads
     order_bytes = 8 if record_bytes else 0
     bin_nodes = np.minimum(num_nodes - (np.arange(len(bin_edges), dtype=np.int64) << shift), 1 << shift)
     # Sorting a bucket holds its edges, its indices, their order if edges carry records, and per node a degree and a sum
     # of degrees.
     bin_bytes = bin_edges * (edge_bytes + dtype.itemsize + order_bytes) + bin_nodes * (16 + self_loops * dtype.itemsize)
     all_edges_bytes, largest_bytes = int(bin_edges.sum()) * (edge_bytes + record_bytes), int(bin_bytes.max(initial=1))
-    in_memory = all_edges_bytes <= memory_bytes // 2 and all_edges_bytes + largest_bytes <= memory_bytes
-    sort_bytes = memory_bytes - all_edges_bytes if in_memory else memory_bytes
+    in_memory = all_edges_bytes <= left.divided(1, part=2) and all_edges_bytes + largest_bytes <= left.memory_bytes
+    sort_bytes = left.memory_bytes - (all_edges_bytes if in_memory else 0)
     if largest_bytes > sort_bytes:
         largest = int(bin_bytes.argmax())
         first, last = largest << shift, min((largest + 1) << shift, num_nodes) - 1
@@ -105,7 +104,7 @@ def lay_out_buckets(
         starts.append(min(max(fitting, starts[-1] + 1), len(bin_edges)))
     bounds = np.array(starts, np.int64)
     bucket_bytes = int(np.diff(sums[bounds]).max(initial=1))
-    buffer_bytes = min(_MAX_BUFFER_BYTES, memory_bytes // max(len(starts) - 1, 1))
+    buffer_bytes = left.divided(max(len(starts) - 1, 1), most_bytes=_MAX_BUFFER_BYTES)
     return BucketLayout(
         dtype=dtype,
         num_sources=num_sources,

@@ -79,7 +79,7 @@ def edge_ids_within(resources: Resources, graph: Graph, samples: SamplesConfig) 
     if not samples.spec.edge_ids:
         return None, resources
     num_bytes = EdgeIds.num_bytes(graph)
-    if num_bytes <= (resources.memory_bytes - _LEAST_BYTES) // 2:
+    if num_bytes <= resources.less(_LEAST_BYTES).divided(1, part=2):
         return EdgeIds(graph, in_memory=True), resources.less(num_bytes)
     return EdgeIds(graph, in_memory=False), resources
 

@@ -44,7 +44,7 @@ def require_space(
             return
         folder.outbox.drain()
     still_bytes = missing_bytes(folder.staging, needed, of=of, but=but)
-    require_free_bytes(folder.staging, still_bytes, what, exact=exact, disk=folder.disk)
+    require_free_bytes(folder.final.parent, still_bytes, what, exact=exact, disk=folder.disk)
 
 
 def spare_bytes(folder: WorkFolder, needed: int | Mapping[str, int]) -> int:

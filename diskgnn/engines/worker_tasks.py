@@ -15,7 +15,6 @@ import uuid
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -37,6 +36,8 @@ Result = TypeVar("Result")
 
 def versions(libraries: Sequence[str] = ()) -> dict[str, str]:
     """Of all that the bytes of results come from: of `libraries`, too, which only some stages use."""
+    from importlib.metadata import version  # 2 MiB that `prepare` alone would take, and `estimate` would not count
+
     found = {"diskgnn": VERSION, "numpy": np.__version__, "pyarrow": pa.__version__}
     return found | {name: version(name) for name in libraries}
 

@@ -315,9 +315,9 @@ def _parts(units: Sequence[Unit], number: int) -> list[list[Unit]]:
 
 
 def _disk_of_parts(left_bytes: int | None, parts: Sequence[Sequence[Unit]]) -> list[int | None]:
-    """What the files of each part may take, of all that is left: as much for each that its units count."""
-    amounts = [sum(unit.amount for unit in part) for part in parts]
-    return [None if left_bytes is None else left_bytes * amount // sum(amounts) for amount in amounts]
+    """What the files of each part may take, of all that is left, by the shares of its units."""
+    shares = [sum(unit.disk_share for unit in part) for part in parts]
+    return [None if left_bytes is None else left_bytes * share // sum(shares) for share in shares]
 
 
 def _require_whole(path: Path, num_bytes: int) -> None:

@@ -5,7 +5,7 @@ So whoever has the plan and sees the files can make it: a thread, or another mac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +18,7 @@ import torch
 from diskgnn.engines.work_units import MadeUnit
 from diskgnn.errors import ConfigError
 from diskgnn.files import faults
+from diskgnn.files.disk_space import file_bytes
 from diskgnn.inference.pass_schedule import DegreePass, InferencePlan, RowPass, SumPass
 from diskgnn.inference.row_passes import RowPasses
 from diskgnn.inference.stored_windows import StoredFiles, StoredWindows, Traffic, window_files
@@ -36,6 +37,7 @@ class WindowUnit:
     window: int
     files: tuple[str, ...]
     amount: int  # rows; edges of a `DegreePass`
+    disk_share: int  # bytes of its files, in whole pages
 
 
 @dataclass(frozen=True)
@@ -63,13 +65,21 @@ def units_of(plan: InferencePlan, number: int, wanted: Sequence[int] | None) -> 
     each = plan.passes[number]
     if isinstance(each, DegreePass):
         (stored,) = each.writes
-        files = window_files([stored], range(plan.num_windows(stored.node_type)))
-        return [WindowUnit(number, 0, tuple(files), sum(edges.num_edges for edges in plan.graph.edges.values()))]
+        windows = range(plan.num_windows(stored.node_type))
+        files, num_edges = window_files([stored], windows), sum(edges.num_edges for edges in plan.graph.edges.values())
+        return [WindowUnit(number, 0, tuple(files), num_edges, _disk_bytes(plan, each, windows))]
     found = []
     for window in plan.windows(each, wanted):
         first, last = plan.window(each.node_type, window)
-        found.append(WindowUnit(number, window, tuple(window_files(each.writes, [window])), last - first))
+        files = window_files(each.writes, [window])
+        found.append(WindowUnit(number, window, tuple(files), last - first, _disk_bytes(plan, each, [window])))
     return found
+
+
+def _disk_bytes(plan: InferencePlan, each: DegreePass | RowPass | SumPass, windows: Iterable[int]) -> int:
+    """Returns what the files of windows take of the disk."""
+    spans = [(stored.row_bytes, *plan.window(stored.node_type, window)) for window in windows for stored in each.writes]
+    return sum(file_bytes((last - first) * row_bytes) for row_bytes, first, last in spans)
 
 
 def make_windows(

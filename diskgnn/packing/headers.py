@@ -124,7 +124,8 @@ class HeaderWriter:
         self._placed += 1
         if number not in self._numbers:
             return
-        faults.point("pack.header")
+        if self._pages is not None:
+            faults.point("pack.header")
         header = self._encoder.encode(minibatch, placements)
         num_rows = [len(placement.disk_nodes) for placement in placements]
         num_bytes = self._index.describe(self._extent, self._offset, header, num_rows)

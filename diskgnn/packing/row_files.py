@@ -129,6 +129,9 @@ class InitialCpuRowsFile:
         # Whole pages are written; a killed run may have cut it off already.
         reserve(self._path, align(self._num_bytes, DIRECT_ALIGNMENT), writer.disk)
         tail: npt.NDArray[np.uint8] = np.zeros(DIRECT_ALIGNMENT, np.uint8)
+        if (written := state.get(f"{self._name}/cursors")) is not None and written[0]:
+            with comparing(self._path, step) as found:  # the page that has it may not be written again
+                found.require(0, len(header), crc32c(header))
         self._header_crc32c = start_extent(pages, str(self._path), 0, header, len(header), tail, len(nodes) == 0)
         self._runs = _Runs(
             self._path, pages, state, self._name, step, nodes=nodes, bounds=np.array([0, len(nodes)], np.int64),

@@ -58,6 +58,11 @@ class SampleUnit:
         """Minibatches."""
         return len(self.numbers)
 
+    @property
+    def disk_share(self) -> int:
+        """Minibatches: those of a plan take about as much each."""
+        return len(self.numbers)
+
 
 @dataclass(frozen=True)
 class SampledUnit(MadeUnit[SampleUnit]):

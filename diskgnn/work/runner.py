@@ -215,7 +215,8 @@ class Work:
         """
 
         def missing() -> Iterator[Unit]:
-            is_at_end = any(self._folder.is_consumed(name) for name in consumes_at_end)  # a killed run was
+            # A killed run was at its end if all are gone, together. It may have consumed some unit by unit.
+            is_at_end = bool(consumes_at_end) and all(self._folder.is_consumed(name) for name in consumes_at_end)
             for unit in units:
                 # Each is looked at, so that what is damaged is removed.
                 names = files(unit)

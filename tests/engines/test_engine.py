@@ -34,6 +34,10 @@ class Word:
     def amount(self):
         return len(self.text)
 
+    @property
+    def disk_share(self):
+        return 2 * 4096
+
 
 def write_words(given, units, folder, resources, advance):
     count = 0

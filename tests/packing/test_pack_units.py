@@ -309,6 +309,16 @@ def test_zeros_between_parts_are_compared_too(request: pytest.FixtureRequest, tm
                 file.write(b"x")
 
 
+@pytest.mark.parametrize("place", [3, 8, 30, 127])
+def test_the_header_of_rows_in_memory_is_compared_too(one_type: Packing, tmp_path: Path, place: int) -> None:
+    """Of the file that a cpu tier starts with: the page that has it was written, and is not written again."""
+    with killed_at(one_type, tmp_path / "out", "pack.window", 6) as staging:
+        path = staging / "train-initial-node.npy"
+        content = bytearray(path.read_bytes())
+        content[place] ^= 1
+        path.write_bytes(content)
+
+
 @pytest.mark.parametrize("point", ["pack.header", "pack.window", "unit.written"])
 def test_scratch_that_a_kill_left_is_removed(one_type: Packing, tmp_path: Path, point: str) -> None:
     """As SIGKILL leaves it."""

@@ -120,6 +120,39 @@ def test_no_committed_unit_is_repeated(tmp_path: Path, point: str) -> None:
         (tmp_path / "out").unlink()
 
 
+def test_what_was_consumed_unit_by_unit_may_be_consumed_at_the_end(tmp_path: Path) -> None:
+    """As another engine does that goes on: finished units stay, the others find what they read."""
+
+    def copies(missing: Iterator[int]) -> Generator[tuple[int, UnitFiles], None, None]:
+        for unit in missing:
+            ran.append(unit)
+            yield unit, write(folder, f"copy-{unit}", np.fromfile(folder.path(f"square-{unit}"), np.int64))
+
+    def squares(missing: Iterator[int]) -> Generator[tuple[int, UnitFiles], None, None]:
+        for unit in missing:
+            yield unit, write(folder, f"square-{unit}", numbers(unit) ** 2)
+
+    def stage(work: Work, *, at_end: bool) -> None:
+        work.map(range(UNITS), squares, files=lambda unit: [f"square-{unit}"])
+        names = [f"square-{unit}" for unit in range(UNITS)]
+        work.map(
+            range(UNITS), copies, files=lambda unit: [f"copy-{unit}"],
+            consumes=lambda unit: [] if at_end else [names[unit]], consumes_at_end=names if at_end else [],
+        )  # fmt: skip
+        for unit in range(UNITS):
+            np.testing.assert_array_equal(np.fromfile(folder.path(f"copy-{unit}"), np.int64), numbers(unit) ** 2)
+
+    ran, folder = list[int](), WorkFolder(tmp_path / "out", "copies")
+    stopping = faults.armed("work.unit", Killed(), after=UNITS + UNITS // 2)
+    with suppress(Killed), faults.pretending("unit.bytes", 1), stopping, folder:
+        Work(folder, "copies").run(partial(stage, at_end=False))
+    before, ran, folder = ran, [], WorkFolder(tmp_path / "out", "copies")
+    with faults.pretending("unit.bytes", 1), folder:
+        Work(folder, "copies").run(partial(stage, at_end=True))
+    assert len(set(before) & set(ran)) <= 1
+    assert len(before) == UNITS // 2 + 1
+
+
 def flip(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1

@@ -139,8 +139,24 @@ def class_labels(
             DataWarning,
             stacklevel=callers_level(),
         )
+    if classes is None and (alike := _alike(values or ())):
+        warnings.warn(
+            f"{column.name}: {' and '.join(map(repr, alike))} are classes of their own; where they mean the same, "
+            "write them alike, with the same case and no blanks around",
+            DataWarning,
+            stacklevel=callers_level(),
+        )
     rows = _numbered(column, values)
     return ClassLabels(rows, values if classes is None else classes, num_nulls / max(1, column.num_rows))
+
+
+def _alike(values: tuple[ClassValue, ...]) -> list[str]:
+    """Returns the first texts that differ in nothing but case and blanks around, if there are some."""
+    found: dict[str, list[str]] = {}
+    for value in values:
+        if isinstance(value, str):
+            found.setdefault(value.strip().casefold(), []).append(value)
+    return next((texts for texts in found.values() if len(texts) > 1), [])
 
 
 def _as_known(

@@ -85,6 +85,7 @@ class Neighbourhoods:
             **draws.options,
         )
         plan = SamplingPlan(graph, spec)
+        plan.warn_of_times()
         resources = Resources.of(self.memory, self.threads, self.reporter)
         needed_bytes = predicting_bytes(plan, net, num_seeds, output_columns)
         require_memory(plan, resources, Need("to predict", needed_bytes))

@@ -23,7 +23,8 @@ from diskgnn.sampling.label_warnings import warn_of_labels
 from diskgnn.sampling.planned_minibatch import DrawRules, PlannedEpoch, PlannedMinibatch, Sampler
 from diskgnn.sampling.seeds import SeedBatch, Seeds
 from diskgnn.sampling.target_seeds import seeds_of
-from diskgnn.sampling.timed_types import require_temporal
+from diskgnn.sampling.time_units import warn_of_units
+from diskgnn.sampling.timed_types import reached_with_times, require_temporal
 from diskgnn.sampling.topology import TopologyParts
 from diskgnn.sampling.user_sampling import UserDraws
 from diskgnn.specs.sampling import SamplingSpec
@@ -127,8 +128,16 @@ class SamplingPlan:
     def warn(self) -> None:
         """Warn of what the user would not expect: numbers of edges that nobody kept, and labels that are no task."""
         self._warn_of_places()
+        self.warn_of_times()
         if isinstance(target := self._seeds.target, NodeTarget):
             warn_of_labels(self.graph, target, {split: self._seeds.listed(split) for split in self.splits})
+
+    def warn_of_times(self) -> None:
+        """Warn if times by which is drawn look like those of different units."""
+        if self.spec.is_temporal and self.spec.sampler is None:
+            target = self._seeds.target
+            given = [np.asarray(target.times[split]) for split in self.splits] if target.times is not None else []
+            warn_of_units(self.graph, reached_with_times(self.graph, target, self._fanouts.values()), given)
 
     def _warn_of_places(self) -> None:
         """Warn if `Block.edge_ids` of some edge type will not be the user's numbers of edges, which nobody kept."""

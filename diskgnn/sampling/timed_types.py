@@ -11,12 +11,12 @@ import numpy.typing as npt
 from diskgnn.errors import ConfigError, DataWarning, callers_level
 from diskgnn.graph.graph import Graph
 from diskgnn.specs.sampling import SamplingSpec
-from diskgnn.specs.schema import edge_type_name
+from diskgnn.specs.schema import EdgeType, edge_type_name
 from diskgnn.specs.targets import LinkTarget, Target
 
 
-def timed_types(graph: Graph, target: Target, fanouts: Iterable[npt.NDArray[np.int32]]) -> list[str]:
-    """The types with times that draws reach from the seeds: 'edges of type a:b:c' and 'nodes of type d'.
+def reached_with_times(graph: Graph, target: Target, fanouts: Iterable[npt.NDArray[np.int32]]) -> list[str | EdgeType]:
+    """Returns the types with times that draws reach from the seeds: types of edges, then of nodes.
 
     Args:
         graph: what is sampled.
@@ -36,10 +36,17 @@ def timed_types(graph: Graph, target: Target, fanouts: Iterable[npt.NDArray[np.i
     if isinstance(target, LinkTarget) and (target.negatives or target.eval_negatives):
         nodes.add(target.edge_type[2])
     return [
-        *(f"edges of type {edge_type_name(each)}" for each in graph.edges
-          if each in edges and graph.edges[each].config.has_times),
-        *(f"nodes of type {name}" for name in graph.nodes if name in nodes and graph.nodes[name].config.has_times),
-    ]  # fmt: skip
+        *(each for each in graph.edges if each in edges and graph.edges[each].config.has_times),
+        *(name for name in graph.nodes if name in nodes and graph.nodes[name].config.has_times),
+    ]
+
+
+def timed_types(graph: Graph, target: Target, fanouts: Iterable[npt.NDArray[np.int32]]) -> list[str]:
+    """Returns what messages call them: 'edges of type a:b:c' and 'nodes of type d'."""
+    return [
+        f"nodes of type {each}" if isinstance(each, str) else f"edges of type {edge_type_name(each)}"
+        for each in reached_with_times(graph, target, fanouts)
+    ]
 
 
 def require_temporal(

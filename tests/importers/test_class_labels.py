@@ -260,3 +260,22 @@ def test_arrays_that_count_from_one_are_doubted(tmp_path: Path) -> None:
         warnings.simplefilter("error")
         convert(tmp_path / "graph", **common, labels=np.arange(COUNT) % 5 + 1, num_classes=6)
     assert Graph.open(tmp_path / "graph").num_classes == 6
+
+
+@pytest.mark.parametrize(
+    ("labels", "alike"),
+    [
+        (["cat", "dog", "Cat", "cat "], "'Cat' and 'cat' and 'cat '"),
+        (["yes", "True", "no", "true"], "'True' and 'true'"),
+        (["cat", "cats", "dog", "dogs"], ""),
+    ],
+)
+def test_classes_that_differ_in_case_or_blanks_are_told(tmp_path: Path, labels: list[str], alike: str) -> None:
+    node = {"features": np.eye(4, dtype=np.float32), "labels": np.array(labels), "train": np.arange(4)}
+    schema = {"nodes": {"node": node}, "edges": {"node:to:node": {"edges": np.array([[0, 1], [1, 2]])}}}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", DataWarning)
+        diskgnn.convert(tmp_path / "graph", schema=schema)
+    told = [str(each.message) for each in caught if "classes of their own" in str(each.message)]
+    assert len(told) == bool(alike)
+    assert all(f"{alike} are classes of their own" in message for message in told)

@@ -6,10 +6,12 @@ import shutil
 import signal
 import sys
 import tempfile
-from contextlib import ExitStack, contextmanager
+import threading
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
+import psutil
 import pytest
 import ray
 from object_store import SECRET
@@ -89,6 +91,30 @@ class Nodes:
     def die_at(self, *points):
         for point in points:
             (self.deaths / point).touch()
+
+    @contextmanager
+    def most_anonymous_bytes(self):
+        """Yields {process: most bytes of memory that is no file's} of the workers of this cluster, filled meanwhile."""
+        most, stopped = {}, threading.Event()
+
+        def look():
+            while not stopped.wait(0.02):
+                for process in psutil.process_iter(["name"]):
+                    with suppress(psutil.Error, OSError, IndexError, KeyError):
+                        if not process.info["name"].startswith("ray::diskgnn"):
+                            continue
+                        if process.pid in most or Path(process.environ()["TMPDIR"]).parent == self.folder:
+                            status = Path(f"/proc/{process.pid}/status").read_text()
+                            anonymous_bytes = int(status.split("RssAnon:")[1].split()[0]) << 10
+                            most[process.pid] = max(anonymous_bytes, most.get(process.pid, 0))
+
+        looking = threading.Thread(target=look)
+        looking.start()
+        try:
+            yield most
+        finally:
+            stopped.set()
+            looking.join()
 
     def died_at(self):
         """The points since it was asked last, each once for each node that died there."""

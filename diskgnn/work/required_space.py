@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from diskgnn.files.disk_space import allocated_bytes, file_bytes, free_bytes, require_free_bytes
+from diskgnn.formats.artifacts import JOURNAL
 from diskgnn.work.work_folder import WorkFolder
 from diskgnn.work.writer import ArtifactWriter
 
@@ -76,7 +77,8 @@ class _Folder:
     def __init__(self, path: Path, *, of_files: bool) -> None:
         self._path, self._names = path, list[str]()
         with suppress(FileNotFoundError):
-            self._names = sorted(each.name for each in path.iterdir() if not of_files or each.is_file())
+            found = (each for each in path.iterdir() if not of_files or each.is_file())
+            self._names = sorted(each.name for each in found if each.name != JOURNAL)  # it stays beside them
 
     def taken_bytes(self, beginning: str) -> int:
         """Returns the bytes that files take whose names begin so."""

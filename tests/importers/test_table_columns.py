@@ -251,7 +251,7 @@ def test_leading_zeros_are_said_and_kept_if_asked(tmp_path: Path) -> None:
     convert(tmp_path / "text", **given, columns=TableColumns(types=text))
     with Graph.open(tmp_path / "text").nodes["node"].user_ids as ids:  # type: ignore[union-attr]
         assert ids.read()["id"].to_pylist() == ["007", "010"]
-    with pytest.raises(InputError, match=r"expected ids of type string, .*found int64; the text '007'"):
+    with pytest.raises(InputError, match=r"expected ids of type string, .*found int64 such as 7; there is '007'"):
         convert(tmp_path / "both", **given, columns=TableColumns(types={"id": "string"}))
 
 

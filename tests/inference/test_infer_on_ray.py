@@ -11,10 +11,8 @@ import subprocess
 import sys
 import threading
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 import numpy as np
-import psutil
 import pytest
 import torch
 from graphs import write_graph
@@ -291,24 +289,8 @@ def test_workers_keep_to_their_budgets(nodes, tmp_path):
                                address={nodes.cluster.address!r}, **{ON_RAY!r})
         print(report.details["panels"])
     """
-    most, stopped = {}, threading.Event()
-
-    def look():
-        while not stopped.wait(0.02):
-            for process in psutil.process_iter(["name"]):
-                with suppress(psutil.Error, OSError, IndexError):
-                    if process.info["name"].startswith("ray::diskgnn"):
-                        status = Path(f"/proc/{process.pid}/status").read_text()
-                        anonymous_bytes = int(status.split("RssAnon:")[1].split()[0]) << 10
-                        most[process.pid] = max(anonymous_bytes, most.get(process.pid, 0))
-
-    looking = threading.Thread(target=look)
-    looking.start()
-    try:
+    with nodes.most_anonymous_bytes() as most:
         printed = subprocess.check_output([sys.executable, "-c", re.sub(r"(?m)^ {8}", "", script)], text=True)
-    finally:
-        stopped.set()
-        looking.join()
     assert printed.strip() != "1, 1"
     assert most
     assert max(most.values()) < PROCESS_BYTES + memory

@@ -11,11 +11,9 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import contextmanager
 
 import numpy as np
-import psutil
 import pytest
 from graphs import INDICES, make_graph
 from object_store import MostAllocated, object_store
@@ -192,25 +190,9 @@ def test_workers_keep_to_their_budgets(nodes, tmp_path):
     nodes.start_three()
     diskgnn.generate(tmp_path / "graph", num_nodes=300_000, avg_degree=25, num_classes=4, num_features=256,
                      train_fraction=0.02, valid_fraction=0.01, test_fraction=0.01, homophily=0.7)  # fmt: skip
-    most, stopped = {}, threading.Event()
-
-    def look():
-        while not stopped.wait(0.02):
-            for process in psutil.process_iter(["name"]):
-                with suppress(psutil.Error, OSError, IndexError):
-                    if process.info["name"].startswith("ray::diskgnn"):
-                        status = Path(f"/proc/{process.pid}/status").read_text()
-                        anonymous_bytes = int(status.split("RssAnon:")[1].split()[0]) << 10
-                        most[process.pid] = max(anonymous_bytes, most.get(process.pid, 0))
-
-    looking = threading.Thread(target=look)
-    looking.start()
-    try:
+    with nodes.most_anonymous_bytes() as most:
         diskgnn.prepare(tmp_path / "graph", tmp_path / "packed", fanouts=[10, 10], batch_size=256, epochs=2,
                         cpu_cache="5%", **ON_RAY | {"memory": "32MiB"})  # fmt: skip
-    finally:
-        stopped.set()
-        looking.join()
     assert len(most) > 1
     assert max(most.values()) < PROCESS_BYTES // 2 + (32 << 20)
 

@@ -1,4 +1,4 @@
-"""What `diskgnn inspect` shows people of a packed directory: what it is for, what it holds, and what training reads."""
+"""Describes a packed directory for `diskgnn inspect`: its purpose, its content, and the bytes that training reads."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def best_disk_baseline(summaries: Iterable[LoaderSummary]) -> LoaderSummary | No
 
 
 def draws_otherwise(one: LoaderSummary) -> bool:
-    """Whether its minibatches are others because it was told to draw otherwise, see `compare.variant_draws`."""
+    """Returns True if its minibatches differ because it was told to draw otherwise, see `compare.variant_draws`."""
     return ":" in one.variant
 
 

@@ -1,1 +1,1 @@
-"""Where the work of stages is done: in this process, or by workers of a cluster."""
+"""Engines do the work of stages: in this process, or by workers of a cluster."""

@@ -1,4 +1,4 @@
-"""Where the work of a stage is done: in this process, or wherever somebody's scheduler has room."""
+"""An engine does the work of a stage: in this process, or wherever a scheduler has room."""
 
 from __future__ import annotations
 

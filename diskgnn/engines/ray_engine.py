@@ -315,7 +315,7 @@ def _parts(units: Sequence[Unit], number: int) -> list[list[Unit]]:
 
 
 def _disk_of_parts(left_bytes: int | None, parts: Sequence[Sequence[Unit]]) -> list[int | None]:
-    """What the files of each part may take, of all that is left, by the shares of its units."""
+    """Divides the bytes that are left among parts, by the shares of their units."""
     shares = [sum(unit.disk_share for unit in part) for part in parts]
     return [None if left_bytes is None else left_bytes * share // sum(shares) for share in shares]
 

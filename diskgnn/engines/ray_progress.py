@@ -23,13 +23,13 @@ class Board:
             events.append(event)
 
     def take(self, topic: int) -> list[Event]:
-        """What was told of `topic` since this was asked last."""
+        """Returns what was told of `topic` since this was asked last."""
         return self._events.pop(topic, [])
 
 
 @dataclass(frozen=True)
 class Telling:
-    """How a worker tells the board."""
+    """Tells the board from a worker."""
 
     board: Any
     topic: int

@@ -1,4 +1,4 @@
-"""What all processes of an engine know."""
+"""A value that all processes of an engine have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tasks tell of their work meanwhile, and how it is shown where the command runs."""
+"""Events that tasks tell while they work, and the stages that show them where the command runs."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class ShownStages:
         self._open: dict[str, tuple[AbstractContextManager[Advance], Advance]] = {}
 
     def show(self, event: Event) -> None:
-        """What a worker told of one task."""
+        """Returns what a worker told of one task."""
         if isinstance(event, Opened):
             stage = self._reporter.stage(event.description, event.total, event.unit)
             self._open[event.stage] = stage, stage.__enter__()

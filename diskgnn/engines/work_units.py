@@ -21,12 +21,12 @@ class Unit(Protocol):
 
     @property
     def amount(self) -> int:
-        """How much of the step it is, as progress counts."""
+        """Returns how much of the step it is, as progress counts."""
         ...
 
     @property
     def disk_share(self) -> int:
-        """What its files take of the disk, above 0: bytes in whole pages, or anything in proportion to these."""
+        """Returns what its files take of the disk, above 0: bytes in whole pages, or anything in proportion."""
         ...
 
 

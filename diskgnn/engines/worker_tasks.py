@@ -35,7 +35,7 @@ Result = TypeVar("Result")
 
 
 def versions(libraries: Sequence[str] = ()) -> dict[str, str]:
-    """Of all that the bytes of results come from: of `libraries`, too, which only some stages use."""
+    """Returns the versions that the bytes of results depend on; of `libraries`, too, which only some stages use."""
     from importlib.metadata import version  # 2 MiB that `prepare` alone would take, and `estimate` would not count
 
     found = {"diskgnn": VERSION, "numpy": np.__version__, "pyarrow": pa.__version__}
@@ -66,7 +66,7 @@ def _listed(found: Mapping[str, str]) -> str:
 
 @contextmanager
 def seen_by_all() -> Iterator[None]:
-    """What cannot be found here, though the driver has it, is not shared."""
+    """Refuses a path that the driver has and this node cannot find: it is not shared."""
     here = f"a worker on {socket.gethostname()}"
     try:
         yield
@@ -131,7 +131,7 @@ def make_units(
 
 
 def _taken_bytes(arriving: Path, names: set[str]) -> int:
-    """What files of these names take, in their place or on the way there."""
+    """Returns the bytes that files of these names take, in their place or on the way there."""
     on_the_way = (path for path in arriving.iterdir() if path.stem in names)
     return sum(map(allocated_bytes, (*(arriving.parent / name for name in names), *on_the_way)))
 

@@ -91,7 +91,7 @@ class GraphConfig(Record):
 
     @staticmethod
     def of_one_type(num_nodes: int, num_edges: int, num_classes: int, rows: RowFormat) -> GraphConfig:
-        """That of a graph made from plain edges."""
+        """Returns the config of a graph that was made from plain edges."""
         target = TargetConfig("class", num_classes)
         return GraphConfig(
             (NodeTypeConfig(ONE_NODE_TYPE, num_nodes, rows, target),), (EdgeTypeConfig(ONE_EDGE_TYPE, num_edges),)

@@ -145,7 +145,7 @@ class PackedConfig(Record):
         graph: str,
         by_reference: bool = False,
     ) -> PackedConfig:
-        """What is known before rows have their places: no sizes of splits."""
+        """Returns what is known before rows have their places: no sizes of splits."""
         node_dtypes = tuple("int32" if number < 1 << 31 else "int64" for number in samples.num_nodes.values())
         return PackedConfig(
             samples, target, node_dtypes, tuple(row_sets), keep_input_nodes, graph, {}, by_reference=by_reference
@@ -158,7 +158,7 @@ class PackedConfig(Record):
 
     @property
     def is_typed(self) -> bool:
-        """Whether the graph has several types of nodes or edges."""
+        """True if the graph has several types of nodes or edges."""
         return len(self.samples.num_nodes) > 1 or len(self.samples.num_edges) > 1
 
     @property

@@ -254,7 +254,7 @@ def _require_labels(
 
 
 def _called(node: int, user_ids: Path) -> str:
-    """What messages call a node: by the user's own id, if the graph keeps some."""
+    """Returns what messages call a node: the user's own id, if the graph keeps ids."""
     if not user_ids.exists():
         return f"node {node}"
     with pq.ParquetFile(pa.PythonFile(ReadableFile(user_ids), mode="r")) as file:

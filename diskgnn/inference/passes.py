@@ -32,7 +32,7 @@ _TASKS_PER_WORKER = 4  # of passes whose windows share nothing, so that workers 
 
 @dataclass(frozen=True)
 class PassRecord:
-    """What one pass did, or several that were made side by side."""
+    """Counts what one pass did, or several that were made side by side."""
 
     layer: int
     what: str  # 'rows', 'sums' or 'degrees'

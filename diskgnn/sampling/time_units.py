@@ -14,7 +14,8 @@ from diskgnn.files.file_reading import read_array
 from diskgnn.formats import artifacts
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.type_files import TypeData
-from diskgnn.specs.schema import EdgeType, edge_type_name
+from diskgnn.sampling.timed_types import type_words
+from diskgnn.specs.schema import EdgeType
 
 _RUNS, _RUN_LENGTH = 16, 16  # of the times of a type, all over the file, that are looked at
 # Seconds since 1970 are 1.6e9 today, days 2e4, years 2e3, milliseconds 1.6e12, and 20211231 is 2e7. Steps of a
@@ -32,7 +33,7 @@ def warn_of_units(
         reached: types with times that draws reach.
         seed_times: those that were given, if any.
     """
-    found = {_name(each): _some_times(_data_of(graph, each)) for each in reached}
+    found = {type_words(each): _some_times(_data_of(graph, each)) for each in reached}
     if seed_times:
         found["the seeds"] = np.concatenate(seed_times)
     medians = {name: float(np.median(times)) for name, times in found.items() if len(times)}
@@ -52,10 +53,6 @@ def warn_of_units(
 
 def _data_of(graph: Graph, each: str | EdgeType) -> TypeData:
     return graph.nodes[each] if isinstance(each, str) else graph.edges[each]
-
-
-def _name(each: str | EdgeType) -> str:
-    return f"nodes of type {each}" if isinstance(each, str) else f"edges of type {edge_type_name(each)}"
 
 
 def _some_times(data: TypeData) -> npt.NDArray[np.int64]:

@@ -41,12 +41,14 @@ def reached_with_times(graph: Graph, target: Target, fanouts: Iterable[npt.NDArr
     ]
 
 
+def type_words(each: str | EdgeType) -> str:
+    """Returns the words that messages have for a type: 'edges of type a:b:c', 'nodes of type d'."""
+    return f"nodes of type {each}" if isinstance(each, str) else f"edges of type {edge_type_name(each)}"
+
+
 def timed_types(graph: Graph, target: Target, fanouts: Iterable[npt.NDArray[np.int32]]) -> list[str]:
-    """Returns what messages call them: 'edges of type a:b:c' and 'nodes of type d'."""
-    return [
-        f"nodes of type {each}" if isinstance(each, str) else f"edges of type {edge_type_name(each)}"
-        for each in reached_with_times(graph, target, fanouts)
-    ]
+    """Returns the words for `reached_with_times`."""
+    return [type_words(each) for each in reached_with_times(graph, target, fanouts)]
 
 
 def require_temporal(

@@ -31,7 +31,7 @@ class IdColumns:
 
     @property
     def told(self) -> str:
-        """What messages call it, with its path."""
+        """Returns what messages call it, with its path."""
         return self.name if self.path is None or self.path in self.name else f"{self.name} ({self.path})"
 
     @property

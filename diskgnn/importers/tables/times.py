@@ -102,7 +102,7 @@ def looks_like_date(text: str) -> bool:
 
 
 def _conversion_of(text: str) -> str:
-    """How to convert a column that has `text`, which is no time, for messages."""
+    """Returns the advice for a column of times that has `text`, which is no time."""
     found = _BY_DAY.match(text.strip())
     if found is None:
         return "convert the column first, for example by pandas.to_datetime"

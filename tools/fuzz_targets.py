@@ -22,6 +22,7 @@ from diskgnn.batches.blocks import Block
 from diskgnn.errors import ArtifactError
 from diskgnn.files.checked_files import load_npy, npy_header
 from diskgnn.files.checked_lines import checked_line
+from diskgnn.files.disk_space import JOURNAL
 from diskgnn.formats import artifacts
 from diskgnn.formats.artifacts import MANIFEST
 from diskgnn.formats.extents import ROWS_DTYPE
@@ -124,7 +125,7 @@ def forged_manifest(data: bytes) -> bool:
 
 def journal(data: bytes) -> bool:
     """A journal of a staging directory."""
-    path = _FOLDER / artifacts.JOURNAL
+    path = _FOLDER / JOURNAL
     path.write_bytes(checked_line('{"is": "made"}') + data)
     return Journal(path, {"is": "made"}).read()
 

@@ -17,7 +17,8 @@ from diskgnn.units import format_size, parse_size
 
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2  # of Linux's fallocate
 _PAGE_BYTES = 4096  # files take whole pages
-OWN_BYTES = 64 << 10  # of a budget, for journals when nothing else has room, and for locks
+JOURNAL = "journal.jsonl"  # in a work folder: what is being made, and what of it is finished
+OWN_BYTES = 64 << 10  # of a budget, for journals and locks; half of it stays for a journal that takes more than half
 _claiming = threading.Lock()  # of all budgets, so that these can be pickled
 
 
@@ -42,7 +43,7 @@ class DiskBudget:
             ConfigError: no size.
         """
         self.num_bytes = None if size is None else parse_size(size)
-        self._folders, self._taken_bytes = tuple(folders), 0
+        self._folders, self._file_bytes, self._journal_bytes = tuple(folders), 0, 0
         self._relieve: Callable[[], bool] = _no_relief
         self._whole_bytes: int | None = None  # of the budget that this is a part of
         self.look()
@@ -58,7 +59,7 @@ class DiskBudget:
         self.look()
         parts = [DiskBudget(0, each) for each in folders]
         for part in parts:
-            part.num_bytes = part._taken_bytes - OWN_BYTES + (self.left_bytes or 0) // len(parts)
+            part.num_bytes = part._file_bytes + part._journal_bytes + (self.left_bytes or 0) // len(parts)
             part._whole_bytes = self.num_bytes
         return parts
 
@@ -87,7 +88,8 @@ class DiskBudget:
         """Ask the disk what is taken. For moments at which nobody writes; what is removed meanwhile counts once."""
         if self.num_bytes is not None:
             with _claiming:
-                self._taken_bytes = OWN_BYTES + sum(allocated_bytes(folder) for folder in self._folders)
+                self._journal_bytes = sum(folder_bytes(folder, JOURNAL) for folder in self._folders)
+                self._file_bytes = sum(allocated_bytes(folder) for folder in self._folders) - self._journal_bytes
 
     def claim(self, num_bytes: int, *, is_journal: bool = False) -> None:
         """Say that so many bytes are about to be written. A journal may take what is set aside for journals: it grows
@@ -98,29 +100,43 @@ class DiskBudget:
         """
         if self.num_bytes is None:
             return
-        most_bytes = self.num_bytes + (OWN_BYTES if is_journal else 0)
-        while self._taken_bytes + num_bytes > most_bytes and self._relieve():
+        while not self._has_room(num_bytes, is_journal=is_journal) and self._relieve():
             pass
         with _claiming:
-            if self._taken_bytes + num_bytes > most_bytes:
+            if not self._has_room(num_bytes, is_journal=is_journal):
                 self.require(num_bytes, "the next piece", exact=True)
-            self._taken_bytes += num_bytes
+            if is_journal:
+                self._journal_bytes += num_bytes
+            else:
+                self._file_bytes += num_bytes
 
-    def release(self, num_bytes: int) -> None:
+    def release(self, num_bytes: int, *, is_journal: bool = False) -> None:
         """Say that so many bytes that were claimed are removed."""
         with _claiming:
-            self._taken_bytes -= num_bytes
+            if is_journal:
+                self._journal_bytes -= num_bytes
+            else:
+                self._file_bytes -= num_bytes
 
     def remove(self, path: Path, num_bytes: int) -> None:
         """Remove a file of so many bytes that were claimed."""
         with _claiming:
             path.unlink()
-            self._taken_bytes -= num_bytes
+            self._file_bytes -= num_bytes
 
     @property
     def left_bytes(self) -> int | None:
         """What may still be taken; None without a bound."""
-        return None if self.num_bytes is None else max(0, self.num_bytes - self._taken_bytes)
+        return None if self.num_bytes is None else max(0, self.num_bytes - self._file_bytes - self._own_bytes)
+
+    @property
+    def _own_bytes(self) -> int:
+        """Journals and locks take these bytes, or may."""
+        return max(OWN_BYTES, self._journal_bytes + OWN_BYTES // 2)
+
+    def _has_room(self, num_bytes: int, *, is_journal: bool) -> bool:
+        own_bytes = self._journal_bytes if is_journal else self._own_bytes
+        return self.num_bytes is None or self._file_bytes + own_bytes + num_bytes <= self.num_bytes
 
     def require(self, needed_bytes: int, what: str, *, exact: bool = False) -> None:
         """Refuse to write `what`, which needs exactly or at least so many bytes more.
@@ -128,13 +144,15 @@ class DiskBudget:
         Raises:
             DiskFullError: that is more than may be taken; names the bytes missing.
         """
-        if self.num_bytes is None or (missing_bytes := self._taken_bytes + needed_bytes - self.num_bytes) <= 0:
+        needed_in_all_bytes = self._file_bytes + self._own_bytes + needed_bytes
+        if self.num_bytes is None or needed_in_all_bytes <= self.num_bytes:
             return
         raise DiskFullError(
             f"disk: {what} needs {_figure(needed_bytes, exact)} beside what is taken by files of this command "
-            f"({self._taken_bytes - OWN_BYTES} bytes) and set aside for journals and locks ({OWN_BYTES} bytes), "
-            f"{self._taken_bytes + needed_bytes} bytes in all; {self.num_bytes} bytes are allowed"
-            f"{f', a part of {self._whole_bytes}' if self._whole_bytes else ''}: {missing_bytes} bytes are missing. "
+            f"({self._file_bytes} bytes) and set aside for journals and locks ({self._own_bytes} bytes), "
+            f"{needed_in_all_bytes} bytes in all; {self.num_bytes} bytes are allowed"
+            f"{f', a part of {self._whole_bytes}' if self._whole_bytes else ''}: "
+            f"{needed_in_all_bytes - self.num_bytes} bytes are missing. "
             f"Allow more with `disk`; the same command then goes on with what is complete."
         )
 
@@ -177,14 +195,16 @@ def allocated_bytes(path: Path) -> int:
         return 0
 
 
-def folder_bytes(folder: Path) -> int:
-    """Bytes of disk that the files in `folder`, which may come and go, take."""
+def folder_bytes(folder: Path, name: str | None = None) -> int:
+    """Bytes of disk that the files in `folder`, which may come and go, take; or those of that name."""
     total = 0
-    with suppress(FileNotFoundError), os.scandir(folder) as entries:
+    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
         for entry in entries:
             with suppress(FileNotFoundError):
-                is_folder = entry.is_dir(follow_symlinks=False)
-                total += folder_bytes(Path(entry)) if is_folder else entry.stat(follow_symlinks=False).st_blocks * 512
+                if entry.is_dir(follow_symlinks=False):
+                    total += folder_bytes(Path(entry), name)
+                elif name in (None, entry.name):
+                    total += entry.stat(follow_symlinks=False).st_blocks * 512
     return total
 
 

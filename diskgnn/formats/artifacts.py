@@ -21,7 +21,6 @@ MADE_BY = {
 REPAIRED = (SAMPLES, PACKED)  # what `diskgnn verify --repair` makes again: all of it follows from a graph
 MANIFEST = "manifest.json"
 CHECKPOINT = "checkpoint.pt"  # in the directory that training leaves, which has no manifest
-JOURNAL = "journal.jsonl"  # in the staging directory of a resumable writer: what it is making, and what is finished
 
 
 def rank_directory(rank: int, world_size: int) -> str:

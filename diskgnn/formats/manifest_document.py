@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from diskgnn.formats.artifacts import JOURNAL, MANIFEST
+from diskgnn.files.disk_space import JOURNAL
+from diskgnn.formats.artifacts import MANIFEST
 from diskgnn.formats.records import LEFT_OUT, MOST_64_BITS, Codec, Record, typed, whole
 
 

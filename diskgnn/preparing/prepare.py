@@ -16,7 +16,7 @@ from diskgnn.engines.telling import NamedReporter
 from diskgnn.errors import ArtifactError, BusyError, OutputExistsError, callers_level
 from diskgnn.files import faults
 from diskgnn.files.destination import Destination, staging_of
-from diskgnn.files.disk_space import DiskBudget, free_bytes, require_free_bytes
+from diskgnn.files.disk_space import JOURNAL, DiskBudget, free_bytes, require_free_bytes
 from diskgnn.formats import artifacts
 from diskgnn.formats.manifest import read_manifest
 from diskgnn.formats.samples import Samples
@@ -284,7 +284,7 @@ def _saying_what_is_kept(request: PrepareRequest) -> Iterator[None]:
 
 def _bytes_in(folder: Path) -> int:
     """Of all that a run would go on with, not of what only says that it began."""
-    files = (path for path in folder.glob("**/*") if path.is_file() and path.name != artifacts.JOURNAL)
+    files = (path for path in folder.glob("**/*") if path.is_file() and path.name != JOURNAL)
     return sum(path.stat().st_size for path in files)
 
 

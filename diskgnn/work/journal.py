@@ -156,7 +156,7 @@ class Journal:
         """There is no record of a stage any more."""
         for file in _records_of(name):
             self.forget(file)
-            self._disk.release(allocated_bytes(path := self.path.parent / file))
+            self._disk.release(allocated_bytes(path := self.path.parent / file), is_journal=True)
             path.unlink(missing_ok=True)
 
     def _newest(self, names: Collection[str]) -> str | None:

@@ -12,9 +12,10 @@ from pathlib import Path
 from diskgnn.errors import ArtifactError, ConfigError, OutputExistsError
 from diskgnn.files.checked_files import sync
 from diskgnn.files.checked_lines import checked_lines
+from diskgnn.files.disk_space import JOURNAL
 from diskgnn.files.file_reading import read_whole
 from diskgnn.files.locks import FileLock
-from diskgnn.formats.artifacts import JOURNAL, MANIFEST
+from diskgnn.formats.artifacts import MANIFEST
 from diskgnn.formats.manifest import Manifest, read_manifest
 from diskgnn.formats.manifest_document import file_name
 from diskgnn.formats.records import typed

@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from diskgnn.files.disk_space import allocated_bytes, file_bytes, free_bytes, require_free_bytes
-from diskgnn.formats.artifacts import JOURNAL
+from diskgnn.files.disk_space import JOURNAL, allocated_bytes, file_bytes, free_bytes, require_free_bytes
 from diskgnn.work.work_folder import WorkFolder
 from diskgnn.work.writer import ArtifactWriter
 

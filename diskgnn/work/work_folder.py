@@ -37,11 +37,10 @@ from diskgnn.errors import BusyError, DiskGNNError
 from diskgnn.files import faults
 from diskgnn.files.checked_files import checksum_file, sync
 from diskgnn.files.destination import staging_of
-from diskgnn.files.disk_space import UNLIMITED, DiskBudget, allocated_bytes
+from diskgnn.files.disk_space import JOURNAL, UNLIMITED, DiskBudget, allocated_bytes
 from diskgnn.files.locks import FileLock
 from diskgnn.files.own_files import require_own_folder
 from diskgnn.files.write_errors import beginning, raise_write_error
-from diskgnn.formats.artifacts import JOURNAL
 from diskgnn.work.journal import Journal
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ from diskgnn.errors import OutputExistsError, StoreError
 from diskgnn.files import faults
 from diskgnn.files.checked_files import ChecksummedFile, npy_header, npy_header_bytes, sync
 from diskgnn.files.destination import Destination
-from diskgnn.files.disk_space import UNLIMITED, DiskBudget, file_bytes
+from diskgnn.files.disk_space import JOURNAL, UNLIMITED, DiskBudget, file_bytes
 from diskgnn.files.exchange import exchange
-from diskgnn.formats.artifacts import JOURNAL, MANIFEST, VERSIONS
+from diskgnn.formats.artifacts import MANIFEST, VERSIONS
 from diskgnn.formats.manifest import Manifest, open_artifact, read_manifest
 from diskgnn.formats.manifest_document import (
     ExternalFile,

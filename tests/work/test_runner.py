@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from diskgnn._native import crc32c
 from diskgnn.files import faults
 from diskgnn.files.destination import staging_of
-from diskgnn.files.disk_space import OWN_BYTES, DiskBudget
-from diskgnn.formats.artifacts import GRAPH, JOURNAL
+from diskgnn.files.disk_space import JOURNAL, OWN_BYTES, DiskBudget
+from diskgnn.formats.artifacts import GRAPH
 from diskgnn.work.runner import Output, Work
 from diskgnn.work.shuffle import DamagedStepError, Shuffle
 from diskgnn.work.work_folder import State

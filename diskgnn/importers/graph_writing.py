@@ -180,10 +180,22 @@ def write_graph(writer: ArtifactWriter, graph: OpenGraph, resources: Resources) 
         )  # fmt: skip
         facts: Details = {"num_nodes": nodes.num_nodes}
         if target is not None:
-            facts["num_classes" if target.kind == "class" else "num_outputs"] = target.num_outputs
+            facts |= _target_facts(target)
         facts |= sizes[name] | found
         details |= {f"{fact} of {name}": value for fact, value in facts.items()} if graph.typed else facts
     return WrittenGraph(GraphConfig(tuple(node_configs), tuple(edge_configs)), details)
+
+
+def _target_facts(target: TargetConfig) -> Details:
+    """Returns what a report says of labels: that they are no classes is seen before a model is trained on them."""
+    count = target.num_outputs
+    if target.kind == "class":
+        return {"num_classes": count}
+    if target.kind == "multilabel":
+        told = f"uint8 [N, {count}], {count} labels of 0 or 1 each"
+    else:
+        told = "float32 [N], a regression target" if count == 1 else f"float32 [N, {count}], {count} regression targets"
+    return {"num_outputs": count, "labels": told}
 
 
 def _write_edges(writer: ArtifactWriter, edges: OpenEdges, resources: Resources) -> tuple[int, ValueCounts]:

@@ -16,6 +16,7 @@ from diskgnn.graph.type_data import NodeSet
 from diskgnn.importers.class_labels import KnownClasses, LabelColumn, class_labels, is_value
 from diskgnn.importers.containers.file_kinds import permission_named
 from diskgnn.importers.containers.rows import CHUNK_EDGES
+from diskgnn.importers.guessed_task import warn_of_classes
 from diskgnn.importers.ids.id_types import id_keys, id_kind
 from diskgnn.importers.ids.kept_ids import nodes_of_ids
 from diskgnn.importers.tables.column_encoding import label_numbers
@@ -252,7 +253,7 @@ def _labels(
     known: KnownClasses | None,
 ) -> tuple[dict[str, npt.NDArray[Any]], tuple[ClassValue, ...] | None]:
     """[n] of each split; [n, C] of several labels, and of 'multilabel'. And what classes are called."""
-    several = list(names) != [_LABEL]
+    several, is_guessed = list(names) != [_LABEL], task is None
     if task is None:
         kinds = [each[name].type for each in rows.values() for name in names]
         text = not several and all(pa.types.is_string(kind) or pa.types.is_large_string(kind) for kind in kinds)
@@ -268,6 +269,9 @@ def _labels(
             "classes: expected labels that are text, truth values or whole numbers of a class, found others"
         )
     found = {split: [_numbers(split, each[name], task) for name in names] for split, each in rows.items()}
+    if is_guessed and task == "regression" and not several:
+        remedy = "pass task='class', and task='regression' if not"
+        warn_of_classes("seeds: labels", [columns[0] for columns in found.values()], remedy)
     return {
         split: np.stack(columns, axis=1) if several or task == "multilabel" else columns[0]
         for split, columns in found.items()

@@ -49,8 +49,9 @@ def weights(rows: RowSource) -> RowSource:
                     "a finite weight for each, 0 or more")  # fmt: skip
 
 
-def classes(rows: RowSource) -> RowSource:
-    """Labels [N] or [N, 1] as int64 [N], from whole numbers in any dtype; NaN becomes -1, for none.
+def classes(rows: RowSource, about_fractions: str = "") -> RowSource:
+    """Labels [N] or [N, 1] as int64 [N], from whole numbers in any dtype; NaN becomes -1, for none. What else they may
+    be is said `about_fractions`.
 
     Raises:
         InputError: another shape, or (while read) fractions; names the first.
@@ -60,17 +61,22 @@ def classes(rows: RowSource) -> RowSource:
     rows = rows.mapped((), rows.dtype, lambda chunk: chunk.reshape(-1))
     if rows.dtype.kind != "f":
         return _checked(rows, np.dtype(np.int64), lambda chunk: chunk > np.iinfo(np.int64).max, "a class")
-    whole = _checked(rows, rows.dtype, lambda chunk: (chunk != np.floor(chunk)) & ~np.isnan(chunk), "a whole number")
+
+    def wrong(chunk: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+        fractions: npt.NDArray[np.bool_] = (chunk != np.floor(chunk)) & ~np.isnan(chunk)
+        return fractions
+
+    whole = _checked(rows, rows.dtype, wrong, "a whole number", about_fractions)
     return whole.mapped((), np.dtype(np.int64), lambda chunk: np.where(np.isnan(chunk), -1, chunk).astype(np.int64))
 
 
 def multilabel(rows: RowSource) -> RowSource:
-    """Labels [N, C] as uint8 of 0 and 1, from whole numbers or truth values.
+    """Labels [N, C] as uint8 of 0 and 1, from numbers or truth values.
 
     Raises:
         InputError: another shape, or (while read) other numbers; names the first.
     """
-    if len(rows.row_shape) != 1 or rows.row_shape[0] < 1 or rows.dtype.kind not in "iub":
+    if len(rows.row_shape) != 1 or rows.row_shape[0] < 1 or rows.dtype.kind not in "iubf":
         raise InputError(
             f"{rows.name}: expected 0 and 1 of shape [N, C] for several labels a node, found {_shape(rows)}, dtype "
             f"{rows.dtype}"
@@ -95,7 +101,7 @@ def regression(rows: RowSource) -> RowSource:
     )
 
 
-def _checked(rows: RowSource, dtype: np.dtype[Any], is_wrong: Check, expected: str) -> RowSource:
+def _checked(rows: RowSource, dtype: np.dtype[Any], is_wrong: Check, expected: str, remedy: str = "") -> RowSource:
     def read(position: int) -> Iterator[npt.NDArray[Any]]:
         for chunk in rows.chunks_from(position):
             wrong = is_wrong(chunk)
@@ -103,7 +109,8 @@ def _checked(rows: RowSource, dtype: np.dtype[Any], is_wrong: Check, expected: s
                 first = int(wrong.reshape(len(chunk), -1).any(axis=1).argmax())
                 value = chunk[first][wrong[first]][0] if chunk.ndim > 1 else chunk[first]
                 found = "none" if value != value else str(value)
-                raise InputError(f"{rows.name}: expected {expected}; found {found} at {position + first} (from 0)")
+                where = f"{position + first} (from 0)"
+                raise InputError(f"{rows.name}: expected {expected}; found {found} at {where}{remedy}")
             yield chunk.astype(dtype, copy=False)
             position += len(chunk)
 

@@ -107,13 +107,16 @@ def _edges(graph: Any, edge_type: EdgeType) -> EdgeStream:
 
 
 def _array(value: Any) -> npt.NDArray[Any] | None:
-    return None if value is None else torch_files.of_tensor(value)
+    """Returns numbers that are no features; of bfloat16 NumPy would have the bits as whole numbers."""
+    if value is None:
+        return None
+    return torch_files.of_tensor(value.float() if str(value.dtype) == "torch.bfloat16" else value)
 
 
 def _features(value: Any) -> dict[str, Any]:
     """`features` and `bfloat16` of NodeInput and EdgeInput."""
-    found = _array(value)
-    if found is None:
+    if value is None:
         return {}
+    found = torch_files.of_tensor(value)
     rows = found.reshape(len(found), -1) if found.ndim == 1 else found
     return {"features": rows, "bfloat16": str(value.dtype) == "torch.bfloat16"}

@@ -10,9 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.errors import ConfigError, InputError
-from diskgnn.importers.containers import arrays, edge_lists, text_numbers
-from diskgnn.importers.containers.rows import EdgeStream
+from diskgnn.importers.containers import arrays, edge_lists, text_numbers, values
+from diskgnn.importers.containers.rows import EdgeStream, of_array
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput, load_yaml
+from diskgnn.importers.guessed_task import warn_of_classes
 from diskgnn.importers.source_listing import AUTO, Attributes, SourceListing
 from diskgnn.specs.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, EdgeType, edge_type_name, parse_edge_type
 
@@ -89,6 +90,7 @@ def read(
     for split, key in _SETS.items():
         for seeds in chosen.get(key) or []:
             given.add_seeds(split, seeds, chosen, nodes, edges)
+    given.warn_of_labels()
     return GraphInput(
         {name: NodeInput(**found) for name, found in nodes.items()},
         {edge_type: EdgeInput(**found) for edge_type, found in edges.items()},
@@ -251,10 +253,22 @@ class _Given:
                 kind
             ]
             self._labels[name] = np.full((num_nodes, *labels.shape[1:]), none, dtype)
+        rows = of_array(f"labels of {name} in {self._folder / METADATA}", labels)
+        if kind == "multilabel":
+            labels = values.multilabel(rows).load()
+        elif kind == "class" and labels.dtype.kind == "f":
+            labels = values.classes(rows).load()
         if len(ids) and not 0 <= ids.min() <= ids.max() < num_nodes:
             raise InputError(f"{self._folder / METADATA}: expected seeds from 0 to {num_nodes - 1}, found others")
         self._labels[name][ids] = labels
         return {"labels": self._labels[name], "task": kind, "num_classes": num_classes if kind == "class" else None}
+
+    def warn_of_labels(self) -> None:
+        """Warns of targets of regression that look like classes, once the labels of all sets are known."""
+        for name, labels in self._labels.items():
+            if labels.dtype.kind == "f":
+                remedy = f"say num_classes in the metadata of the task in {self._folder / METADATA}"
+                warn_of_classes(f"labels of {name}", [labels], remedy)
 
     def _path(self, record: Record) -> Path:
         return self._folder / str(self._field(record, "path", str))

@@ -9,6 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.errors import ConfigError, InputError
+from diskgnn.importers.containers.rows import of_array
+from diskgnn.importers.containers.values import classes
+from diskgnn.importers.guessed_task import guessed_task, warn_of_classes
 from diskgnn.importers.source_listing import Attributes
 
 _NAMES = {"train": ("train_mask",), "valid": ("val_mask", "valid_mask"), "test": ("test_mask",)}
@@ -29,12 +32,12 @@ def node_labels(name: str, labels: npt.NDArray[Any], task: str | None) -> dict[s
         labels = labels[:, 0]
     if labels.ndim > 2:
         raise InputError(f"{name}: expected labels [N] or [N, C], found {list(labels.shape)}; pass labels=None")
-    if task is None:
-        is_binary = labels.ndim == 2 and bool(np.isin(labels, (0, 1)).all())
-        is_whole = labels.ndim == 1 and labels.dtype.kind in "iub"
-        task = "multilabel" if is_binary else "class" if is_whole else "regression"
-    if task != "regression" and labels.dtype.kind in "fb":
-        labels = np.where(np.isnan(labels), -1, labels).astype(np.int64)
+    if task is None and (task := guessed_task(labels)) == "regression":
+        warn_of_classes(name, [labels], "pass `options` task=class, and task=regression if not")
+    if labels.dtype.kind == "b":
+        labels = labels.astype(np.int64)
+    if task == "class" and labels.dtype.kind == "f":
+        labels = classes(of_array(name, labels)).load()
     return {"labels": labels, "task": task}
 
 

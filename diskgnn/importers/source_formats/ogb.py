@@ -180,11 +180,7 @@ def labelled(rows: RowSource, task: str | None) -> dict[str, Any]:
     if task is None:
         task = "class" if rows.row_shape in ((), (1,)) else "multilabel"
     if task == "class":
-        return {"labels": values.classes(rows)}
-    if task == "multilabel":
-        rows = rows.mapped(
-            rows.row_shape, np.dtype(np.int64), lambda chunk: np.nan_to_num(chunk, nan=-1).astype(np.int64)
-        )
+        return {"labels": values.classes(rows, "; for regression, pass `options` task=regression")}
     return {"labels": rows, "task": task}
 
 

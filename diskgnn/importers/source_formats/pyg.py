@@ -14,6 +14,7 @@ import numpy.typing as npt
 from diskgnn.errors import ConfigError, InputError
 from diskgnn.files.file_reading import ReadableFile
 from diskgnn.importers.containers import torch_files
+from diskgnn.importers.containers.arrays import Source
 from diskgnn.importers.containers.file_kinds import kind_of
 from diskgnn.importers.containers.rows import RowSource
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
@@ -103,7 +104,7 @@ def read(
         labelled = {} if found_labels is None else node_labels(f"{name}: {labels}", _array(found_labels), task)
         when = known.take(times, "times")
         nodes[name] = NodeInput(
-            stored.num_rows, times=None if when is None else as_source(when),
+            stored.num_rows, times=None if when is None else _numbers(when),
             **_features(known, features, "features"), **labelled,
             **node_splits(known, split, _array, labelled=bool(labelled)),
         )  # fmt: skip
@@ -157,13 +158,13 @@ def _edges(
         known.leave_out(edge_times, f"the times of edges are read from {times}; times=none reads these")
     found_weights = None if "weights" in by_values else known.take(weights, "weights")
     given = {
-        "weights": None if found_weights is None else as_source(found_weights),
+        "weights": None if found_weights is None else _numbers(found_weights),
         **({} if "features" in by_values else _features(known, edge_features, "edge_features")),
         **by_values,
     }
     links = _links(known, link_split)
     known.leave_rest("no option names it, such as edge_features, weights and times")
-    return EdgeInput(**stored.topology, times=None if when is None else as_source(when), **given, **links,
+    return EdgeInput(**stored.topology, times=None if when is None else _numbers(when), **given, **links,
                      keep_ids=True)  # fmt: skip
 
 
@@ -185,7 +186,7 @@ def _values(known: Attributes, weights: str | None, edge_features: str | None) -
         raise ConfigError(f"{known.of}: weights=adj_t: expected a number for each edge, found {list(found.shape)}")
     known.take("adj_t", use)
     if use == "weights":
-        return {"weights": as_source(found)}
+        return {"weights": _numbers(found)}
     return {"features": as_source(found), "bfloat16": is_bfloat16(found)}
 
 
@@ -240,8 +241,13 @@ def _with_links_of(
     return known
 
 
+def _numbers(value: Any) -> Source:
+    """Returns what is no feature as `as_source` does, bfloat16 as float32: NumPy would have its bits as numbers."""
+    return as_source(value.float() if str(value.dtype) == "torch.bfloat16" else value)
+
+
 def _array(value: Any) -> npt.NDArray[Any]:
-    source = as_source(value)
+    source = _numbers(value)
     return np.asarray(source.load() if isinstance(source, RowSource) else source)
 
 

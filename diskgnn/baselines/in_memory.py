@@ -114,7 +114,6 @@ def in_memory_sources(
     graph = graph if isinstance(graph, Graph) else Graph.open(graph)
     sources: dict[str, InMemory] = {}
     for split in SamplingPlan(graph, spec).splits:
-        fanouts = sampling["fanouts"] if split == "train" or eval_fanouts is None else eval_fanouts
-        options: DrawingOptions = {**sampling, "fanouts": fanouts}
+        options: DrawingOptions = {**sampling, "fanouts": spec.split_fanouts(split)}
         sources[f"{split}_source"] = InMemory(graph, split, share=sources.get("train_source"), **options)
     return sources

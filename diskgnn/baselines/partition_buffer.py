@@ -177,7 +177,7 @@ class PartitionBuffer(EpochSource):
         partition, position = self._train[order.batches[number]].T
         places = state.slot_of[partition] * self._partitions.config.stride + position
         key = self._plan.key(self.split, self._sampled_epoch(epoch))
-        planned = PlannedMinibatch(places, np.array(self.spec.fanouts, np.int32), key, number)
+        planned = PlannedMinibatch(places, self._plan.fanouts[self.split], key, number)
         with self._traced("sample", number):
             sampled = draw(state.sampler, planned)
         with self._traced("gather", number):

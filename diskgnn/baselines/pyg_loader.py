@@ -69,7 +69,7 @@ class PyG(LibrarySource):
         from torch_geometric.loader import NeighborLoader
         from torch_geometric.sampler import NeighborSampler
 
-        num_hops = self.num_layers
+        num_hops, fanouts = self.num_layers, list(self.spec.fanouts_of("train"))
 
         class SeededNeighborSampler(NeighborSampler):  # type: ignore[misc]
             def sample_from_nodes(self, inputs: Any) -> Any:
@@ -81,12 +81,12 @@ class PyG(LibrarySource):
             return Loaded(batch.n_id, blocks_of_subgraph(batch.edge_index, batch.batch_size, num_hops), batch.x)
 
         data = Data(x=self._features, edge_index=torch.empty((2, 0), dtype=torch.int64))
-        sampler = SeededNeighborSampler(data, num_neighbors=list(self.spec.fanouts))
+        sampler = SeededNeighborSampler(data, num_neighbors=fanouts)
         sampler.colptr, sampler.row = self._topology
         sampler.perm = None
         yield from NeighborLoader(
             data,
-            num_neighbors=list(self.spec.fanouts),
+            num_neighbors=fanouts,
             neighbor_sampler=sampler,
             input_nodes=seeds,
             batch_size=self.spec.batch_size,

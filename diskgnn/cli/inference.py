@@ -11,7 +11,7 @@ import click
 from diskgnn.cli import options
 from diskgnn.cli.command import Command
 from diskgnn.cli.rendering import Output
-from diskgnn.cli.sampling_arguments import fanouts_argument
+from diskgnn.cli.sampling_arguments import FanoutsOption, fanouts_argument
 from diskgnn.specs.targets import MESSAGE_EDGES
 
 _checkpoint = click.option(
@@ -127,7 +127,7 @@ def infer(
 @click.pass_obj
 def predict(
     output: Output, /, source: Path, checkpoint: Path, out: Path, nodes: str,
-    fanouts: tuple[tuple[str | None, list[int]], ...], **arguments: Any,
+    fanouts: tuple[FanoutsOption, ...], **arguments: Any,
 ) -> None:  # fmt: skip
     """Write what a trained model says of nodes of SOURCE, a graph, or of the seeds of SOURCE, a packed directory.
 
@@ -137,7 +137,7 @@ def predict(
 
     report = predict(
         source, out, checkpoint, nodes=None if nodes == "all" else Path(nodes),
-        fanouts=fanouts_argument("fanouts", fanouts) if fanouts else None, reporter=output.reporter, **arguments,
+        fanouts=fanouts_argument("fanouts", fanouts), reporter=output.reporter, **arguments,
     )  # fmt: skip
     output.stages([report])
     output.result(report)

@@ -70,34 +70,24 @@ class Size(click.ParamType):  # type: ignore[type-arg,unused-ignore]
             self.fail(f"{error}{choices}", param, ctx)
 
 
-class Fanouts(click.ParamType):  # type: ignore[type-arg,unused-ignore]
-    """Comma-separated fanouts, from the seeds outwards: 10,10,10. -1 takes all neighbours."""
-
-    name = "n,n,..."
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[int]:
-        """The numbers; what they may be is the library's business."""
-        if isinstance(value, list):
-            return value
-        try:
-            return [int(part) for part in str(value).split(",")]
-        except ValueError:
-            self.fail(f"expected whole numbers separated by commas, such as 10,10,10; found {value!r}", param, ctx)
-
-
 class TypedFanouts(click.ParamType):  # type: ignore[type-arg,unused-ignore]
-    """Fanouts, of all edge types or of one: 10,10 or author:writes:paper=10,5."""
+    """Comma-separated fanouts, from the seeds outwards, of all edge types or of one: 10,10 or author:writes:paper=10,5.
+    -1 takes all neighbours.
+    """
 
     name = "[type=]n,n,..."
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str | None, list[int]]:
-        """(edge type or None, the numbers)."""
+        """(edge type or None, the numbers); what they may be is the library's business."""
         if isinstance(value, tuple):
             return value
         edge_type, equals, fanouts = str(value).rpartition("=")
-        return edge_type if equals else None, Fanouts().convert(fanouts, param, ctx)
+        try:
+            return edge_type if equals else None, [int(part) for part in fanouts.split(",")]
+        except ValueError:
+            self.fail(f"expected whole numbers separated by commas, such as 10,10,10; found {fanouts!r}", param, ctx)
 
 
 class Column(click.ParamType):  # type: ignore[type-arg,unused-ignore]

@@ -30,21 +30,21 @@ def sampling_arguments(arguments: dict[str, Any], graph: Path) -> dict[str, Any]
         sys.path.insert(0, str(Path.cwd()))  # as `python -m` does
     links = {name: value for name in _LINK_OPTIONS if (value := arguments.pop(name)) is not None}
     given = {name: arguments.pop(name) for name in ("seeds", "columns", "task", "classes")}
-    eval_fanouts = arguments["eval_fanouts"]
     target = _target(arguments["target"], links)
     return arguments | {
-        "fanouts": fanouts_argument("fanouts", arguments["fanouts"]),
-        "eval_fanouts": fanouts_argument("eval_fanouts", eval_fanouts) if eval_fanouts else None,
+        **{name: fanouts_argument(name, arguments[name]) for name in ("fanouts", "eval_fanouts")},
         "target": _with_seeds(target, graph, **given),
     }
 
 
-def fanouts_argument(name: str, given: tuple[FanoutsOption, ...]) -> Fanouts:
-    """What a repeated option says.
+def fanouts_argument(name: str, given: tuple[FanoutsOption, ...]) -> Fanouts | None:
+    """What a repeated option says; None if it was left out.
 
     Raises:
         ConfigError: fanouts with and without edge types.
     """
+    if not given:
+        return None
     by_type = dict(given)
     if len(by_type) != len(given):
         raise ConfigError(f"{name}: expected each edge type once, and one list without an edge type")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,6 @@ from diskgnn.importers.tables.times import Moment, moment
 from diskgnn.paths import PathLike
 from diskgnn.progress.reporter import Reporter, say
 from diskgnn.sampling.timed_types import timed_types
-from diskgnn.specs.fanouts import Fanouts
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.targets import LinkTarget, NodeTarget
 from diskgnn.training.checkpoints import load_checkpoint
@@ -65,12 +64,12 @@ class Draws:
     """How neighbourhoods of the seeds that are asked about are drawn.
 
     Attributes:
-        options: fields of `SamplingSpec`.
+        spec: with neither seeds nor their times.
         at: the time of all seeds; None: `by_seed` has them.
         by_seed: a time for each; None, too: the nodes' own, or none count.
     """
 
-    options: Mapping[str, Any]
+    spec: SamplingSpec
     at: int | None = None
     by_seed: SeedTimes | None = None
 
@@ -110,7 +109,7 @@ class AskedTimes:
         self,
         graph: Graph,
         sampling: Mapping[str, Any] | None,
-        fanouts: Fanouts,
+        spec: SamplingSpec,
         target: NodeTarget | LinkTarget,
         num_seeds: int,
         of_table: SeedTimes | None,
@@ -121,7 +120,7 @@ class AskedTimes:
         Args:
             graph: they are of.
             sampling: how the model was trained, see `trained_sampling`.
-            fanouts: of the draws.
+            spec: of draws that do not look at times.
             target: what the seeds are, with the type named; not which.
             of_table: [n] their times in the table that names them; None: it has none.
             reporter: told where seeds are asked at times of their own.
@@ -129,26 +128,24 @@ class AskedTimes:
         Raises:
             ConfigError: draws have to go by times and nobody says by which; or not one time for each seed.
         """
-        options = _as_in_training(graph, sampling)
+        ignored = replace(spec, temporal="ignore", **_as_in_training(graph, sampling))
         temporal = sampling["temporal"] if sampling is not None and is_temporal(sampling) else "uniform"
-        options_in_time = {**options, "temporal": temporal, "strict_time": bool(sampling and sampling["strict_time"])}
-        if temporal == "last":
-            options_in_time["weighted"] = False
-        ignored = Draws({**options, "temporal": "ignore"})
+        in_time = replace(ignored, temporal=temporal, strict_time=bool(sampling and sampling["strict_time"]),
+                          weighted=ignored.weighted and temporal != "last")  # fmt: skip
         if self.ignore_times:
-            return ignored
+            return Draws(ignored)
         if self.at is not None:
-            return Draws(options_in_time, moment("at", self.at))
+            return Draws(in_time, moment("at", self.at))
         if self.times is not None:
-            return Draws(options_in_time, by_seed=SeedTimes(_checked(self.times, num_seeds), pa.array(self.times)))
+            return Draws(in_time, by_seed=SeedTimes(_checked(self.times, num_seeds), pa.array(self.times)))
         if sampling is not None and not is_temporal(sampling):
-            return ignored
+            return Draws(ignored)
         if is_temporal(sampling) and of_table is not None:
             _checked(of_table.seconds, num_seeds)
-            return Draws(options_in_time, by_seed=of_table)
-        timed = timed_types(graph, target, _by_layer(graph, fanouts))
+            return Draws(in_time, by_seed=of_table)
+        timed = timed_types(graph, target, [np.array(spec.fanouts_by_type("test", tuple(graph.edges)), np.int32)])
         if not timed:
-            return ignored
+            return Draws(ignored)
         if sampling is None:
             raise ConfigError(
                 f"times: {', '.join(timed)} of {graph.manifest.path} have times, and the model does not say how its "
@@ -156,7 +153,7 @@ class AskedTimes:
             )
         if "times" not in sampling["target"] and _have_times(graph, target):
             say(reporter, lambda: "each seed is asked at its own time in the graph, as in training; `at` says another")
-            return Draws(options_in_time)
+            return Draws(in_time)
         raise ConfigError(
             f"times: the model was trained with temporal={temporal!r}, and {', '.join(timed)} of {graph.manifest.path} "
             f"have times: {_CHOICES}"
@@ -181,10 +178,6 @@ def _as_in_training(graph: Graph, sampling: Mapping[str, Any] | None) -> dict[st
         return {}
     has_weights = any(edges.config.has_weights for edges in graph.edges.values())
     return {"draws": sampling["draws"], "weighted": sampling["weighted"] and has_weights}
-
-
-def _by_layer(graph: Graph, fanouts: Fanouts) -> list[npt.NDArray[np.int32]]:
-    return [np.array(SamplingSpec(fanouts).fanouts_by_type("test", tuple(graph.edges)), np.int32)]
 
 
 def _have_times(graph: Graph, target: NodeTarget | LinkTarget) -> bool:

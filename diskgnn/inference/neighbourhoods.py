@@ -51,6 +51,14 @@ class Neighbourhoods:
     threads: int | None
     reporter: Reporter
 
+    def spec(self, net: nn.Module) -> SamplingSpec:
+        """How to draw for `net`, whatever the seeds are.
+
+        Raises:
+            ConfigError: fanouts or a size of batches that make no sense.
+        """
+        return SamplingSpec(fanouts_of(net, self.fanouts), self.batch_size, seed=self.seed, shuffle=False)
+
     def loader(
         self, graph: Graph, net: nn.Module, target: Target, draws: Draws, output_columns: int | None = None,
         split: str = SPLIT,
@@ -75,16 +83,7 @@ class Neighbourhoods:
             times = {each: of_split if each == split else np.zeros(len(seeds), np.int64)
                      for each, seeds in target.seeds.items()}  # fmt: skip
             target = replace(target, times=times)
-        spec = SamplingSpec(
-            fanouts_of(net, self.fanouts),
-            self.batch_size,
-            target=target,
-            seed=self.seed,
-            splits=(split,),
-            shuffle=False,
-            **draws.options,
-        )
-        plan = SamplingPlan(graph, spec)
+        plan = SamplingPlan(graph, replace(draws.spec, target=target, splits=(split,)))
         plan.warn_of_times()
         resources = Resources.of(self.memory, self.threads, self.reporter)
         needed_bytes = predicting_bytes(plan, net, num_seeds, output_columns)

@@ -21,7 +21,7 @@ from diskgnn.formats.rank_directories import ranks_in
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.tables.times import Moment
 from diskgnn.inference.asked_times import AskedTimes, is_temporal, trained_sampling
-from diskgnn.inference.asking import Asked, asked_of, chosen_nodes, classes_of, fanouts_of, kinds_of, pair_model
+from diskgnn.inference.asking import Asked, asked_of, chosen_nodes, classes_of, kinds_of, pair_model
 from diskgnn.inference.message_edges import AS_GIVEN, MessageEdges, trained_reverse_type, warn_of_held_out
 from diskgnn.inference.neighbourhoods import SPLIT, Neighbourhoods
 from diskgnn.inference.node_files import chosen_pairs, read_nodes, read_times
@@ -206,10 +206,8 @@ def _predict_nodes(
     warn_of_held_out(graph, sampling, graph.edges, Resources.of(drawn.memory, drawn.threads, drawn.reporter))
     of_table = read_times("nodes", nodes) if is_temporal(sampling) else None
     seeds = np.arange(node_set.num_nodes) if chosen is None else chosen
-    fanouts = fanouts_of(asked.net, drawn.fanouts)
-    draws = times.draws(
-        graph, sampling, fanouts, NodeTarget(asked.node_type), len(seeds), of_table, drawn.reporter
-    )  # fmt: skip
+    spec = drawn.spec(asked.net)
+    draws = times.draws(graph, sampling, spec, NodeTarget(asked.node_type), len(seeds), of_table, drawn.reporter)
     target = (
         NodeTarget(asked.node_type, {SPLIT: seeds}, {SPLIT: draws.by_seed.seconds})
         if draws.by_seed  # a node may be asked at several times
@@ -231,8 +229,7 @@ def _predict_pairs(
     messages = replace(messages, reverse_edge_type=trained_reverse_type(sampling, graph, found))
     target = messages.target(graph, found, chosen)
     of_table = read_times("pairs", pairs) if is_temporal(sampling) else None
-    fanouts = fanouts_of(net, drawn.fanouts)
-    draws = times.draws(graph, sampling, fanouts, target, len(chosen), of_table, drawn.reporter)
+    draws = times.draws(graph, sampling, drawn.spec(net), target, len(chosen), of_table, drawn.reporter)
     loader = drawn.loader(graph, net, target, draws, 1, AS_GIVEN)
     values, column = rows_of_pairs(net, found, loader, kind, what, classes, drawn.reporter)
     write_pairs(drawn.folder, graph, found, chosen, draws.by_seed, values, column)

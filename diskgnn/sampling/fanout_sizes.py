@@ -44,7 +44,7 @@ def most_counts(plan: SamplingPlan, split: str, *, certain: bool) -> MostCounts:
     ends = (target.edge_type[0], target.edge_type[2]) if isinstance(target, LinkTarget) else (str(target.node_type),)
     rows = dict.fromkeys(graph.nodes, 0) | dict.fromkeys(ends, num_seeds)
     num_edges, bounds = dict.fromkeys(edge_types, 0), 0
-    for fanouts in plan.spec.fanouts_by_type(split, edge_types):
+    for fanouts in plan.fanouts[split].tolist():
         found = dict(rows)
         for edge_type, fanout in zip(edge_types, fanouts, strict=True):
             edges, num_destinations = graph.edges[edge_type], rows[edge_type[2]]

@@ -52,9 +52,10 @@ class SamplingPlan:
         self._seeds = seeds or seeds_of(graph, spec)
         self.splits = self._seeds.splits
         edge_types = tuple(graph.edges)
-        self._fanouts = {split: np.array(spec.fanouts_by_type(split, edge_types), np.int32) for split in self.splits}
+        # By split, [layers, edge types].
+        self.fanouts = {split: np.array(spec.fanouts_by_type(split, edge_types), np.int32) for split in self.splits}
         _require_edge_data(graph, spec)
-        require_temporal(graph, spec, self._seeds.target, self._fanouts.values())
+        require_temporal(graph, spec, self._seeds.target, self.fanouts.values())
         if spec.group_seeds > 1:
             _require_groups(spec)
         self.layout = SamplesLayout(
@@ -137,7 +138,7 @@ class SamplingPlan:
         if self.spec.is_temporal and self.spec.sampler is None:
             target = self._seeds.target
             given = [np.asarray(target.times[split]) for split in self.splits] if target.times is not None else []
-            warn_of_units(self.graph, reached_with_times(self.graph, target, self._fanouts.values()), given)
+            warn_of_units(self.graph, reached_with_times(self.graph, target, self.fanouts.values()), given)
 
     def _warn_of_places(self) -> None:
         """Warn if `Block.edge_ids` of some edge type will not be the user's numbers of edges, which nobody kept."""
@@ -261,7 +262,7 @@ class SamplingPlan:
     ) -> PlannedMinibatch:
         """The minibatch of these seeds, drawn as those of `split` are."""
         return PlannedMinibatch(
-            batch.seeds, self._fanouts[split], key, number, slice_start, batch.seed_counts, batch.times,
+            batch.seeds, self.fanouts[split], key, number, slice_start, batch.seed_counts, batch.times,
             batch.excluded, self.held_out.edges, batch.pairs, batch.places, self._rules, name,
         )  # fmt: skip
 
@@ -276,7 +277,7 @@ class SamplingPlan:
             ends = [(target.edge_type[0], listed[:, 0]), (target.edge_type[2], listed[:, 1])]
         else:
             ends = [(str(target.node_type), listed)]
-        is_followed = (self._fanouts["train"] != 0).any(axis=0)
+        is_followed = (self.fanouts["train"] != 0).any(axis=0)
         followed = [each for each, follow in zip(self.graph.edges, is_followed, strict=True) if follow]
         return nearness_order(self.graph, ends, size, edge_types=followed)
 

@@ -32,7 +32,7 @@ class PlannedMinibatch:
     """All that a minibatch depends on, beside the topology."""
 
     seeds: npt.NDArray[np.int64]  # [B] by node type in order
-    fanouts: npt.NDArray[np.int32]  # [layers, edge types], from the seeds outwards; [layers] where there is one type
+    fanouts: npt.NDArray[np.int32]  # [layers, edge types], from the seeds outwards
     key: int  # see `draws.batch_key`
     number: int  # position in the epoch
     slice_start: int | None = None  # see `draws.slice_start`; None for independent draws

@@ -27,7 +27,7 @@ class WindowPlan(SamplingPlan):
         batches_per_epoch = plan.sizes["train"].batches_per_epoch
         self.graph, self.parts, self.layout, self._seeds = plan.graph, plan.parts, plan.layout, plan._seeds
         self.spec = replace(plan.spec, epochs=1, splits=("train",), first_epoch=window[0] // batches_per_epoch)
-        self.splits = ("train",)
+        self.splits, self.fanouts = ("train",), plan.fanouts
         self.sizes = {"train": SequenceSize(1, len(window))}
         self.held_out = plan.held_out
         self._plan, self._window, self._batches_per_epoch = plan, window, batches_per_epoch

@@ -203,7 +203,7 @@ class SamplingSpec:
     @property
     def num_layers(self) -> int:
         """Blocks in each minibatch."""
-        return num_layers(self._fanouts("train"))
+        return num_layers(self.split_fanouts("train"))
 
     def fanouts_of(self, split: str) -> tuple[int, ...]:
         """Fanouts of one split, the same for all edge types.
@@ -211,7 +211,7 @@ class SamplingSpec:
         Raises:
             ConfigError: they are not.
         """
-        fanouts = self._fanouts(split)
+        fanouts = self.split_fanouts(split)
         if isinstance(fanouts, dict):
             raise ConfigError("fanouts: expected one list for a graph of one type, found one for each edge type")
         return fanouts
@@ -222,9 +222,10 @@ class SamplingSpec:
         Raises:
             ConfigError: they are given for an edge type that is not among `edge_types`.
         """
-        return by_layer(self._fanouts(split), edge_types)
+        return by_layer(self.split_fanouts(split), edge_types)
 
-    def _fanouts(self, split: str) -> CheckedFanouts:
+    def split_fanouts(self, split: str) -> CheckedFanouts:
+        """Fanouts of one split, as they were checked."""
         found = self.fanouts if split == "train" else self.eval_fanouts
         assert isinstance(found, tuple | dict)
         return found

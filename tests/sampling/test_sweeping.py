@@ -246,7 +246,7 @@ def test_native_arguments_are_checked(graph):
 
 def test_leaving_early_joins_threads(graph):
     seeds = np.arange(100)
-    plans = [PlannedMinibatch(seeds, np.array([2, 2], np.int32), 0, number) for number in range(20)]
+    plans = [PlannedMinibatch(seeds, np.array([[2], [2]], np.int32), 0, number) for number in range(20)]
     before = {thread.ident for thread in threading.enumerate()}
     with SweepingSampler(TopologyParts(graph), Resources(1 << 20, 2)) as sampler:
         next(sampler.sample(plans))

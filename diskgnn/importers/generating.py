@@ -34,6 +34,7 @@ from diskgnn.importers.generating_spec import EdgeTypeSpec, NodeTypeSpec, TypedG
 from diskgnn.importers.graph_input import NodeInput
 from diskgnn.importers.graph_sources import OpenEdges, OpenNodes
 from diskgnn.importers.graph_writing import OpenGraph, write_graph
+from diskgnn.importers.node_features import NodeFeatures
 from diskgnn.ordered import in_order
 from diskgnn.paths import PathLike
 from diskgnn.progress.default_reporter import reporter_for
@@ -130,7 +131,7 @@ class _TypedGenerator:
             found.list.type: found
             for edge_type, given in self.spec.edges.items() for found in self._edges(edge_type, given, nodes)
         }  # fmt: skip
-        return OpenGraph(True, opened, edges, {name: found.row_format for name, found in opened.items()})
+        return OpenGraph(True, opened, edges)
 
     def key(self, *names: object) -> int:
         """A 64-bit number of its own for everything that is drawn."""
@@ -146,14 +147,15 @@ class _TypedGenerator:
     def _nodes(self, name: str, given: NodeTypeSpec, native: GraphGenerator) -> OpenNodes:
         num_nodes, features = given.num_nodes, None
         if given.features:
-            rows = RowFormat(given.dtype, given.features)
+            row_format = RowFormat(given.dtype, given.features)
 
             def make(first: int, count: int) -> npt.NDArray[Any]:
-                data = np.empty((count, rows.row_bytes), np.uint8)
-                native.features(first, FeatureType[rows.dtype], data)
-                return data.view(rows.storage)
+                data = np.empty((count, row_format.row_bytes), np.uint8)
+                native.features(first, FeatureType[row_format.dtype], data)
+                return data.view(row_format.storage)
 
-            features = self._rows("features", num_nodes, (given.features,), rows.storage, make)
+            rows = self._rows("features", num_nodes, (given.features,), row_format.storage, make)
+            features = NodeFeatures(rows, row_format, row_format)
         splits, first = {}, 0
         for split in SPLITS:
             size = round(getattr(given, split) * num_nodes)

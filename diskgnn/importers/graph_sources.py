@@ -29,6 +29,7 @@ from diskgnn.importers.graph_input import EdgeInput, NodeInput
 from diskgnn.importers.ids.id_columns import node_ids
 from diskgnn.importers.ids.id_streams import IdColumns
 from diskgnn.importers.node_data import GIVEN_APART, SplitOrigin
+from diskgnn.importers.node_features import NodeFeatures
 from diskgnn.importers.random_splits import random_splits
 from diskgnn.importers.source_listing import EXCLUDED, SourceListing
 from diskgnn.importers.tables import table_rows
@@ -69,18 +70,12 @@ class OpenNodes:
     given: NodeInput
     owner: str  # the type, for messages; "" where there is one
     num_nodes: int
-    features: RowSource | None
+    features: NodeFeatures | None
     labels: RowSource | None
     times: RowSource | None
     splits: Mapping[str, npt.NDArray[np.int64]]
     classes: tuple[ClassValue, ...] | None = None  # what the classes of the labels are called; None: by their numbers
     split_origin: SplitOrigin = GIVEN_APART
-
-    @property
-    def row_format(self) -> RowFormat | None:
-        """Of the features, as they are given."""
-        rows = self.features
-        return None if rows is None else RowFormat.stored_as(rows.dtype, rows.row_shape[0])
 
 
 def open_nodes(
@@ -118,11 +113,11 @@ def open_nodes(
     labels = _labels(given, table, taken.get("labels"), owner, known)
     if table is not None:
         _list_roles(taken, labels, node_type, listing)
-    features = _features(given, table, owner, taken, node_type, listing, encoding)
+    rows = _features(given, table, owner, taken, node_type, listing, encoding)
     times = _times(given, table, owner)
     rows_of_labels = None if labels is None else labels.rows
     num_nodes = _agreed(given.num_nodes, {
-        **counted, **{rows.name: rows.num_rows for rows in (features, rows_of_labels, times) if rows is not None},
+        **counted, **{each.name: each.num_rows for each in (rows, rows_of_labels, times) if each is not None},
         **({} if table is None else {table.name: table.num_rows}),
     }, owner)  # fmt: skip
     sources: dict[str, Source] = {split: getattr(given, split) for split in SPLITS if getattr(given, split) is not None}
@@ -152,6 +147,7 @@ def open_nodes(
         words = {use: f"column {column!r} of {table.path}" for use, column in taken.items()}
         in_column = [split for split in splits if getattr(given, split) is None and given.random_split is None]
         origin = SplitOrigin(dict.fromkeys(in_column, words.get("splits", "")), words.get("labels"))
+    features = NodeFeatures.of(rows, given, owner)
     return OpenNodes(given, owner, num_nodes, features, rows_of_labels, times, splits, classes, origin)
 
 
@@ -333,17 +329,21 @@ class OpenEdges:
     splits: Mapping[str, npt.NDArray[np.int64]]  # seed edges [n, 2]
     stored_bytes: int  # in files
 
+    @property
+    def features(self) -> EdgeColumn | None:
+        """Those of their columns that are features."""
+        return next((column for column in self.list.columns if column.kind == artifacts.EDGE_FEATURES), None)
+
     def config(self, num_edges: int, values: ValueCounts) -> EdgeTypeConfig:
         """What the manifest says of them, and of the `values` of their features."""
-        columns = {column.kind: column for column in self.list.columns}
-        features = columns.get(artifacts.EDGE_FEATURES)
+        kinds, features = {column.kind for column in self.list.columns}, self.features
         return EdgeTypeConfig(
             self.list.type,
             num_edges,
-            has_ids=artifacts.EDGE_IDS in columns,
+            has_ids=artifacts.EDGE_IDS in kinds,
             rows=None if features is None else rows_of(features),
-            has_weights=artifacts.WEIGHTS in columns,
-            has_times=artifacts.TIMES in columns,
+            has_weights=artifacts.WEIGHTS in kinds,
+            has_times=artifacts.TIMES in kinds,
             link_splits=tuple(split for split in SPLITS if split in self.splits),
             values=values,
             columns=None if features is None else features.columns,

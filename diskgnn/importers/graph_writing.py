@@ -6,16 +6,15 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from diskgnn.errors import ConfigError, DataWarning, callers_level
+from diskgnn.errors import DataWarning, callers_level
 from diskgnn.formats import artifacts
 from diskgnn.formats.artifacts import edge_file, node_file
 from diskgnn.formats.graph_config import GraphConfig, NodeTypeConfig, TargetConfig
-from diskgnn.formats.row_format import RowFormat
 from diskgnn.formats.source_contents import SourceContents
 from diskgnn.formats.value_counts import ValueCounts
 from diskgnn.graph.bucket_layout import index_dtype
-from diskgnn.graph.csc import EdgeList, write_csc
-from diskgnn.graph.edge_records import EdgeColumn, record_dtype
+from diskgnn.graph.csc import write_csc
+from diskgnn.graph.edge_records import record_dtype
 from diskgnn.importers import node_data
 from diskgnn.importers.containers.rows import EdgeStream
 from diskgnn.importers.graph_input import GraphInput
@@ -28,10 +27,8 @@ from diskgnn.importers.graph_sources import (
     rows_of,
     type_owner,
 )
-from diskgnn.importers.quantising import quantised_format, write_quantised
 from diskgnn.importers.source_listing import SourceListing, warn_of_left_out
 from diskgnn.importers.value_scan import ValueScan
-from diskgnn.progress.reporter import Reporter
 from diskgnn.specs.schema import EdgeType, edge_type_name
 from diskgnn.system.resources import Resources
 from diskgnn.work.runner import Work
@@ -47,16 +44,14 @@ class OpenGraph:
     typed: bool  # described by types; otherwise made from plain edges, which messages and reports need no names for
     nodes: Mapping[str, OpenNodes]
     edges: Mapping[EdgeType, OpenEdges]
-    stored_rows: Mapping[str, RowFormat | None]  # of the features of each node type, as they will be stored
     contents: SourceContents = field(default_factory=SourceContents)  # of tables
 
     @property
     def needed_bytes(self) -> int:
         """Disk space for the graph, before edges are dropped."""
         needed_bytes = 0
-        for name, nodes in self.nodes.items():
-            rows = self.stored_rows[name]
-            needed_bytes += 0 if rows is None or nodes.given.reference_features else nodes.num_nodes * rows.row_bytes
+        for nodes in self.nodes.values():
+            needed_bytes += 0 if nodes.features is None else nodes.features.needed_bytes
             needed_bytes += sum(0 if small is None else small.total_bytes for small in (nodes.labels, nodes.times))
         for edges in self.edges.values():
             given = edges.list
@@ -69,10 +64,8 @@ class OpenGraph:
     def read_bytes(self) -> int:
         """Of all files that will be read."""
         read_bytes = sum(2 * edges.stored_bytes for edges in self.edges.values())
-        for name, nodes in self.nodes.items():
-            rows = self.stored_rows[name]
-            passes = 2 if rows is not None and nodes.given.quantise in ("int8", "int4") else 1
-            read_bytes += 0 if nodes.features is None else passes * nodes.features.stored_bytes
+        for nodes in self.nodes.values():
+            read_bytes += 0 if nodes.features is None else nodes.features.read_bytes
             read_bytes += sum(0 if small is None else small.stored_bytes for small in (nodes.labels, nodes.times))
         return read_bytes
 
@@ -105,7 +98,6 @@ def open_graph(given: GraphInput, *, typed: bool, topologies: Mapping[EdgeType, 
         nodes[name] = open_nodes(
             described, type_owner("node", name) if typed else "", counted, name, listing, given.encoding
         )
-    stored_rows = {name: _stored_rows(opened) for name, opened in nodes.items()}
     num_nodes = {name: opened.num_nodes for name, opened in nodes.items()}
     edges = {}
     for edge_type, edges_given in given.edges.items():
@@ -122,25 +114,7 @@ def open_graph(given: GraphInput, *, typed: bool, topologies: Mapping[EdgeType, 
                 )
     contents = listing.contents()
     warn_of_left_out(contents)
-    return OpenGraph(typed, nodes, edges, stored_rows, contents)
-
-
-def _stored_rows(nodes: OpenNodes) -> RowFormat | None:
-    given, features, rows = nodes.given, nodes.features, nodes.row_format
-    where = nodes.owner and nodes.owner + ": "
-    if features is None or rows is None:
-        if given.reference_features or given.quantise is not None:
-            raise ConfigError(f"{where}expected features to store or refer to, found none")
-        return None
-    if given.reference_features and features.path is None:
-        raise ConfigError(
-            f"{where}reference_features: features can stay where they are only as a .npy file in C order, or as "
-            "raw:DTYPE:WIDTH:PATH without a header, in native byte order and a dtype that is stored as it is (float32, "
-            "float16, int8, bfloat16 as uint16): save np.ascontiguousarray(features, np.float32), or leave it out"
-        )
-    if given.reference_features and given.quantise is not None:
-        raise ConfigError(f"{where}quantise: quantised features are written anew; leave out reference_features=True")
-    return rows if given.quantise is None else quantised_format(given.quantise, rows)
+    return OpenGraph(typed, nodes, edges, contents)
 
 
 @dataclass(frozen=True)
@@ -170,12 +144,13 @@ def write_graph(writer: ArtifactWriter, graph: OpenGraph, resources: Resources) 
         details[f"num_edges of {edge_type_name(edge_type)}" if graph.typed else "num_edges"] = num_edges
     node_configs = []
     for name, nodes in graph.nodes.items():
-        found, values = _write_features(writer, name, nodes, graph.stored_rows[name], resources.reporter)
-        target = targets[name]
+        features, target, found, values = nodes.features, targets[name], Details(), ValueCounts()
+        if features is not None:
+            found, values = features.write(writer, name, resources.reporter)
         node_configs.append(
             NodeTypeConfig(
-                name, nodes.num_nodes, graph.stored_rows[name], target, nodes.times is not None, values=values,
-                columns=None if nodes.features is None else nodes.features.columns,
+                name, nodes.num_nodes, None if features is None else features.stored, target, nodes.times is not None,
+                values=values, columns=None if features is None else features.rows.columns,
             )
         )  # fmt: skip
         facts: Details = {"num_nodes": nodes.num_nodes}
@@ -204,22 +179,12 @@ def _write_edges(writer: ArtifactWriter, edges: OpenEdges, resources: Resources)
     Returns:
         The number of its edges; what their features hold that training fails on, which is warned of.
     """
-    given = edges.list
-    features = next((column for column in given.columns if column.kind == artifacts.EDGE_FEATURES), None)
+    given, features = edges.list, edges.features
     if features is None:
-        num_edges, values = write_csc(writer, given, resources), ValueCounts()
-    else:
-        num_edges, values = _write_with_features(writer, given, features, resources)
-    return num_edges, values
-
-
-def _write_with_features(
-    writer: ArtifactWriter, given: EdgeList, features: EdgeColumn, resources: Resources
-) -> tuple[int, ValueCounts]:
+        return write_csc(writer, given, resources), ValueCounts()
     work = Work(writer, f"edge_features-{'.'.join(given.type)}")
-    scan = ValueScan(rows_of(features))
-    if found := work.state_of("values"):
-        scan = ValueScan(rows_of(features), given.num_input_edges, found["counts"])
+    scanned_before = (given.num_input_edges, found["counts"]) if (found := work.state_of("values")) else ()
+    scan = ValueScan(rows_of(features), *scanned_before)
     scanned = replace(features, chunks_from=scan.following(features.chunks_from))
     columns = tuple(scanned if column is features else column for column in given.columns)
     num_edges = write_csc(writer, replace(given, columns=columns), resources)
@@ -248,21 +213,3 @@ def _write_small(
         node_data.write_rows(writer, file, nodes.labels)
         targets[name] = TargetConfig(nodes.given.task, nodes.labels.row_shape[0] if nodes.labels.row_shape else 1)
     return node_data.write_splits(writer, name, nodes.splits, nodes.num_nodes, nodes.owner, nodes.split_origin)
-
-
-def _write_features(
-    writer: ArtifactWriter, name: str, nodes: OpenNodes, stored: RowFormat | None, reporter: Reporter
-) -> tuple[Details, ValueCounts]:
-    """The features of a node type; what quantising them changed, and what they hold that training fails on."""
-    if nodes.features is None:
-        return {}, ValueCounts()
-    given_format = nodes.row_format
-    assert given_format is not None
-    assert stored is not None
-    if nodes.given.quantise is not None:
-        details = write_quantised(writer, name, nodes.features, given_format, stored, reporter).details()
-        return details, ValueCounts()
-    reference, rows = nodes.given.reference_features, nodes.features
-
-    values = node_data.write_features(writer, name, rows, given_format, reference=reference, reporter=reporter)
-    return {}, values

@@ -1,10 +1,10 @@
-"""Check features, labels and splits on their way into a graph directory."""
+"""Check labels and splits on their way into a graph directory."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Generator, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -15,19 +15,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from diskgnn.errors import DataWarning, InputError, callers_level
-from diskgnn.files.checked_files import ChunkChecksums, npy_data_offset, npy_parts
+from diskgnn.files.checked_files import npy_parts
 from diskgnn.files.file_reading import ReadableFile
 from diskgnn.formats import artifacts
 from diskgnn.formats.artifacts import node_file
-from diskgnn.formats.row_format import RowFormat
-from diskgnn.formats.value_counts import ValueCounts
 from diskgnn.graph.type_data import id_in
 from diskgnn.importers.containers.rows import RowSource
-from diskgnn.importers.value_scan import ValueScan
-from diskgnn.progress.reporter import Reporter
 from diskgnn.work.array_file import ArrayFile
-from diskgnn.work.runner import Output, Work
-from diskgnn.work.work_folder import State
 from diskgnn.work.writer import ArtifactWriter
 
 # As many classes may be inferred from the labels of however few nodes; a model's last layer costs memory for each.
@@ -43,70 +37,6 @@ class SplitOrigin:
 
 
 GIVEN_APART = SplitOrigin()
-
-
-def write_features(
-    writer: ArtifactWriter,
-    node_type: str,
-    rows: RowSource,
-    row_format: RowFormat,
-    *,
-    reference: bool,
-    reporter: Reporter,
-) -> ValueCounts:
-    """Copy features into the graph, or refer to the file that holds them; count values that training fails on, and
-    warn of them.
-
-    Either way they are read once, front to back.
-
-    Args:
-        writer: of the graph directory.
-        node_type: names the files.
-        rows: [N, D]; `rows.path` is set if `reference` is.
-        row_format: of these rows.
-        reference: leave the file where it is.
-        reporter: told about one stage, in bytes.
-    """
-    file_name = node_file(artifacts.FEATURES, node_type)
-    checksums_name = node_file(artifacts.FEATURE_CHECKSUMS, node_type)
-    if reference:
-        assert rows.path is not None
-        scan, checksums = ValueScan(row_format), ChunkChecksums()
-        with reporter.stage("scan features", rows.total_bytes, "B") as advance:
-            if not rows.headerless:
-                checksums.add(_header_bytes(rows.path))
-            for chunk in rows.chunks():
-                scan.add(chunk)
-                checksums.add(chunk.reshape(-1).view(np.uint8))
-                advance(chunk.nbytes)
-        headerless = (rows.dtype.str, tuple(rows.shape)) if rows.headerless else None
-        writer.add_external(file_name, rows.path, crc32c=checksums.crc32c, headerless=headerless)
-        writer.save_array(checksums_name, checksums.chunks())
-    else:
-
-        def copy(state: State, output: Output) -> Generator[int, None, None]:
-            file = output.array(
-                file_name, rows.dtype, rows.num_rows, rows.row_shape, checksums=checksums_name, may_stream=True
-            )
-            scan = ValueScan(row_format, file.rows_written, state["values"])
-            with reporter.stage("copy features", rows.total_bytes, "B") as advance:
-                advance(file.rows_written * rows.row_bytes)
-                for chunk in rows.chunks_from(file.rows_written):
-                    scan.add(chunk)
-                    file.write(chunk)
-                    advance(chunk.nbytes)
-                    yield chunk.nbytes
-
-        first = {"values": np.zeros(len(fields(ValueCounts)), np.int64)}
-        found = Work(writer, file_name).run(lambda work: work.fold("copy", copy, first, sends=True))
-        scan = ValueScan(row_format, rows.num_rows, found["values"])
-    scan.warn(rows.name, "node")
-    return scan.counts
-
-
-def _header_bytes(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return file.read(npy_data_offset(path))
 
 
 def write_labels(writer: ArtifactWriter, node_type: str, rows: RowSource, num_classes: int | None) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import csv
 
 from diskgnn.errors import DataWarning, DiskGNNError, InputError
 from diskgnn.graph.graph import Graph
@@ -56,7 +59,7 @@ def test_dates_that_nobody_names_as_times(tmp_path: Path) -> None:
     """Text of many values is left out; what looks like dates is not called text or ids."""
     days = [f"{1 + day % 28:02d}/{1 + day // 28:02d}/2020" for day in range(40)]
     files = written(tmp_path, nodes="x,born\n" + "".join(f"{i}.5,{day}\n" for i, day in enumerate(days)))
-    with pytest.warns(DataWarning, match=r"more than 32 values such as '01/01/2020'; write dates as 2020-12-31"):
+    with pytest.warns(DataWarning, match=r"more than 32 values, most of them dates such as '13/01/2020'"):
         convert(tmp_path / "graph", edges=np.array([[0, 1, 2], [1, 2, 0]]), nodes=files["nodes"])
 
 
@@ -188,3 +191,102 @@ def test_splits_in_tables_name_rows_where_nodes_have_no_ids(tmp_path: Path) -> N
     assert told.startswith("train: expected numbers of rows in column 'id' of ")
     told = refused(tmp_path, **given, labels=files["labels"], train=[0])
     assert f"labels: expected an array with a label for each node, found the table {files['labels']}" in told
+
+
+RING = np.array([[0, 1, 2, 3], [1, 2, 3, 0]])
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        (["31/12/2020", "01/02/2020", "3/4/2020", "n/k"], r"dates such as '31/12/2020': convert .*'%d/%m/%Y'\. If "),
+        (["1,5", "2,25", "3", "x"], r"numbers such as '1,5': write them like 1\.5"),
+        (["12 %", "$7.50", "1.234,5", "1 000 €"], r"numbers such as '\$7\.50': write them like 1\.5"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_text_that_people_read_as_numbers_or_dates(tmp_path: Path, values: list[str], told: str, kind: str) -> None:
+    path = tmp_path / f"nodes.{kind}"
+    table = pa.table({"x": [0.5, 1.5, 2.5, 3.5], "price": values})
+    pq.write_table(table, path) if kind == "parquet" else csv.write_csv(table, path)
+    with pytest.warns(DataWarning, match=rf"nodes\.price: taken as a category of 4 words; most are {told}"):
+        convert(tmp_path / "graph", edges=RING, nodes=path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        convert(tmp_path / "said", edges=RING, nodes=path, columns=TableColumns(encode={"price": "category"}))
+    with pytest.warns(DataWarning, match=told):
+        convert(tmp_path / "named", edges=RING, nodes=path, columns=TableColumns(features=["x", "price"]))
+    assert Graph.open(tmp_path / "named").features.shape == (4, 5)
+
+
+def test_numbers_with_a_few_words_among_them(tmp_path: Path) -> None:
+    ages = [str(20 + number % 9) if number % 20 else "unknown" for number in range(100)]
+    files = written(tmp_path, nodes="x,age\n" + "".join(f"{n}.5,{age}\n" for n, age in enumerate(ages)))
+    with pytest.warns(DataWarning, match=r"most are numbers such as '20', but for others such as 'unknown': correct"):
+        convert(tmp_path / "graph", edges=RING, nodes=files["nodes"])
+
+
+@pytest.mark.parametrize("values", ["SML", ["A1", "B2"], ["1-5", "6-9"], ["1", "2", "3+"], ["2019/20", "2020/21"]])
+def test_words_are_categories_without_a_word(tmp_path: Path, values: Any) -> None:
+    rows = "".join(f"{number}.5,{values[number % len(values)]}\n" for number in range(8))
+    files = written(tmp_path, nodes=f"x,size\n{rows}")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        convert(tmp_path / "graph", edges=RING, nodes=files["nodes"])
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_text_in_latin_1(tmp_path: Path, is_late: bool) -> None:
+    """A file that is read in blocks may be of ASCII up to some place beyond those that decide about types."""
+    rows = [f"{number},town{number % 9}" for number in range(400_000 if is_late else 4)]
+    text = "\n".join(["x,town", *rows, "7,Köln", "8,Münster", ""])
+    (tmp_path / "nodes.csv").write_bytes(text.encode("latin-1"))
+    told = refused(tmp_path, edges=RING, nodes=tmp_path / "nodes.csv")
+    assert f"expected UTF-8 in {tmp_path / 'nodes.csv'}, found byte 0xf6 in line {len(rows) + 2}, after '7,K'" in told
+    assert "iconv -f WINDOWS-1252 -t UTF-8" in told
+    convert(tmp_path / "without", edges=RING, nodes=tmp_path / "nodes.csv", exclude="town")
+    (tmp_path / "nodes.csv").write_text(text, encoding="utf-8")
+    convert(tmp_path / "graph", edges=RING, nodes=tmp_path / "nodes.csv")
+    assert Graph.open(tmp_path / "graph").num_nodes == len(rows) + 2
+
+
+@pytest.mark.parametrize(
+    ("nodes", "told"),
+    [
+        ('x,y\n1,"a\nb"\n\n2,3,4\n', "expected 2 columns in each row of {}, found 3 in line 5: '2,3,4'; a value"),
+        ("x,y\n1,2\n\n3\n4,5\n", "expected 2 columns in each row of {}, found 1 in line 4: '3'; add what is missing"),
+        ('x,y\n1,2\n"3,4\n5,6\n', "expected 2 columns in each row of {}, found 1 in line 3: .* is a quote opened and"),
+        ("x/y\n1,5/2\n", "expected 1 column in each row of {}, found 2 in line 2: .* delimiter=;"),
+    ],
+)
+def test_a_row_of_another_length(tmp_path: Path, nodes: str, told: str) -> None:
+    files = written(tmp_path, nodes=nodes)
+    with pytest.raises(DiskGNNError, match=told.format(re.escape(str(files["nodes"])))):
+        convert(tmp_path / "graph", edges=RING, nodes=files["nodes"])
+
+
+def test_a_value_of_another_type_than_those_before(tmp_path: Path) -> None:
+    rows = "\n".join(map(str, range(900_000)))
+    files = written(tmp_path, nodes=f"x\n{rows}\nmany\n")
+    told = refused(tmp_path, edges=RING, nodes=files["nodes"])
+    assert f"expected values of type int64 in column 'x' of {files['nodes']}" in told
+    assert "found 'many' in line 900002" in told
+    assert told.endswith("(`columns`, types=x:string)")
+
+
+def test_values_of_several_lines_at_the_ends_of_blocks(tmp_path: Path) -> None:
+    """Files are read in blocks, which end between rows."""
+    texts = [f"first, {number}\nsecond,{'y' * (number % 61)}" for number in range(120_000)]
+    rows = "".join(f'{number},"{text}",{number % 7}\n' for number, text in enumerate(texts))
+    files = written(tmp_path, nodes=f"id,text,x\n{rows}")
+    with pytest.warns(DataWarning, match="left out of the graph: text of node"):
+        convert(tmp_path / "graph", edges=RING, nodes=files["nodes"], columns=TableColumns(encode={"x": "raw"}))
+    features = Graph.open(tmp_path / "graph").features
+    np.testing.assert_array_equal(features[:, 0], np.arange(120_000) % 7)
+
+
+def test_a_quote_that_nothing_closes(tmp_path: Path) -> None:
+    rows = "".join(f"{number},{chr(34) if number == 2 else ''}word\n" for number in range(9))
+    files = written(tmp_path, nodes=f"x,y\n{rows}")
+    with pytest.warns(DataWarning, match=r"row 3 of .*nodes\.csv, the last one, .*'word\\n3,word.* never closed\?"):
+        convert(tmp_path / "graph", edges=RING[:, :1], nodes=files["nodes"])

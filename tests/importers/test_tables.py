@@ -75,10 +75,10 @@ def test_csv_without_names_or_with_odd_ones(tmp_path: Path) -> None:
     (tmp_path / "gaps.csv").write_text('a,b,c\n,"x,y",\n2,,\n')
     assert rows(tmp_path / "gaps.csv") == {"a": [None, 2], "b": ["x,y", None], "c": [None, None]}
     (tmp_path / "ragged.csv").write_text("a,b\n1,2\n3\n")
-    with pytest.raises(InputError, match=r"ragged\.csv is no CSV that can be read: .*Expected 2 columns, got 1"):
+    with pytest.raises(InputError, match=r"expected 2 columns in each row of .*ragged\.csv, found 1 in line 3: '3'"):
         rows(tmp_path / "ragged.csv")
     (tmp_path / "late.csv").write_text("a,b\n" + "1,2\n" * 2_000_000 + "x,2\n")
-    with pytest.raises(InputError, match=r"invalid value 'x'; say what the column holds"):
+    with pytest.raises(InputError, match=r"found 'x' in line 2000002; correct it, or say what the column holds"):
         Table("late", tmp_path / "late.csv").num_rows  # noqa: B018
     with pytest.raises(ConfigError, match="expected an Arrow type such as string or int64 for 'a', found 'text'"):
         Table("edges", tmp_path / "gaps.csv", TableColumns(types={"a": "text"}))

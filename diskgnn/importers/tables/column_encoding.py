@@ -17,7 +17,8 @@ left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -26,11 +27,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from diskgnn.errors import ConfigError, InputError
+from diskgnn.errors import ConfigError, DataWarning, InputError, callers_level
 from diskgnn.importers.containers.rows import CHUNK_BYTES, RowSource
 from diskgnn.importers.source_listing import EXCLUDED, SourceListing
 from diskgnn.importers.tables import column_finders, column_values
 from diskgnn.importers.tables.frames import RowTable
+from diskgnn.importers.tables.odd_text import read_by_people
 from diskgnn.importers.tables.times import seconds
 from diskgnn.specs.feature_columns import ENCODINGS, FeatureColumn
 
@@ -80,6 +82,7 @@ class TableEncoding:
         kinds: of its columns that may be features.
         asked: encodings by column, where they are not to be the natural ones.
         argument: that says so, for messages.
+        said: those of `asked` that the user said, if not all.
         known: how to encode them, where that is not to be found in the table itself.
 
     Attributes:
@@ -99,6 +102,7 @@ class TableEncoding:
         asked: Mapping[str, str],
         argument: str = "columns",
         known: KnownColumns | None = None,
+        said: Collection[str] | None = None,
     ) -> None:
         if unknown := [name for name in asked if name not in kinds]:
             raise ConfigError(
@@ -108,7 +112,8 @@ class TableEncoding:
         for name, encoding in asked.items():
             if encoding not in _CHOICES:
                 raise ConfigError(f"{table}: {argument}: {name}: expected {', '.join(_CHOICES)}, found {encoding!r}")
-        self._table, self._known = table, known
+        self._table, self._known, self._argument = table, known, argument
+        self._said = {*(asked if said is None else said)}
         self._finders: dict[str, column_finders.Finder] = {}
         self._nulls: dict[str, int] = {}
         self._num_rows = 0
@@ -179,6 +184,15 @@ class TableEncoding:
         self.left_out |= {name: why for name, why in found.items() if isinstance(why, str)}
         self.features = tuple(column for column in found.values() if isinstance(column, FeatureColumn))
         self._finders = {column.name: self._finders[column.name] for column in self.features}
+        for column in self.features:
+            told = "" if column.values is None or column.name in self._said else read_by_people(column.values)
+            if told and self._known is None:
+                warnings.warn(
+                    f"{self._table}.{column.name}: taken as a category of {len(column.values or ())} words; most are "
+                    f"{told}. If categories are meant, say so (`{self._argument}`, {column.name}=category)",
+                    DataWarning,
+                    stacklevel=callers_level(),
+                )
 
     def list_columns(self, of: str, listing: SourceListing) -> None:
         """Note what became of each column of the table of the type `of`."""

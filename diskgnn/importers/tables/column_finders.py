@@ -13,10 +13,11 @@ import pyarrow.compute as pc
 
 from diskgnn.errors import DataWarning, InputError, callers_level
 from diskgnn.importers.tables import column_values
-from diskgnn.importers.tables.times import looks_like_date
+from diskgnn.importers.tables.odd_text import read_by_people
 from diskgnn.specs.feature_columns import FeatureColumn
 
 _MOST_VALUES = 32  # of a category
+_SAMPLE = 1000  # of more values, to say what they are
 COUNTS_ROWS = "it counts the rows"
 
 
@@ -104,14 +105,12 @@ class _Values:
     def __init__(self, table: str, name: str, encoding: str, asked: bool) -> None:
         self._name, self._where, self._asked = name, f"{table}.{name}", asked
         self._values: pa.Array | None = None
-        self._is_text, self._first = False, ""
+        self._is_text = False
 
     def add(self, values: pa.Array) -> None:
         if self._is_text:
             return
         found = pc.unique(values.drop_null())
-        if not self._first and len(found):
-            self._first = str(found[0])
         self._values = found if self._values is None else pc.unique(pa.concat_arrays([self._values, found]))
         if len(self._values) > _MOST_VALUES:
             if self._asked:
@@ -124,12 +123,13 @@ class _Values:
             self._values = self._values.take(pc.array_sort_indices(self._values))
 
     def found(self) -> FeatureColumn | str:
-        if self._is_text:
-            if looks_like_date(self._first):
-                return f"more than {_MOST_VALUES} values such as {self._first!r}; write dates as 2020-12-31"
-            return f"more than {_MOST_VALUES} values: text or ids; embed text beforehand, as a column of vectors"
         if self._values is None or not len(self._values):
             return "it has no values"
+        if self._is_text:
+            sample = column_values.words(self._values[:_SAMPLE], self._where).to_pylist()
+            if told := read_by_people(sample):
+                return f"more than {_MOST_VALUES} values, most of them {told}"
+            return f"more than {_MOST_VALUES} values: text or ids; embed text beforehand, as a column of vectors"
         words = tuple(column_values.words(self._values, self._where).to_pylist())
         return FeatureColumn(self._name, "category", len(words), values=words)
 

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
-from diskgnn.errors import ConfigError, InputError
+from diskgnn.errors import ConfigError, DataWarning, InputError, callers_level
 from diskgnn.files.file_reading import raise_if_disk_failed
 from diskgnn.importers.containers.compressed_text import open_text, text_for_arrow
 from diskgnn.importers.containers.file_kinds import convert_from, wide_encoding
 from diskgnn.importers.containers.text_numbers import text_block_bytes
+from diskgnn.importers.tables import csv_damage
 from diskgnn.importers.tables.parts import without
 from diskgnn.stores.locations import Location
 
 _HEAD_BYTES = 4 << 20  # of text, which decide about the types of columns
+_BEYOND = 1  # a byte, by which Arrow knows that the last row of the head may be cut
 _DELIMITERS = (",", "\t", ";", "|", " ")
 
 
@@ -53,10 +57,15 @@ class CsvPart:
                 ) from error
         head = self._head()
         self._block_bytes = text_block_bytes(head.splitlines())
-        with self._open(None, pa.BufferReader(head), max(len(head), 1)) as reader:
+        with self._open(None, pa.BufferReader(head), _HEAD_BYTES) as reader:
             found = reader.schema
-        # What is empty in all of the first block may be anything; a string is.
-        self._types |= {column.name: pa.string() for column in found if pa.types.is_null(column.type)}
+        # What is empty in all of the first block may be anything; a string is. Bytes that are no text in UTF-8 are told
+        # where they are read.
+        self._types |= {
+            column.name: pa.string()
+            for column in found
+            if pa.types.is_null(column.type) or (pa.types.is_binary(column.type) and column.name not in types)
+        }
         self.schema = pa.schema(
             [pa.field(column.name, self._types.get(column.name, column.type)) for column in found]
         )  # fmt: skip
@@ -65,7 +74,23 @@ class CsvPart:
 
     def count_rows(self) -> int:
         """How many rows it has; reads the file."""
-        return sum(batch.num_rows for batch in self.batches(self.schema.names[:1], 1 << 20))
+        num_rows, last = 0, b""
+        first, column = self.schema.names[0], self.schema.names[-1]
+        types = self._types | {column: pa.binary()}  # whatever its values are
+        if not _is_text(self._types[first]):
+            types[first] = self._types[first]
+        for batch in self._batches([*{first: None, column: None}], types):
+            if batch.num_rows:
+                num_rows, last = num_rows + batch.num_rows, batch.column(batch.num_columns - 1)[-1].as_py() or b""
+        if isinstance(last, bytes) and last.endswith(b"\n"):
+            shown = last[:40].decode("utf-8", "replace")
+            warnings.warn(
+                f"{self._name}: row {num_rows} of {self.path}, the last one, has all lines up to the end as its "
+                f"{column!r}, from {shown!r} on; is a quote opened and never closed?",
+                DataWarning,
+                stacklevel=callers_level(),
+            )
+        return num_rows
 
     def batches(self, columns: Sequence[str], batch_rows: int, first: int = 0) -> Iterator[pa.RecordBatch]:
         """All rows from the `first` on in order, these columns only; as many at a time as a block of text holds.
@@ -74,12 +99,16 @@ class CsvPart:
         Raises:
             InputError: a row has too many or too few columns, or a value is not of its column's type.
         """
+        with closing(self._batches(columns, self._types)) as found:
+            yield from map(_with_nulls, without(found, first))
+
+    def _batches(self, columns: Sequence[str], types: Mapping[str, pa.DataType]) -> Generator[pa.RecordBatch, None, None]:
         try:
             with (
                 text_for_arrow(self._name, self.path) as (file, checked),
-                self._open(list(columns), file, self._block_bytes) as reader,
+                self._open(list(columns), file, self._block_bytes, types) as reader,
             ):
-                yield from map(_with_nulls, without(checked(reader), first))
+                yield from checked(reader)
         except (OSError, pa.ArrowException) as error:
             raise self._damaged(error) from error
 
@@ -88,35 +117,28 @@ class CsvPart:
         if not pa.types.is_integer(self._types[column]):
             return None
         head = self._head()
-        types, self._types = self._types, self._types | {column: pa.string()}
-        try:
-            with self._open([column], pa.BufferReader(head), max(len(head), 1)) as reader:
-                for batch in reader:
-                    text = batch.column(0)
-                    found = text.filter(pc.match_substring_regex(text, "^0[0-9]"))
-                    if len(found):
-                        return str(found[0].as_py())
-        finally:
-            self._types = types
-        return None
+        with self._open([column], pa.BufferReader(head), _HEAD_BYTES, self._types | {column: pa.string()}) as reader:
+            text = next(reader).column(0)
+        found = text.filter(pc.match_substring_regex(text, "^0[0-9]"))
+        return str(found[0].as_py()) if len(found) else None
 
     def _stream(self) -> Any:
         """Its text, from the start."""
         return open_text(self._name, self.path)
 
     def _head(self) -> bytes:
-        """The first lines: whole ones, if there are several."""
+        """The first rows. Of those that are more than a head, Arrow takes the whole ones."""
         if not self.path.is_file():
             raise InputError(f"{self._name}: expected a CSV file, found no file {self.path}")
         try:
             with self._stream() as file:
-                head = bytes(file.read(_HEAD_BYTES))
+                head = bytes(file.read(_HEAD_BYTES + _BEYOND))
         except (OSError, pa.ArrowException) as error:
             raise self._damaged(error) from error
         if not head.strip():
             raise InputError(f"{self._name}: expected a CSV file with a line for each row, found {self.path} empty")
         self._require_utf8(head)
-        return head[: head.rfind(b"\n") + 1] or head if len(head) == _HEAD_BYTES else head
+        return head
 
     def _require_utf8(self, head: bytes) -> None:
         """Refuse other encodings of the names of columns; values of columns that nobody reads may be in any."""
@@ -133,13 +155,19 @@ class CsvPart:
                 f"{convert_from('WINDOWS-1252')}"
             ) from error
 
-    def _open(self, columns: list[str] | None, file: pa.NativeFile, block_bytes: int) -> csv.CSVStreamingReader:
+    def _open(
+        self,
+        columns: list[str] | None,
+        file: pa.NativeFile,
+        block_bytes: int,
+        types: Mapping[str, pa.DataType] | None = None,
+    ) -> csv.CSVStreamingReader:
         try:
             return csv.open_csv(
                 file,
                 csv.ReadOptions(use_threads=False, block_size=block_bytes, column_names=self._names),
-                csv.ParseOptions(delimiter=self._delimiter),
-                csv.ConvertOptions(column_types=self._types, include_columns=columns),
+                csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=True),
+                csv.ConvertOptions(column_types=self._types if types is None else types, include_columns=columns),
             )
         except (OSError, pa.ArrowException) as error:
             raise self._damaged(error) from error
@@ -149,8 +177,8 @@ class CsvPart:
         raise_if_disk_failed(error, self.path)
         if isinstance(error, PermissionError):
             return InputError(f"{self._name}: you have no permission to read {self.path}")
-        hint = "; say what the column holds (columns types, such as string)" if "conversion error" in str(error) else ""
-        return InputError(f"{self._name}: {self.path} is no CSV that can be read: {error}{hint}")
+        names = self.schema.names if hasattr(self, "schema") else []
+        return InputError(f"{self._name}: {csv_damage.told(error, self._stream, self.path, names, self._delimiter)}")
 
     def _found_delimiter(self) -> str:
         try:
@@ -172,6 +200,10 @@ def _missing_column_hint(found: Sequence[str]) -> str:
     )
 
 
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
 def _is_number(text: str) -> bool:
     try:
         float(text)
@@ -183,9 +215,7 @@ def _is_number(text: str) -> bool:
 def _with_nulls(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Empty strings become null, as empty fields of all other types are."""
     arrays = [
-        pc.if_else(pc.equal(column, ""), pa.scalar(None, column.type), column)
-        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
-        else column
+        pc.if_else(pc.equal(column, ""), pa.scalar(None, column.type), column) if _is_text(column.type) else column
         for column in batch.columns
     ]
     return pa.record_batch(arrays, names=batch.schema.names)

@@ -129,7 +129,7 @@ def features(
                 f"{kinds[unusable[0]]}"
             )
     asked |= columns.encode
-    encoding = TableEncoding(table.name, kinds, asked, "encode")
+    encoding = TableEncoding(table.name, kinds, asked, "encode", said=columns.encode)
     if as_they_are and len(names) == 1 and names[0] not in columns.encode and _is_vectors(kinds[names[0]]):
         rows = _list_features(table, names[0], row_name)
         listing.read(of, names[0], "features", "vector", rows.row_shape[0])

@@ -101,7 +101,7 @@ def looks_like_date(text: str) -> bool:
     return _BY_DAY.match(text.strip()) is not None
 
 
-def _conversion_of(text: str) -> str:
+def conversion_of(text: str) -> str:
     """Returns the advice for a column of times that has `text`, which is no time."""
     found = _BY_DAY.match(text.strip())
     if found is None:
@@ -119,16 +119,17 @@ def _of_text(values: pa.Array, where: str) -> pa.Array:
     try:
         return timestamps(values)
     except pa.ArrowInvalid:
-        wrong = next(value for value in values.drop_null() if not _is_time(value))
+        wrong = next(value for value in values.drop_null() if not is_time(value.as_py()))
         raise InputError(
             f"{where}: expected dates or times in ISO 8601 ({_FORMS}), or whole numbers; found {wrong.as_py()!r}; "
-            f"{_conversion_of(wrong.as_py())}"
+            f"{conversion_of(wrong.as_py())}"
         ) from None
 
 
-def _is_time(value: pa.Scalar) -> bool:
+def is_time(text: str) -> bool:
+    """Returns True for a date or time in ISO 8601."""
     try:
-        timestamps(pa.array([value.as_py()], value.type))
+        timestamps(pa.array([text], pa.string()))
     except pa.ArrowInvalid:
         return False
     return True

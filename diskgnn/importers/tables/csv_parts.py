@@ -102,7 +102,9 @@ class CsvPart:
         with closing(self._batches(columns, self._types)) as found:
             yield from map(_with_nulls, without(found, first))
 
-    def _batches(self, columns: Sequence[str], types: Mapping[str, pa.DataType]) -> Generator[pa.RecordBatch, None, None]:
+    def _batches(
+        self, columns: Sequence[str], types: Mapping[str, pa.DataType]
+    ) -> Generator[pa.RecordBatch, None, None]:
         try:
             with (
                 text_for_arrow(self._name, self.path) as (file, checked),

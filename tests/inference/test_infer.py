@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from graphs import write_graph
 from typed_graphs import citations
+from uneven_graph import CLASSES, NUM_NODES, WIDTH, uneven_graph
 
 import diskgnn
 from diskgnn import ConfigError, DataWarning, DiskFullError, OutputExistsError
@@ -30,21 +30,12 @@ from diskgnn.nn.model_spec import ModelSpec
 from diskgnn.nn.typed_models import make_typed_model
 from diskgnn.specs.schema import SourceSchema
 
-NUM_NODES, WIDTH, CLASSES = 9000, 20, 5  # two windows of 4,096 rows and a part of one
 PLENTY = "2GiB"
 
 
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
-    """Node 0 has no neighbours, node 5 has 3,000; some edges are there twice."""
-    random = np.random.default_rng(0)
-    degrees = random.integers(0, 9, NUM_NODES)
-    degrees[[0, 5]] = 0, 3000
-    indptr = np.cumsum([0, *degrees])
-    indices = random.integers(0, NUM_NODES, indptr[-1]).astype(np.int32)
-    features = random.standard_normal((NUM_NODES, WIDTH)).astype(np.float32)
-    return write_graph(tmp_path_factory.mktemp("graph") / "graph", indptr, indices, features, {"train": np.arange(9)},
-                       num_classes=CLASSES)  # fmt: skip
+    return uneven_graph(tmp_path_factory.mktemp("graph"))
 
 
 def model(name: str, hidden: int = 8, layers: int = 2) -> torch.nn.Module:

@@ -15,9 +15,9 @@ from contextlib import contextmanager, suppress
 import numpy as np
 import pytest
 import torch
-from graphs import write_graph
 from object_store import MostAllocated
 from typed_graphs import citations
+from uneven_graph import CLASSES, NUM_NODES, WIDTH, uneven_graph
 
 import diskgnn
 from diskgnn.engines.ray_nodes import PROCESS_BYTES
@@ -34,7 +34,6 @@ from diskgnn.work.shuffle import DamagedStepError
 ray = pytest.importorskip("ray", reason="pip install 'diskgnn[ray]'")
 from ray_cluster import cluster_that_dies  # noqa: E402
 
-NUM_NODES, WIDTH, CLASSES = 9000, 20, 5  # two windows of 4,096 rows and a part of one
 ON_RAY = {"engine": "ray", "threads": 1}
 
 
@@ -46,15 +45,7 @@ def nodes():
 
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory):
-    """Node 0 has no neighbours, node 5 has 3,000; some edges are there twice."""
-    random = np.random.default_rng(0)
-    degrees = random.integers(0, 9, NUM_NODES)
-    degrees[[0, 5]] = 0, 3000
-    indptr = np.cumsum([0, *degrees])
-    indices = random.integers(0, NUM_NODES, indptr[-1]).astype(np.int32)
-    features = random.standard_normal((NUM_NODES, WIDTH)).astype(np.float32)
-    return write_graph(tmp_path_factory.mktemp("graph") / "graph", indptr, indices, features, {"train": np.arange(9)},
-                       num_classes=CLASSES)  # fmt: skip
+    return uneven_graph(tmp_path_factory.mktemp("graph"))
 
 
 def model(name):

@@ -129,9 +129,10 @@ def _other_features(graph: Graph, nodes: NodeSet, column: str) -> str:
         return f"in what describes {nodes.name}, columns: {{features: [{', '.join(others)}]}}" if others else (
             f"in what describes {nodes.name}, columns without features")  # fmt: skip
     if not others:
-        return "without `--column features=...` (in Python, TableColumns without features)"
+        return "TableColumns without features (`diskgnn convert` without `--column features=...`)"
     words = " ".join(f"--column features={name}" for name in others)
-    return f"`diskgnn convert {words}` (in Python, columns=TableColumns(features={others}))"
+    # `columns` would become the flag of the command that warns, which is another one than `convert`.
+    return f"TableColumns(features={others}) (`diskgnn convert {words}`)"
 
 
 def _rows(file: FeatureFile, nodes: npt.NDArray[np.int64]) -> npt.NDArray[Any]:

@@ -118,6 +118,9 @@ def test_a_label_that_is_a_feature_too_is_left_out_of_the_features(tmp_path: Pat
     (told,) = warned(tmp_path / "graph", tmp_path / "samples")
     assert "column 'topic' of the features of node says the label" in told
     assert "--exclude" not in told
+    said = run("sample", tmp_path / "graph", tmp_path / "sampled", "--fanouts", 1).stderr
+    assert "TableColumns" in said
+    assert "--target-column" not in said  # a flag of `sample`, which is not what to run
     proposed = re.search("`diskgnn convert (.*?)`", told)
     words = ["--column", "label=topic", *(proposed[1].split() if proposed and others else [])]
     assert words[2:] == (["--column", "features=x"] if others else [])

@@ -16,7 +16,7 @@ import diskgnn
 from diskgnn.errors import ConfigError, DataWarning, InputError
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.identity import identity
-from diskgnn.importers.source_formats import sqlite
+from diskgnn.importers.source_formats.registry import FORMATS
 
 SHOP = """
 CREATE TABLE users (id INTEGER PRIMARY KEY, since TIMESTAMP, age REAL, plan VARCHAR(9), paid BOOLEAN);
@@ -194,7 +194,7 @@ def test_one_state_is_read_whatever_is_written_meanwhile(tmp_path: Path) -> None
     writer = sqlite3.connect(path)
     writer.execute("UPDATE users SET age = 30")
     writer.commit()  # into the log beside the file, which stays there while this connection is open
-    read = sqlite.read(path)
+    read = FORMATS["sqlite"].read(path)
     writer.execute("UPDATE users SET age = 'old'")
     writer.commit()
     features = read.nodes["users"].features

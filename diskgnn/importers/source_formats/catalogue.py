@@ -30,19 +30,34 @@ class CatalogueTable:
     left_out: Mapping[str, str] = field(default_factory=dict)  # columns that are not in `rows` -> why
 
 
-def source_of(tables: Mapping[str, CatalogueTable], left_out: Mapping[str, str], times: str | None) -> RelationalSource:
+@dataclass(frozen=True)
+class Catalogue:
+    """What a database has.
+
+    Attributes:
+        tables: by name.
+        left_out: other things, such as views, and why each is not read.
+        held_bytes: of memory, while tables are read.
+    """
+
+    tables: Mapping[str, CatalogueTable]
+    left_out: Mapping[str, str]
+    held_bytes: int = 0
+
+
+def source_of(catalogue: Catalogue, times: str | None) -> RelationalSource:
     """The tables as node types, and their keys as edges.
 
     Args:
-        tables: by name.
-        left_out: other things of the database, such as views, and why each is not read.
+        catalogue: the tables.
         times: columns that say when rows appear: "orders.at,users.since".
 
     Raises:
         ConfigError: times of no table, or two tables whose names differ in letters only that types do not have.
     """
+    tables = catalogue.tables
     time_of = _times(tables, times)
-    reasons = {(type_word(name), "table"): reason for name, reason in left_out.items()}
+    reasons = {(type_word(name), "table"): reason for name, reason in catalogue.left_out.items()}
     empty = [name for name, table in tables.items() if not table.rows.num_rows]
     reasons |= {(type_word(name), "table"): "it has no rows" for name in empty}
     found: dict[str, KeyedTable] = {}

@@ -10,6 +10,7 @@ import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from diskgnn.importers.containers.file_kinds import describe
 from diskgnn.importers.encoding_of import GivenEncoding
 from diskgnn.importers.graph_input import GraphInput
 from diskgnn.importers.source_formats import (
+    databases,
     dgl_graphs,
     diskgnn_original,
     duckdb,
@@ -84,9 +86,10 @@ FORMATS = {
                      scipy_sparse.read),
         SourceFormat("relational", "tables with keys: a folder with relational.yaml, a folder or database of RelBench",
                      relational.recognises, relational.read),
-        SourceFormat("sqlite", "an SQLite file whose tables have foreign keys", sqlite.recognises, sqlite.read),
-        SourceFormat("duckdb", "a DuckDB file whose tables have foreign keys", duckdb.recognises, duckdb.read,
-                     held_bytes=duckdb.held_bytes),
+        SourceFormat("sqlite", "an SQLite file whose tables have foreign keys", sqlite.recognises,
+                     partial(databases.read, sqlite.catalogue)),
+        SourceFormat("duckdb", "a DuckDB file whose tables have foreign keys", duckdb.recognises,
+                     partial(databases.read, duckdb.catalogue), held_bytes=duckdb.held_bytes),
     )
 }  # fmt: skip
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 from diskgnn.importers.containers.file_kinds import kind_of
-from diskgnn.importers.encoding_of import GivenEncoding
-from diskgnn.importers.graph_input import GraphInput
-from diskgnn.importers.source_formats.catalogue import CatalogueTable, ForeignKey, source_of
-from diskgnn.importers.source_formats.relational import graph_of
+from diskgnn.importers.source_formats.catalogue import Catalogue, CatalogueTable, ForeignKey
 from diskgnn.importers.tables.sqlite_tables import SqliteFile, SqliteTable, quoted
 
 
@@ -20,32 +16,10 @@ def recognises(source: object) -> bool:
     return isinstance(source, Path) and source.is_file() and kind_of(source) == "sqlite"
 
 
-def read(
-    path: Any,
-    *,
-    times: str | None = None,
-    val_timestamp: str | int | None = None,
-    until: str | int | None = None,
-    reverse: bool = True,
-    skip_unknown: bool = True,
-    exclude: Sequence[str] = (),
-    encoding: GivenEncoding | None = None,
-) -> GraphInput:
-    """The graph of an SQLite file.
-
-    Args:
-        path: of the file, which nobody else writes to meanwhile.
-        times: columns that say when rows appear, with commas between: "orders.at,users.since".
-        val_timestamp: features are scaled by rows up to this time, a date, timestamp or seconds since 1970; None: all.
-        until: rows after this time, and those without one, are left out of tables that have times; None: none.
-        reverse: edges lead both ways.
-        skip_unknown: keys that no row has make no edge, and a warning; False: they are an error.
-        exclude: columns to leave out, TABLE.COLUMN, or COLUMN of every table that has it.
-        encoding: of another graph, for tables that are to be encoded alike; `val_timestamp` then means nothing.
+def catalogue(path: Path) -> Catalogue:
+    """The tables of an SQLite file.
 
     Raises:
-        ConfigError: times of no table, no foreign keys, or columns to exclude that no table has or that are keys or
-            times.
         InputError: no SQLite file, or values that are not of their column's type.
     """
     file = SqliteFile(path)
@@ -66,7 +40,7 @@ def read(
             left_out[name] = f"it is a part of the virtual table {of}"
         else:
             tables[name] = _table(file, name, names)
-    return graph_of(source_of(tables, left_out, times), val_timestamp, until, reverse, skip_unknown, exclude, encoding)
+    return Catalogue(tables, left_out)
 
 
 def _table(file: SqliteFile, name: str, names: Mapping[str, str]) -> CatalogueTable:

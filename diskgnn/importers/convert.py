@@ -283,7 +283,7 @@ def _plain(topology: Mapping[str, Any], on_nodes: Mapping[str, Any], on_edges: M
 
 def _require_edges(edges: Source, columns: TableColumns | None) -> None:
     """Raises InputError if there are none, or they cannot be read. That is told before what the nodes lack."""
-    if isinstance(edges, (str, os.PathLike)) and is_table(edges):
+    if is_table(edges):
         table = Table("edges", edges, columns)
         num_edges = sum(batch.num_rows for batch in islice(table.batches(table.schema.names[:1], 1), 1))
     else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -58,7 +57,7 @@ def open_topology(given: EdgeInput, owner: str = "") -> EdgeStream:
     name = named("edges", owner, edges)
     if isinstance(edges, IdColumns):
         return EdgeStream(name, edges.num_rows, edges.edges)
-    if isinstance(edges, (str, os.PathLike)) and is_table(edges):
+    if is_table(edges):
         return table_rows.edges(edges, given.columns, name)
     return edge_arrays.edge_list(edges, name)
 
@@ -403,7 +402,7 @@ def _carried(
 ) -> Iterator[EdgeColumn]:
     """What edges carry, a column of each kind."""
     table = None
-    if isinstance(given.edges, (str, os.PathLike)) and is_table(given.edges):
+    if is_table(given.edges):
         table = Table(name, given.edges, given.columns)
         _list_excluded(table, given.columns, edge_type_name(edge_type), listing)
     columns, of, known = given.columns, edge_type_name(edge_type), None

@@ -15,7 +15,7 @@ from pyarrow import csv
 import diskgnn
 from diskgnn.errors import ConfigError, DataWarning, InputError
 from diskgnn.graph.graph import Graph
-from diskgnn.importers.source_formats.relational import RelationalSource
+from diskgnn.importers.source_formats.relational_source import RelationalSource
 
 DAY = 86_400
 

@@ -21,7 +21,7 @@ from diskgnn.stores.locations import Location, bytes_of
 _MOST_RATIO, _ALWAYS_BYTES = 200, 1 << 30
 _BUFFER_BYTES = 1 << 16
 Batches = Iterator[pa.RecordBatch]
-_COMPRESSED = (".gz", ".zst", ".bz2")
+COMPRESSED = (".gz", ".zst", ".bz2")
 
 
 def open_text(name: str, path: Location) -> Any:
@@ -35,7 +35,7 @@ def open_text(name: str, path: Location) -> Any:
         InputError: from its reads, where it unpacks to more than 1 GiB and 200 times of what it has on disk.
         OSError: it cannot be opened.
     """
-    compression = pa.Codec.detect(path.name).name if path.suffix in _COMPRESSED else None
+    compression = pa.Codec.detect(path.name).name if path.suffix in COMPRESSED else None
     if isinstance(path, Path) and has_utf8_name(path):
         stream = pa.input_stream(path, compression=compression)
     else:  # Arrow opens no file whose name is no UTF-8

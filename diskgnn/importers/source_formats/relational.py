@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn.errors import ConfigError, InputError
+from diskgnn.errors import ConfigError
 from diskgnn.importers.completing import require_excluded
 from diskgnn.importers.containers.rows import CHUNK_EDGES, RowSource
 from diskgnn.importers.encoding_of import GivenEncoding
@@ -42,7 +42,8 @@ from diskgnn.importers.tables.column_encoding import (
 )
 from diskgnn.importers.tables.frames import JoinedTables, RowTable
 from diskgnn.importers.tables.rows_until import RowsUntil
-from diskgnn.importers.tables.times import moment, seconds
+from diskgnn.importers.tables.table_rows import times
+from diskgnn.importers.tables.times import moment
 from diskgnn.specs.schema import EdgeType
 
 
@@ -242,22 +243,8 @@ def _nodes(
         num_nodes=rows.num_rows,
         ids=None if table.pkey is None else primary_key(name, rows, table.pkey),
         features=encoded_rows(f"features of table {name}", rows, encoding),
-        times=None if table.time is None else _times(f"times of table {name}", rows, table.time),
+        times=None if table.time is None else times(rows, table.time, f"times of table {name}"),
     )
-
-
-def _times(name: str, rows: RowTable, column: str) -> RowSource:
-    def chunks() -> Iterator[npt.NDArray[np.int64]]:
-        position = 0
-        for batch in rows.batches([column], CHUNK_EDGES):
-            times = seconds(batch.column(0), f"{name}: column {column!r}")
-            if times.null_count:
-                row = position + int(np.asarray(times.is_null()).argmax())
-                raise InputError(f"{name}: expected a time in column {column!r}, found null in row {row} (from 0)")
-            yield np.asarray(times)
-            position += len(times)
-
-    return RowSource(name, rows.num_rows, (), np.dtype(np.int64), chunks, stored_bytes=rows.stored_bytes)
 
 
 def _list_task(name: str, task: TaskTables, listing: SourceListing) -> None:
@@ -280,9 +267,9 @@ def _task_nodes(name: str, task: TaskTables, rows: JoinedTables) -> NodeInput:
         start += table.num_rows
     ones = TableEncoding(f"task {name}", {}, {})
     labels = _labels(f"labels of task {name}", task, rows)
-    times = None if task.time is None else _times(f"times of task {name}", rows, task.time)
+    moments = None if task.time is None else times(rows, task.time, f"times of task {name}")
     features = encoded_rows(f"features of task {name}", rows, ones)
-    return NodeInput(num_nodes=rows.num_rows, features=features, labels=labels, times=times, task=task.kind, **splits)
+    return NodeInput(num_nodes=rows.num_rows, features=features, labels=labels, times=moments, task=task.kind, **splits)
 
 
 def _is_masked(table: RowTable, task: TaskTables) -> bool:
@@ -313,6 +300,3 @@ def _labels(name: str, task: TaskTables, rows: JoinedTables) -> RowSource:
                 yield np.asarray(label_numbers(batch.column(0), task.kind, name).fill_null(none)).astype(dtype)
 
     return RowSource(name, rows.num_rows, (), dtype, chunks, stored_bytes=rows.stored_bytes)
-
-
-__all__: Sequence[str] = ("KeyedTable", "RelationalSource", "TaskTables", "read", "recognises")

@@ -11,6 +11,8 @@ from typing import Any
 import pyarrow as pa
 
 from diskgnn.errors import InputError, UnavailableError
+from diskgnn.importers.tables.dictionaries import decoded, decoded_schema
+from diskgnn.importers.tables.frames import field_of
 
 # DuckDB keeps blocks of what it reads, up to a limit, and went up to 30 MiB beyond it (2.0.0, 12 million rows of texts
 # and numbers). Each column that is read at once has a block of 256 KiB, and long texts take what 2,048 of them are.
@@ -86,10 +88,7 @@ class DuckdbTable:
     def __init__(self, file: DuckdbFile, schema: str, table: str) -> None:
         self.name, self._file = f"table {table} ({file.path})", file
         self._table = f"{quoted(schema)}.{quoted(table)}"
-        self.schema = pa.schema([
-            pa.field(column.name, column.type.value_type if pa.types.is_dictionary(column.type) else column.type)
-            for column in file.schema(f"SELECT * FROM {self._table}")
-        ])  # fmt: skip
+        self.schema = decoded_schema(file.schema(f"SELECT * FROM {self._table}"))
 
     @cached_property
     def num_rows(self) -> int:
@@ -102,16 +101,10 @@ class DuckdbTable:
         Raises:
             InputError: there is no such column.
         """
-        if self.schema.get_field_index(column) < 0:
-            raise InputError(f"{self.name}: expected a column {column!r}, found {self.schema.names}")
-        return self.schema.field(column)
+        return field_of(self, column)
 
     def batches(self, columns: Sequence[str], batch_rows: int, first: int = 0) -> Iterator[pa.RecordBatch]:
         """All rows from the `first` on in order, these columns only, at most `batch_rows` at a time."""
         names = ", ".join(map(quoted, columns))
         for batch in self._file.batches(f"SELECT {names} FROM {self._table} OFFSET {first}", batch_rows):
-            arrays = [
-                column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-                for column in batch.columns
-            ]
-            yield pa.record_batch(arrays, names=list(columns))
+            yield pa.record_batch([*map(decoded, batch.columns)], names=list(columns))

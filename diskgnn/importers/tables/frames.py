@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from diskgnn.errors import InputError
+from diskgnn.importers.tables.dictionaries import decoded, decoded_schema
 
 
 class RowTable(Protocol):
@@ -31,6 +32,17 @@ class RowTable(Protocol):
         ...
 
 
+def field_of(table: RowTable, column: str, hint: str = "") -> pa.Field:
+    """The column of the schema of a table; `hint` ends the message if there is none.
+
+    Raises:
+        InputError: there is none; names those that there are.
+    """
+    if table.schema.get_field_index(column) < 0:
+        raise InputError(f"{table.name}: expected a column {column!r}, found {table.schema.names}{hint}")
+    return table.schema.field(column)
+
+
 class FrameTable:
     """A data frame of pandas, a pyarrow.Table, or what can become one (`to_arrow`, as of Polars).
 
@@ -51,10 +63,7 @@ class FrameTable:
         except (pa.ArrowException, TypeError, AttributeError) as error:
             raise InputError(f"{name}: expected a data frame with columns of one type each ({error})") from error
         self.num_rows = len(self._frame)
-        self.schema = pa.schema([
-            pa.field(column.name, column.type.value_type if pa.types.is_dictionary(column.type) else column.type)
-            for column in schema
-        ])  # fmt: skip
+        self.schema = decoded_schema(schema)
 
     def field(self, column: str) -> pa.Field:
         """The column's name and type.
@@ -62,9 +71,7 @@ class FrameTable:
         Raises:
             InputError: there is no such column.
         """
-        if self.schema.get_field_index(column) < 0:
-            raise InputError(f"{self.name}: expected a column {column!r}, found {self.schema.names}")
-        return self.schema.field(column)
+        return field_of(self, column)
 
     def batches(self, columns: Sequence[str], batch_rows: int, first: int = 0) -> Iterator[pa.RecordBatch]:
         """All rows from the `first` on in order, these columns only, at most `batch_rows` at a time."""
@@ -79,7 +86,7 @@ class FrameTable:
             found = self._frame.column(name).slice(start, count)
         if isinstance(found, pa.ChunkedArray):
             found = found.combine_chunks()
-        return found.dictionary_decode() if pa.types.is_dictionary(found.type) else found
+        return decoded(found)
 
 
 class JoinedTables:

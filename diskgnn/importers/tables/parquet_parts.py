@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from diskgnn.errors import InputError
 from diskgnn.files.file_reading import ReadableFile, raise_if_disk_failed
 from diskgnn.importers.containers.file_kinds import describe, has_utf8_name
+from diskgnn.importers.tables.dictionaries import decoded_schema
 from diskgnn.importers.tables.parts import without
 from diskgnn.stores.locations import Location
 
@@ -28,10 +29,7 @@ class ParquetPart:
         self._name, self.path = name, path
         with self._open() as parquet:
             self._num_rows: int = parquet.metadata.num_rows
-            self.schema = pa.schema([
-                pa.field(column.name, column.type.value_type if pa.types.is_dictionary(column.type) else column.type)
-                for column in parquet.schema_arrow
-            ])  # fmt: skip
+            self.schema = decoded_schema(parquet.schema_arrow)
 
     def count_rows(self) -> int:
         """How many rows it has."""

@@ -17,6 +17,7 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from diskgnn.errors import InputError
+from diskgnn.importers.tables.frames import field_of
 from diskgnn.importers.tables.times import timestamps
 
 _MOST_ROWS, _FIRST_ROWS = 1 << 14, 1 << 6  # at a time, as Python objects, which take some 100 bytes each
@@ -113,10 +114,7 @@ class SqliteTable:
         Raises:
             InputError: there is no such column.
         """
-        if self.schema.get_field_index(column) < 0:
-            why = f" ({column!r}: {self.left_out[column]})" if column in self.left_out else ""
-            raise InputError(f"{self.name}: expected a column {column!r}, found {self.schema.names}{why}")
-        return self.schema.field(column)
+        return field_of(self, column, f" ({column!r}: {self.left_out[column]})" if column in self.left_out else "")
 
     def batches(self, columns: Sequence[str], batch_rows: int, first: int = 0) -> Iterator[pa.RecordBatch]:
         """All rows from the `first` on in order, these columns only, at most `batch_rows` at a time.

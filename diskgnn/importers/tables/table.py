@@ -7,17 +7,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import PurePath
+from typing import TypeGuard
 
 import pyarrow as pa
 
 from diskgnn.errors import ConfigError, InputError
+from diskgnn.importers.containers.compressed_text import COMPRESSED
 from diskgnn.importers.containers.file_kinds import describe, kind_of
 from diskgnn.importers.tables import csv_parts, parquet_parts
+from diskgnn.importers.tables.dictionaries import decoded
 from diskgnn.importers.tables.parts import TablePart, partition_values
 from diskgnn.stores.locations import Location, StoredPath, bytes_of, located
 
 _SUFFIXES = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "csv"}
-_COMPRESSED = (".gz", ".zst", ".bz2")  # of CSV; Parquet is compressed inside
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,7 @@ def _found(name: str, table: Table, *, is_named: bool) -> str | None:
     return str(table.field(name).name) if is_named or name in table.schema.names else None
 
 
-def is_table(path: object) -> bool:
+def is_table(path: object) -> TypeGuard[str | os.PathLike[str]]:
     """Whether this is the path of a Parquet or CSV file, or of a folder (of such files)."""
     if not isinstance(path, (str, os.PathLike)):
         return False
@@ -98,7 +100,7 @@ def is_table(path: object) -> bool:
 
 def _kind(path: Location) -> str | None:
     """Whether a file is "parquet" or "csv", by its name or else by its first bytes; None: neither."""
-    suffixes = [suffix for suffix in path.suffixes if suffix not in _COMPRESSED]
+    suffixes = [suffix for suffix in path.suffixes if suffix not in COMPRESSED]  # of CSV; Parquet is compressed inside
     named = _SUFFIXES.get(suffixes[-1]) if suffixes else None
     if named is not None or path.suffix in (".npy", ".npz"):
         return named
@@ -247,8 +249,7 @@ class Table:
         arrays = []
         for name in columns:
             if name in batch.schema.names:
-                array = batch.column(name)
-                arrays.append(array.dictionary_decode() if pa.types.is_dictionary(array.type) else array)
+                arrays.append(decoded(batch.column(name)))
             else:
                 value = self._partitions[name][part]
                 arrays.append(pa.repeat(value, batch.num_rows))

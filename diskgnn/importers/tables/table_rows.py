@@ -26,6 +26,7 @@ from diskgnn.importers.tables.column_encoding import (
     find_statistics,
 )
 from diskgnn.importers.tables.column_values import natural_encoding
+from diskgnn.importers.tables.frames import RowTable
 from diskgnn.importers.tables.spark_vectors import is_vector, vector_lengths, vector_rows
 from diskgnn.importers.tables.table import Table, TableColumns
 from diskgnn.importers.tables.times import seconds
@@ -265,7 +266,7 @@ def _narrowed(kinds: list[str]) -> np.dtype[Any]:
 
 
 def _rows(
-    table: Table,
+    table: RowTable,
     name: str,
     columns: list[str],
     row_shape: tuple[int, ...],
@@ -308,7 +309,7 @@ def labels(
     return class_labels(column_of_labels, num_classes, classes, known)
 
 
-def times(table: Table, column: str, name: str) -> RowSource:
+def times(table: RowTable, column: str, name: str) -> RowSource:
     """Times [N] int64 of nodes or edges, in seconds since 1970 unless they are whole numbers.
 
     Raises:
@@ -334,9 +335,9 @@ def numbers(table: Table, column: str, name: str) -> RowSource:
         InputError: no such column, no numbers, or (while streaming) lists of different lengths.
     """
     kind = table.field(column).type
-    is_list = pa.types.is_fixed_size_list(kind)
-    width: tuple[int, ...] = (kind.list_size,) if is_list else ()
-    value_kind = kind.value_type if is_list else kind
+    has_lists = pa.types.is_fixed_size_list(kind)
+    width: tuple[int, ...] = (kind.list_size,) if has_lists else ()
+    value_kind = kind.value_type if has_lists else kind
     if not (pa.types.is_integer(value_kind) or pa.types.is_floating(value_kind) or pa.types.is_boolean(value_kind)):
         raise InputError(f"{name}: expected numbers, or fixed-size lists of them, in column {column!r}, found {kind}")
     dtype = np.dtype(np.float64 if pa.types.is_floating(value_kind) else np.int64)

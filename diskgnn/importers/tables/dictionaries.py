@@ -1,0 +1,18 @@
+"""Dictionary-encoded columns of tables, which are read as what they encode."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+
+def decoded_schema(schema: pa.Schema) -> pa.Schema:
+    """The columns with the types of their values."""
+    return pa.schema([
+        pa.field(column.name, column.type.value_type if pa.types.is_dictionary(column.type) else column.type)
+        for column in schema
+    ])  # fmt: skip
+
+
+def decoded(values: pa.Array) -> pa.Array:
+    """The values of a column."""
+    return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn.errors import DataWarning, InputError
+from diskgnn.errors import DataWarning, InputError, callers_level
 from diskgnn.graph.edge_buckets import EdgeChunk
 from diskgnn.importers.containers import edge_lists
 from diskgnn.importers.containers.arrays import Source, named, numbers
@@ -32,7 +32,7 @@ def edge_list(source: Source | EdgeStream, name: str = "edges") -> EdgeStream:
             f"{name}: a list of shape [2, 2] is read as [2, E], the sources and then the destinations; for two pairs "
             f"of source and destination pass np.transpose(pairs)",
             DataWarning,
-            stacklevel=4,
+            stacklevel=callers_level(),
         )
     edges = edge_lists.of_rows(rows)
     require_whole(name, rows)

@@ -219,9 +219,6 @@ class PackedConfig(Record):
     def check_parsed(self) -> None:
         """Refuses what contradicts itself."""
         samples, target = self.samples, self.samples.spec.target
-        for number in samples.num_nodes.values():
-            if not 1 <= number <= MOST_64_BITS:
-                raise ValueError(f"expected 1 node or more of each type, found {number}")
         if len(self.node_dtypes) != len(samples.num_nodes):
             raise ValueError(f"{len(self.node_dtypes)} node_dtypes, expected {len(samples.num_nodes)}")
         if isinstance(target, LinkTarget) and (

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.formats.minibatch_columns import MinibatchLayout
-from diskgnn.formats.records import INLINE, LEFT_OUT, Codec, Record, record_codec, typed
+from diskgnn.formats.records import INLINE, LEFT_OUT, MOST_64_BITS, Codec, Record, record_codec, typed, whole
 from diskgnn.specs.fanouts import Fanouts
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.schema import ClassValue, EdgeType, edge_type_name, parse_edge_type
@@ -19,13 +19,16 @@ from diskgnn.specs.split_arrays import SplitArrays
 from diskgnn.specs.targets import LinkTarget, NodeTarget, Target
 from diskgnn.specs.user_sampler import UserSampler
 
+_NumNodes = Annotated[int, whole(1, MOST_64_BITS)]
+_NumEdges = Annotated[int, whole(0, MOST_64_BITS)]
+
 
 @dataclass(frozen=True)
 class SequenceSize:
-    """How many minibatches one split's sequence has."""
+    """The minibatches of one split's sequence."""
 
-    epochs: int  # prepared ones
-    batches_per_epoch: int
+    epochs: Annotated[int, whole(1)]  # prepared ones
+    batches_per_epoch: Annotated[int, whole()]
 
     @property
     def num_batches(self) -> int:
@@ -45,7 +48,8 @@ class SamplesLayout:
 
 
 def _parse_counts(counts: Any) -> tuple[int, int]:
-    return typed(typed(counts, dict)["all"], int), typed(counts["in_graph"], int)
+    count = whole(0, MOST_64_BITS)
+    return count.read(typed(counts, dict)["all"]), count.read(counts["in_graph"])
 
 
 _COUNTS = Codec[tuple[int, int]](lambda counts: {"all": counts[0], "in_graph": counts[1]}, _parse_counts)
@@ -57,7 +61,9 @@ class EvalEdges:
 
     # By split: how many there are, and how many of them are edges.
     seed_edges: Mapping[str, Annotated[tuple[int, int], _COUNTS]]
-    edges: Mapping[EdgeType, int]  # of the graph, of each type that has them or reverses; parallel ones count each
+    edges: Mapping[
+        EdgeType, _NumEdges
+    ]  # of the graph, of each type that has them or reverses; parallel ones count each
 
 
 def fanouts_to_json(fanouts: Fanouts) -> list[int] | dict[str, list[int]]:
@@ -143,8 +149,8 @@ class SamplesConfig(Record):
 
     # Its epochs and splits become those of `splits`, which the graph has; its target names a type.
     spec: Annotated[SamplingSpec, INLINE, _SPEC]
-    num_nodes: Mapping[str, int]  # of each node type of the graph, in its order
-    num_edges: Mapping[EdgeType, int]  # of each edge type of the graph, in its order
+    num_nodes: Mapping[str, _NumNodes]  # of each node type of the graph, in its order
+    num_edges: Mapping[EdgeType, _NumEdges]  # of each edge type of the graph, in its order
     splits: Mapping[str, SequenceSize]
     layout: Annotated[SamplesLayout, INLINE] = SamplesLayout()
     # Of links; it follows from the rest.

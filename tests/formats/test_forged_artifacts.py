@@ -18,6 +18,8 @@ from hypothesis import strategies as st
 
 import diskgnn
 from diskgnn._native import crc32c
+from diskgnn.formats.packed import Packed
+from diskgnn.formats.samples import Samples
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 from fuzz_targets import sound_directories
@@ -117,3 +119,19 @@ def test_samples_that_contradict_their_graph(sound: Path, tmp_path: Path, path: 
     change_config(folder, *path, value=value)
     with pytest.raises(diskgnn.ArtifactError, match="is damaged"):
         diskgnn.pack(sound / "graph", folder, tmp_path / "packed", cpu_cache=0)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("num_edges", "node:to:node"), -1), (("num_edges", "node:to:node"), 1 << 63), (("num_nodes", "node"), 0),
+        (("num_nodes", "node"), 1 << 63), (("splits", "train", "epochs"), 0),
+        (("splits", "train", "batches_per_epoch"), -6), (("splits", "train", "batches_per_epoch"), 1 << 31),
+    ],
+)  # fmt: skip
+def test_counts_that_nothing_has(sound: Path, tmp_path: Path, path: tuple[str, ...], value: int) -> None:
+    for kind, parents, opened in (("samples", (), Samples.open), ("packed", ("samples",), Packed.open)):
+        shutil.copytree(sound / kind, tmp_path / kind)
+        change_config(tmp_path / kind, *parents, *path, value=value)
+        with pytest.raises(diskgnn.ArtifactError, match=f"expected a number from .*, found {value}"):
+            opened(tmp_path / kind)

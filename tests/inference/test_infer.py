@@ -299,12 +299,16 @@ def test_what_a_killed_run_left_is_not_believed_if_it_changed(graph: Graph, tmp_
 def test_another_activation_is_another_model(graph: Graph, tmp_path: Path, after: int):
     """It is a function, of which neither the weights nor the representation of the model say anything."""
     killed, other = model("sage"), model("sage")
-    killed.activation, other.activation = lambda h, _: h.relu(), lambda h, _: h.tanh()
+    for between in killed.between:
+        between.activation = lambda h, _: h.relu()
+    for between in other.between:
+        between.activation = lambda h, _: h.tanh()
     with pytest.raises(Killed), faults.pretending("unit.bytes", 1), faults.armed("unit.written", Killed(), after=after):
         diskgnn.infer(graph, tmp_path / "out.npy", killed, memory=PLENTY, threads=1)
     for name in ("out.npy", "fresh.npy"):
         diskgnn.infer(graph, tmp_path / name, other, memory=PLENTY, threads=1)
     assert (tmp_path / "out.npy").read_bytes() == (tmp_path / "fresh.npy").read_bytes()
+    assert not np.allclose(np.load(tmp_path / "out.npy"), in_memory(killed, graph))
 
 
 def test_chosen_nodes_and_what_is_said_of_them(graph: Graph, tmp_path: Path):

@@ -179,7 +179,7 @@ class PackedConfig(Record):
         return sum(row_set.num_static for row_set in self.row_sets)
 
     def schema(self) -> SourceSchema:
-        """What its minibatches are."""
+        """Returns what its minibatches are."""
         widths = {row_set.type: row_set.rows.num_features for row_set in self.row_sets}
         sampled = self.samples.spec.target
         unlabelled = "link" if isinstance(sampled, LinkTarget) else NO_LABELS

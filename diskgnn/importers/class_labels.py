@@ -78,7 +78,7 @@ class ClassLabels:
 
 
 def is_value(kind: pa.DataType) -> bool:
-    """Whether values of this type can be classes."""
+    """Returns whether values of this type can be classes."""
     return bool(
         pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_boolean(kind)
         or pa.types.is_integer(kind) or pa.types.is_floating(kind)
@@ -258,6 +258,6 @@ def array_column(name: str, rows: RowSource) -> LabelColumn:
 
 
 def values_text(values: tuple[ClassValue, ...]) -> str:
-    """How a message shows the values of classes."""
+    """Returns how a message shows the values of classes."""
     shown = ", ".join(map(str, values[:8]))
     return f"{shown}, ..." if len(values) > 8 else shown

@@ -19,7 +19,7 @@ _STORED = ("bfloat16", "quantise", "reference_features")  # of each node type wi
 
 
 def is_of_one_type(given: GraphInput) -> bool:
-    """Whether this is a graph of one type of nodes and edges, which nobody had to name."""
+    """Returns whether this is a graph of one type of nodes and edges, which nobody had to name."""
     return list(given.nodes) == [ONE_NODE_TYPE] and list(given.edges) == [ONE_EDGE_TYPE]
 
 

@@ -250,7 +250,7 @@ def _described(
     measured: Callable[[], Resources],
     encoding: GivenEncoding | None,
 ) -> tuple[GraphInput, bool]:
-    """What the graph is, whichever way it was said; and whether it has several types."""
+    """Returns what the graph is, whichever way it was said; and whether it has several types."""
     given_on_nodes = {name: value for name, value in on_nodes.items() if value is not None and value is not False}
     given_topology = [name for name, value in topology.items() if value is not None]
     if source is None and (format != AUTO or options):
@@ -317,7 +317,7 @@ def _require_something(on_nodes: Mapping[str, Any]) -> None:
 def _columns_by_table(
     columns: TableColumns | None, edges: Any, nodes: Any
 ) -> tuple[TableColumns, TableColumns | None]:  # fmt: skip
-    """What is said of columns, for the table of edges and for that of nodes: each has those of its own.
+    """Returns what is said of columns, for the table of edges and for that of nodes: each has those of its own.
 
     Raises:
         ConfigError: neither table has a column that was named.

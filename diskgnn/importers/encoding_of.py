@@ -66,7 +66,7 @@ class GivenEncoding:
         return KnownColumns(self.graph, columns, left_out)
 
     def classes(self, node_type: str, task: str) -> KnownClasses | None:
-        """How to number the labels of a node type; None: by themselves.
+        """Returns how to number the labels of a node type; None: by themselves.
 
         Raises:
             ConfigError: these labels are for another task.

@@ -192,7 +192,7 @@ def read_description(schema: PathLike | Mapping[str, Any] | GraphInput) -> Graph
 
 
 def load_yaml(path: Path) -> Any:
-    """What a YAML file says.
+    """Returns what a YAML file says.
 
     Raises:
         ConfigError: there is none, or it is no YAML.

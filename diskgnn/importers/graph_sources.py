@@ -85,7 +85,7 @@ def open_nodes(
     listing: SourceListing,
     encoding: GivenEncoding | None = None,
 ) -> OpenNodes:
-    """What is given, and the rest from the table.
+    """Returns what is given, and the rest from the table.
 
     Args:
         given: the nodes of one type.
@@ -253,7 +253,7 @@ def _features(
 def _with_classes(
     given: NodeInput, known: KnownClasses, owner: str
 ) -> tuple[NodeInput, KnownClasses | None]:  # fmt: skip
-    """What is given, with the classes of another graph; None in their place if the user said the same."""
+    """Returns what is given, with the classes of another graph; None in their place if the user said the same."""
     where = owner and owner + ": "
     if given.classes not in (None, known.values) or given.num_classes not in (None, known.num_classes):
         found = given.num_classes if given.classes is None else values_text(given.classes)
@@ -334,7 +334,7 @@ class OpenEdges:
         return next((column for column in self.list.columns if column.kind == artifacts.EDGE_FEATURES), None)
 
     def config(self, num_edges: int, values: ValueCounts) -> EdgeTypeConfig:
-        """What the manifest says of them, and of the `values` of their features."""
+        """Returns what the manifest says of them, and of the `values` of their features."""
         kinds, features = {column.kind for column in self.list.columns}, self.features
         return EdgeTypeConfig(
             self.list.type,
@@ -350,7 +350,7 @@ class OpenEdges:
 
 
 def rows_of(features: EdgeColumn) -> RowFormat:
-    """How the features of edges are stored."""
+    """Returns how the features of edges are stored."""
     return RowFormat.stored_as(features.dtype, features.row_shape[0])
 
 
@@ -400,7 +400,7 @@ def _carried(
     listing: SourceListing,
     encoding: GivenEncoding | None,
 ) -> Iterator[EdgeColumn]:
-    """What edges carry, a column of each kind."""
+    """Yields what edges carry, a column of each kind."""
     table = None
     if is_table(given.edges):
         table = Table(name, given.edges, given.columns)
@@ -455,5 +455,5 @@ def _numbers(count: int, first: int) -> Iterator[npt.NDArray[np.int64]]:
 
 
 def type_owner(kind: str, name: str | EdgeType) -> str:
-    """How messages call a type."""
+    """Returns how messages call a type."""
     return f"{kind} type {name if isinstance(name, str) else edge_type_name(name)}"

@@ -37,7 +37,7 @@ class ValueScan:
 
     @property
     def counts(self) -> ValueCounts:
-        """What was found so far."""
+        """Returns what was found so far."""
         return ValueCounts(*self.found.tolist())
 
     def add(self, chunk: npt.NDArray[Any]) -> None:

@@ -393,6 +393,27 @@ def test_files_name_nodes_as_the_user_does(numbered: list[int], tmp_path: Path):
             np.testing.assert_allclose(np.load(tmp_path / "some.npy"), expected, rtol=1e-4, atol=1e-5)
 
 
+def test_ids_in_csv_files_that_nobody_has(numbered: list[int], tmp_path: Path):
+    net, file = make_model("sage", 3, 4, 2, 1), tmp_path / "nodes.csv"
+    file.write_text("id\n003\n29\n")  # zeros in front say nothing of numbers
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DataWarning)
+        diskgnn.predict(tmp_path / "graph", tmp_path / "padded.npy", net, nodes=file)
+    diskgnn.predict(tmp_path / "graph", tmp_path / "plain.npy", net, nodes=[numbered.index(3), numbered.index(29)])
+    np.testing.assert_array_equal(np.load(tmp_path / "padded.npy"), np.load(tmp_path / "plain.npy"))
+    file.write_text("id\n3\nfoo\n")
+    with pytest.raises(InputError, match=r"int64 in column 'id' of .*, found 'foo' in line 3; correct it$"):
+        diskgnn.predict(tmp_path / "graph", tmp_path / "none.npy", net, nodes=file)
+    texts = [f"{each:04d}" for each in numbered]
+    diskgnn.convert(tmp_path / "texts", edges=np.array([texts, texts[::-1]]), features=np.ones((24, 3), np.float32),
+                    ids=np.array(texts))  # fmt: skip
+    for asked in ({"nodes": "id\n29\n"}, {"pairs": "src,dst\n0029,0003\n0003,29\n", "edge_type": "node:to:node"}):
+        name, text = next(iter(asked.items()))
+        file.write_text(text)
+        with pytest.raises(InputError, match=f"^{name}: .*found '29', which none has; there is '0029', which may be"):
+            diskgnn.predict(tmp_path / "texts", tmp_path / "none.npy", net, **{**asked, name: file})
+
+
 def test_tables_as_csv_say_what_parquet_says(numbered: list[int], tmp_path: Path):
     """Of nodes and of pairs: lists are a column for each number, and floats are read back as they were."""
     torch.manual_seed(0)

@@ -78,7 +78,7 @@ def items(name: str, source: Source) -> RowSource:
 
 
 def load(name: str, source: Source) -> npt.NDArray[Any]:
-    """What `numbers` finds, all of it in memory.
+    """Returns what `numbers` finds, all of it in memory.
 
     Raises:
         InputError: see `numbers`; or rows that can only be read in order.
@@ -92,7 +92,7 @@ def load(name: str, source: Source) -> npt.NDArray[Any]:
 
 
 def _in_memory(source: Any) -> npt.NDArray[Any]:
-    """What NumPy takes as an array; of a tensor of torch its numbers, without what made them."""
+    """Returns what NumPy takes as an array; of a tensor of torch its numbers, without what made them."""
     return np.asanyarray(source.detach() if hasattr(source, "detach") else source)
 
 

@@ -112,7 +112,7 @@ def wide_encoding(head: bytes) -> str | None:
 
 
 def convert_from(encoding: str) -> str:
-    """What makes UTF-8 of a file, for the end of a message."""
+    """Returns what makes UTF-8 of a file, for the end of a message."""
     return f"convert it to UTF-8: iconv -f {encoding} -t UTF-8 OLD > NEW"
 
 
@@ -130,7 +130,7 @@ def permission_named() -> Iterator[None]:
 
 
 def describe(path: AnyPath) -> str:
-    """What lies at `path`, and what reads it, for the end of "expected ..., found ...".
+    """Returns what lies at `path`, and what reads it, for the end of "expected ..., found ...".
 
     Example:
         >>> describe("edges.csv")

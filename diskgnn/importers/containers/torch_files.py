@@ -28,7 +28,7 @@ class Record:
 
 
 def load(name: str, path: Path, *, records: tuple[str, ...] = ()) -> Any:
-    """What the file holds, its tensors memory-mapped.
+    """Returns what the file holds, its tensors memory-mapped.
 
     Args:
         name: for messages.

@@ -87,7 +87,7 @@ def _of_table(name: str, source: Any, given: TableColumns, columns: tuple[str, .
             raise no_integers(table, column, "whole numbers, strings, binary or UUID")
     quoted = tuple(f"column {column!r}" for column in columns)
     for column in columns:
-        if (text := table.leading_zeros(column)) is not None:
+        if column not in given.types and (text := table.leading_zeros(column)) is not None:
             warnings.warn(
                 f"{name}: column {column!r} is read as numbers, so {text} is {int(text)}; to keep the zeros, say "
                 f"types={column}:string in `columns`",
@@ -175,7 +175,7 @@ def _items(name: str, source: Source) -> RowSource:
 
 
 def is_mask(source: Source) -> bool:
-    """Whether this is an array of truth values, which needs no ids."""
+    """Returns whether this is an array of truth values, which needs no ids."""
     if isinstance(source, RowSource):
         return source.dtype.kind == "b"
     return not is_table(source) and _items("split", source).dtype.kind == "b"

@@ -30,7 +30,7 @@ def to_bytes(ids: pa.Array) -> npt.NDArray[np.uint8]:
 
 
 def of_bytes(content: npt.NDArray[np.uint8]) -> pa.Array:
-    """What `to_bytes` was given."""
+    """Returns what `to_bytes` was given."""
     return pa.ipc.open_stream(pa.py_buffer(content)).read_all().column("id").combine_chunks()
 
 

@@ -47,7 +47,7 @@ class IdColumns:
             yield np.asarray(sources), np.asarray(destinations)
 
     def count_rows(self) -> bool:
-        """Whether the ids of the first column are 0, 1, 2, ...: then they are the dense ones already."""
+        """Returns whether the ids of the first column are 0, 1, 2, ...: then they are the dense ones already."""
         if not pa.types.is_integer(self.kinds[0]):
             return False
         position = 0
@@ -66,7 +66,7 @@ def checked_keys(
     chunk_rows: int,
     first: int,
 ) -> Iterator[tuple[pa.Array, ...]]:
-    """What `read` yields, about so many rows at a time from the `first` on, as keys.
+    """Returns what `read` yields, about so many rows at a time from the `first` on, as keys.
 
     Raises:
         InputError: null; names the first.

@@ -19,7 +19,7 @@ from diskgnn.importers.ids.near_ids import near_id
 
 
 def kept_kind(nodes: NodeSet) -> pa.DataType:
-    """How ids of `nodes` are compared (`id_types.id_kind`); int64 where they are numbers of rows."""
+    """Returns how ids of `nodes` are compared (`id_types.id_kind`); int64 where they are numbers of rows."""
     with nodes.user_ids or nullcontext() as file:
         return _kind(file)
 

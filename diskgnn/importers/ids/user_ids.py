@@ -132,7 +132,7 @@ def _look_at_excluded(nodes: NodeInput, owner: str, found: Mapping[str, pa.DataT
 
 
 def _mentions(node_type: str, ends: Mapping[EdgeType, IdColumns | None]) -> dict[str, pa.DataType]:
-    """What mentions nodes of this type by what may be ids, and the type of these."""
+    """Returns what mentions nodes of this type by what may be ids, and the type of these."""
     kinds = {}
     for edge_type, found in ends.items():
         if found is not None:
@@ -144,7 +144,7 @@ def _mentions(node_type: str, ends: Mapping[EdgeType, IdColumns | None]) -> dict
 
 
 def _are_mapped(found: Mapping[str, pa.DataType], nodes: NodeInput, owner: str, counted: bool) -> bool:
-    """Whether ids are to be replaced that edges mention and nothing lists."""
+    """Returns whether ids are to be replaced that edges mention and nothing lists."""
     has_counted_ids = nodes.ids is not None or (
         nodes.table is not None and nodes.columns.id_in(Table("nodes", nodes.table, nodes.columns)) is not None
     )
@@ -165,7 +165,7 @@ def _are_mapped(found: Mapping[str, pa.DataType], nodes: NodeInput, owner: str, 
 
 
 def _is_counted(given: GraphInput, name: str) -> bool:
-    """Whether something says how many nodes of a type there are."""
+    """Returns whether something says how many nodes of a type there are."""
     nodes = given.nodes[name]
     rows = (nodes.num_nodes, nodes.table, nodes.features, nodes.times)
     return (
@@ -187,5 +187,5 @@ def _one_kind(found: Mapping[str, pa.DataType]) -> pa.DataType:
 
 
 def default_owner(typed: bool) -> Callable[[str, str | EdgeType], str]:
-    """What messages call a type; "" in a graph of one type, which nobody had to name."""
+    """Returns what messages call a type; "" in a graph of one type, which nobody had to name."""
     return type_owner if typed else lambda kind, name: ""

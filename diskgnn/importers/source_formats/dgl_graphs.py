@@ -18,7 +18,7 @@ from diskgnn.specs.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, EdgeType, edge_ty
 
 
 def recognises(source: object) -> bool:
-    """Whether this is a DGLGraph, or the path of a file with some."""
+    """Returns whether this is a DGLGraph, or the path of a file with some."""
     if isinstance(source, Path):
         return kind_of(source) == "dgl"
     return type(source).__module__.split(".")[0] == "dgl" and hasattr(source, "canonical_etypes")

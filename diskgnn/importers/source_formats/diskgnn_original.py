@@ -28,7 +28,7 @@ _CLASSES = (
 
 
 def recognises(source: object) -> bool:
-    """Whether this is the path of such a folder."""
+    """Returns whether this is the path of such a folder."""
     return isinstance(source, Path) and all((source / name).is_file() for name in _FILES)
 
 

@@ -27,7 +27,7 @@ Record = Mapping[str, Any]
 
 
 def recognises(source: object) -> bool:
-    """Whether this is the path of such a folder, or of its metadata.yaml."""
+    """Returns whether this is the path of such a folder, or of its metadata.yaml."""
     return isinstance(source, Path) and (source.name == METADATA or (source / METADATA).is_file())
 
 

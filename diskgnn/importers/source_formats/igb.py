@@ -36,7 +36,7 @@ _SPLIT_CHUNK = 1 << 20
 
 
 def recognises(source: object) -> bool:
-    """Whether this is the path of one size: a folder that holds `processed`."""
+    """Returns whether this is the path of one size: a folder that holds `processed`."""
     return isinstance(source, Path) and (source / "processed" / _CITES / "edge_index.npy").is_file()
 
 

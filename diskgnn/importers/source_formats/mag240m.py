@@ -23,7 +23,7 @@ _TESTS = ("test-dev", "test-whole", "test")  # whose labels are public come firs
 
 
 def recognises(source: object) -> bool:
-    """Whether this is the path of the data set's folder, or of the one that holds it."""
+    """Returns whether this is the path of the data set's folder, or of the one that holds it."""
     return isinstance(source, Path) and (_root(source) / "processed" / "paper___cites___paper").is_dir()
 
 

@@ -32,12 +32,12 @@ _COUNTS = ("num-node-list", "num-edge-list", "num-node-dict", "triplet-type-list
 
 
 def recognises(source: object) -> bool:
-    """Whether this is the path of a data set's folder."""
+    """Returns whether this is the path of a data set's folder."""
     return isinstance(source, Path) and any((source / file).is_file() for file in _NEEDED)
 
 
 def held_bytes(source: object) -> int:
-    """What `read` takes of memory, where that grows with the edges: where it sorts the triples of one list."""
+    """Returns what `read` takes of memory, where that grows with the edges: where it sorts the triples of one list."""
     if not isinstance(source, Path) or not (source / "raw" / "edge_reltype.csv.gz").is_file():
         return 0
     splits = [path.parent for path in source.glob("split/*/train.pt")]
@@ -117,7 +117,7 @@ def _leave_rest(raw: Path, listing: SourceListing) -> None:
 
 
 def _name(path: Path, raw: Path) -> str:
-    """What a file of the data set is called in the list of what was read."""
+    """Returns what a file of the data set is called in the list of what was read."""
     return path.relative_to(raw.parent).as_posix()
 
 

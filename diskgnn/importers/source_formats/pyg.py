@@ -40,7 +40,7 @@ _MARK = b"torch_geometric"  # in what pickles of its classes say of them
 
 
 def recognises(source: object) -> bool:
-    """Whether this is a graph of PyG, or the path of a file that torch has saved one to."""
+    """Returns whether this is a graph of PyG, or the path of a file that torch has saved one to."""
     if isinstance(source, Path):
         return kind_of(source) == "torch" and _names_pyg(source)
     if "torch_geometric" not in sys.modules:
@@ -169,7 +169,7 @@ def _edges(
 
 
 def _values(known: Attributes, weights: str | None, edge_features: str | None) -> dict[str, Any]:
-    """What the values of `adj_t` are: `weights` or `features` of EdgeInput."""
+    """Returns what the values of `adj_t` are: `weights` or `features` of EdgeInput."""
     found = known.values["adj_t"].values()
     use = "weights" if found.ndim == 1 else "edge_features"
     asked = {"weights": weights, "edge_features": edge_features}

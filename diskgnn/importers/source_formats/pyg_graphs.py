@@ -39,7 +39,7 @@ class StoredGraph:
 
 
 def stored_graph(source: Any) -> StoredGraph:
-    """What `source` has, without reading rows.
+    """Returns what `source` has, without reading rows.
 
     Raises:
         InputError: it is no graph, or parts of it are missing.
@@ -155,7 +155,7 @@ def is_numeric(value: Any) -> bool:
 
 
 def as_source(value: Any) -> Source:
-    """What convert reads: the memory of a tensor on the CPU; others are copied a chunk at a time.
+    """Returns what convert reads: the memory of a tensor on the CPU; others are copied a chunk at a time.
 
     Raises:
         InputError: no dense numbers.
@@ -177,7 +177,7 @@ def as_source(value: Any) -> Source:
 
 
 def is_bfloat16(value: Any) -> bool:
-    """Whether these are bfloat16 numbers, which NumPy has as uint16."""
+    """Returns whether these are bfloat16 numbers, which NumPy has as uint16."""
     return str(getattr(value, "dtype", "")) in ("torch.bfloat16", "uint16")
 
 
@@ -267,7 +267,7 @@ def _require_types(
 
 
 def _agreed(what: str, counts: Mapping[str, int]) -> int | None:
-    """How many there are of a type, on which both stores must agree; None if neither says it."""
+    """Returns how many there are of a type, on which both stores must agree; None if neither says it."""
     for name, count in counts.items():
         first, expected = next(iter(counts.items()))
         if count != expected:

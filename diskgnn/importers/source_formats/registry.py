@@ -51,7 +51,7 @@ class SourceFormat:
 
     @property
     def options(self) -> dict[str, inspect.Parameter]:
-        """What `read` takes beside the source, and what is said of columns of all tables."""
+        """Returns what `read` takes beside the source, and what is said of columns of all tables."""
         return {name: given for name, given in self._keywords.items() if name not in ("exclude", "encoding")}
 
     @property

@@ -273,7 +273,7 @@ def _task_nodes(name: str, task: TaskTables, rows: JoinedTables) -> NodeInput:
 
 
 def _is_masked(table: RowTable, task: TaskTables) -> bool:
-    """Whether a split has no labels while training has some: RelBench takes those of the test split away."""
+    """Returns whether a split has no labels while training has some: RelBench takes those of the test split away."""
     return task.label not in table.schema.names and table is not task.splits.get("train")
 
 

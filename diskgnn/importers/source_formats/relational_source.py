@@ -97,7 +97,7 @@ def _entity(where: str, fkeys: Mapping[str, str]) -> tuple[str, str]:
 
 
 def described(path: Path) -> RelationalSource:
-    """What a YAML file says."""
+    """Returns what a YAML file says."""
     path = path / DESCRIPTION if path.is_dir() else path
     if not path.is_file():
         raise ConfigError(f"source: expected a description of the tables, found no file {path}")

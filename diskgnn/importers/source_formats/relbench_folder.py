@@ -27,7 +27,7 @@ _KINDS = {
 
 
 def recognises(path: Path) -> bool:
-    """Whether this is such a folder."""
+    """Returns whether this is such a folder."""
     return (path / _MANIFEST).is_file() and (path / "db").is_dir()
 
 

@@ -20,7 +20,7 @@ _ENDS = {"coo": ("row", "col"), "csr": ("indptr", "indices"), "csc": ("indptr", 
 
 
 def recognises(source: object) -> bool:
-    """Whether this is a sparse matrix or array, or the path of one."""
+    """Returns whether this is a sparse matrix or array, or the path of one."""
     if isinstance(source, Path):
         return kind_of(source) == "npz" and {"format", "shape"} <= npz.members("", source).keys()
     return _in_memory(source)

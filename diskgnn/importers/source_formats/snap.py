@@ -25,7 +25,7 @@ _SPARSE = 20  # ids for each edge: more are surely no count of nodes
 
 
 def recognises(source: object) -> bool:
-    """Whether this is the path of a text file whose first line holds two ids, and no comma."""
+    """Returns whether this is the path of a text file whose first line holds two ids, and no comma."""
     if not isinstance(source, Path) or kind_of(source) not in ("text", "text.gz"):
         return False
     lines = (line for line in text_numbers.first_lines("edges", source) if not line.startswith("#"))

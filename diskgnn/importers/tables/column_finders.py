@@ -29,7 +29,7 @@ class Finder(Protocol):
         ...
 
     def found(self) -> FeatureColumn | str:
-        """How the column is encoded, once all values are known; or why it is to be left out."""
+        """Returns how the column is encoded, once all values are known; or why it is to be left out."""
         ...
 
 

@@ -18,7 +18,7 @@ LARGEST_SCALED = 1e100  # the squares of larger numbers may sum up to infinity
 
 
 def natural_encoding(kind: pa.DataType) -> str:
-    """How a column of this type is encoded if nobody says it."""
+    """Returns how a column of this type is encoded if nobody says it."""
     if pa.types.is_boolean(kind):
         return "boolean"
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from diskgnn.importers.containers.file_kinds import convert_from
@@ -22,15 +22,18 @@ _UNCLOSED = "is a quote opened and never closed?"
 Stream = Callable[[], Any]  # opens the text of the file, from its start
 
 
-def told(error: Exception, stream: Stream, path: object, columns: Sequence[str], delimiter: str) -> str:
+def told(
+    error: Exception, stream: Stream, path: object, names: Sequence[str] | None, delimiter: str, said: Collection[str]
+) -> str:
     """Returns what is wrong, and what mends it.
 
     Args:
         error: of Arrow's.
         stream: opens the file.
         path: of the file.
-        columns: its names of columns, as far as they are known.
+        names: of its columns; None: its first row has them.
         delimiter: between columns.
+        said: columns whose type was given, and not found in the first rows.
     """
     text = str(error)
     if found := _LENGTH.search(text):
@@ -41,12 +44,15 @@ def told(error: Exception, stream: Stream, path: object, columns: Sequence[str],
             _about_length(found[4], expected, count)
         )
     if found := _VALUE.search(text):
-        column, where = int(found[1]), _place(stream, int(found[2]), delimiter)
-        name = columns[column] if column < len(columns) else f"number {column + 1}"
+        where = _place(stream, int(found[2]), delimiter)
+        names = next(csv.reader(_lines(stream), delimiter=delimiter)) if names is None else names
+        name = names[int(found[1])].removeprefix("\ufeff")
+        wrong = f"{_shortened(found[4])!r} in {where}; correct it"
+        if name in said:
+            return f"expected values of type {found[3]} in column {name!r} of {path}, found {wrong}"
         return (
             f"expected values of type {found[3]} in column {name!r} of {path}, as its first rows have them, found "
-            f"{_shortened(found[4])!r} in {where}; correct it, or say what the column holds (`columns`, "
-            f"types={name}:string)"
+            f"{wrong}, or say what the column holds (`columns`, types={name}:string)"
         )
     if "invalid UTF8" in text and (place := _not_utf8(stream)):
         return f"expected UTF-8 in {path}, found {place}; if it is in Windows-1252 or Latin-1, " + (

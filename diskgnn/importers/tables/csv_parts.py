@@ -46,6 +46,7 @@ class CsvPart:
         self, name: str, path: Location, names: Sequence[str] | None, delimiter: str | None, types: Mapping[str, str]
     ) -> None:
         self._name, self.path, self._names = name, path, list(names) if names else None
+        self._said, self._delimiter = {*types}, ","  # until it is found
         self._delimiter = self._found_delimiter() if delimiter is None else delimiter
         self._types: dict[str, pa.DataType] = {}
         for column, kind in types.items():
@@ -73,7 +74,7 @@ class CsvPart:
         self.missing_column_hint = "" if names else _missing_column_hint(self.schema.names)
 
     def count_rows(self) -> int:
-        """How many rows it has; reads the file."""
+        """Returns how many rows it has; reads the file."""
         num_rows, last = 0, b""
         first, column = self.schema.names[0], self.schema.names[-1]
         types = self._types | {column: pa.binary()}  # whatever its values are
@@ -175,12 +176,12 @@ class CsvPart:
             raise self._damaged(error) from error
 
     def _damaged(self, error: Exception) -> Exception:
-        """What to raise for it."""
+        """Returns what to raise for it."""
         raise_if_disk_failed(error, self.path)
         if isinstance(error, PermissionError):
             return InputError(f"{self._name}: you have no permission to read {self.path}")
-        names = self.schema.names if hasattr(self, "schema") else []
-        return InputError(f"{self._name}: {csv_damage.told(error, self._stream, self.path, names, self._delimiter)}")
+        told = csv_damage.told(error, self._stream, self.path, self._names, self._delimiter, self._said)
+        return InputError(f"{self._name}: {told}")
 
     def _found_delimiter(self) -> str:
         try:

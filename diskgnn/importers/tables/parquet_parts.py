@@ -32,7 +32,7 @@ class ParquetPart:
             self.schema = decoded_schema(parquet.schema_arrow)
 
     def count_rows(self) -> int:
-        """How many rows it has."""
+        """Returns how many rows it has."""
         return self._num_rows
 
     def batches(self, columns: Sequence[str], batch_rows: int, first: int = 0) -> Iterator[pa.RecordBatch]:
@@ -62,6 +62,6 @@ class ParquetPart:
             raise self._unreadable(error, "no readable Parquet file", found) from error
 
     def _unreadable(self, error: Exception, what: str, found: str = "") -> Exception:
-        """What to raise for it."""
+        """Returns what to raise for it."""
         raise_if_disk_failed(error, self.path)
         return InputError(f"{self._name}: {self.path} is {what}: {error}{found}")

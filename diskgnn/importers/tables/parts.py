@@ -22,7 +22,7 @@ class TablePart(Protocol):
     missing_column_hint: str  # for the end of a message
 
     def count_rows(self) -> int:
-        """How many rows it has."""
+        """Returns how many rows it has."""
         ...
 
     def batches(self, columns: Sequence[str], batch_rows: int, first: int = 0) -> Iterator[pa.RecordBatch]:

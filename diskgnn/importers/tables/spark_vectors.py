@@ -14,7 +14,7 @@ _SPARSE = 0  # of `type`; 1 is dense, and has neither size nor indices
 
 
 def is_vector(kind: pa.DataType) -> bool:
-    """Whether this is the type of such a column."""
+    """Returns whether this is the type of such a column."""
     return pa.types.is_struct(kind) and {kind.field(i).name for i in range(kind.num_fields)} == _FIELDS
 
 

@@ -52,7 +52,7 @@ class TableColumns:
 
     @property
     def only_label(self) -> str:
-        """What the column of labels is called, where there is one label for each row.
+        """Returns what the column of labels is called, where there is one label for each row.
 
         Raises:
             ConfigError: several.
@@ -91,7 +91,7 @@ def _found(name: str, table: Table, *, is_named: bool) -> str | None:
 
 
 def is_table(path: object) -> TypeGuard[str | os.PathLike[str]]:
-    """Whether this is the path of a Parquet or CSV file, or of a folder (of such files)."""
+    """Returns whether this is the path of a Parquet or CSV file, or of a folder (of such files)."""
     if not isinstance(path, (str, os.PathLike)):
         return False
     path = located(path)
@@ -99,7 +99,7 @@ def is_table(path: object) -> TypeGuard[str | os.PathLike[str]]:
 
 
 def _kind(path: Location) -> str | None:
-    """Whether a file is "parquet" or "csv", by its name or else by its first bytes; None: neither."""
+    """Returns whether a file is "parquet" or "csv", by its name or else by its first bytes; None: neither."""
     suffixes = [suffix for suffix in path.suffixes if suffix not in COMPRESSED]  # of CSV; Parquet is compressed inside
     named = _SUFFIXES.get(suffixes[-1]) if suffixes else None
     if named is not None or path.suffix in (".npy", ".npz"):

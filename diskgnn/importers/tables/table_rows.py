@@ -210,7 +210,7 @@ def _raw_features(table: Table, names: list[str], row_name: str) -> RowSource:
 
 
 def is_list(kind: pa.DataType) -> bool:
-    """Whether this is the type of a column of lists, whatever Arrow calls them."""
+    """Returns whether this is the type of a column of lists, whatever Arrow calls them."""
     return bool(pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind))
 
 

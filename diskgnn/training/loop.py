@@ -15,7 +15,7 @@ from diskgnn.batches.minibatch import AnyMiniBatch
 from diskgnn.embeddings.disk_embeddings import reading_ahead
 from diskgnn.errors import DataWarning, DivergedError, callers_level
 from diskgnn.loading.tracing import Stages
-from diskgnn.progress.reporter import Reporter
+from diskgnn.progress.reporter import Advance, Reporter
 from diskgnn.training.config import TrainingConfig
 from diskgnn.training.criterion import Criterion
 from diskgnn.training.evaluate import evaluation
@@ -58,57 +58,101 @@ def train_epochs(
         DivergedError: a loss is not finite, or a weight.
         KeyboardInterrupt: after the checkpoint was written.
     """
-    source, writer, timeline, ranks = state.source, listeners.writer, listeners.timeline, state.ranks
-    told: str | None = None  # of a loss that is too large
+    loop = _Loop(state, step, task, criterion, config, evaluations, device, listeners)
     # Of several ranks none stops by itself: the others would wait for it.
-    noted: AbstractContextManager[Sequence[int]] = interrupts_deferred() if ranks.world_size > 1 else nullcontext(())
+    noted: AbstractContextManager[Sequence[int]] = (
+        interrupts_deferred() if state.ranks.world_size > 1 else nullcontext(())
+    )
     with _saved_when_interrupted(state, step, config), noted as interrupts:
-        for epoch in range(state.epoch, config.epochs):
-            if not state.batch and config.stops_early(state.evaluations_since_best):
+        loop.train(interrupts)  # a call and not a loop, see `_Loop`
+
+
+@dataclass
+class _Loop:
+    """Holds what the loop over epochs and the one over their minibatches need.
+
+    A loop in a `with` block of its own function is not safe from Ctrl-C: from Python 3.12 on, what is raised where the
+    loop goes back leaves the block without its `__exit__`. So these blocks call what loops.
+    """
+
+    state: TrainingState
+    step: Step
+    task: Task
+    criterion: Criterion
+    config: TrainingConfig
+    evaluations: Evaluations
+    device: torch.device
+    listeners: Listeners
+    has_warned_of_loss: bool = False
+
+    def train(self, interrupts: Sequence[int]) -> None:
+        """Trains the epochs that are left. The signals in `interrupts` have all ranks stop after the same step."""
+        for epoch in range(self.state.epoch, self.config.epochs):
+            if not self.state.batch and self.config.stops_early(self.state.evaluations_since_best):
                 break
-            state.begin_epoch()
-            step.begin_epoch(epoch)
-            recorded = Spent.until_now(source)
-            with (
-                minibatches(source, epoch) as batches,
-                listeners.reporter.stage(f"epoch {epoch}", state.num_batches, "minibatches") as advance,
-            ):
-                advance(state.batch)
-                while (batch := _next(batches, timeline, state.batch)) is not None or state.lags:
-                    with interrupts_deferred():
-                        if batch is not None:
-                            batch = batch.to(device, non_blocking=True)
-                        loss, stops = step(batch, state.batch, bool(interrupts))
-                        state.trained_on(state.batch if batch is None else batch.batch_index, loss)
-                        if unrecorded := config.records_after(state.batch, state.num_batches):
-                            mean_loss = state.mean_loss(unrecorded)
-                            if ranks.is_first and not told and (told := loss_warning(mean_loss, source)):
-                                _warn(told)
-                            now = Spent.until_now(source)
-                            spent = Spent.together(ranks.gathered(now - recorded))
-                            writer.write(step_record(epoch, state.batch, mean_loss, spent), state.num_steps)
-                            recorded = now
-                        if config.saves_after(state.batch):
-                            step.settle()
-                            state.save(config.checkpoint)
-                        if stops:
-                            raise _AllStop
-                    advance(1)
-            step.settle()
-            result = state.epoch_result()
-            if result.skipped_batches and ranks.is_first:
-                _warn(
-                    f"the model was not trained on {result.skipped_batches} minibatches of epoch {epoch}, whose loss "
-                    f"or gradients are not finite"
-                )
-            if config.evaluates_after(epoch):
-                evaluated = _evaluate(state, task, evaluations, device, config, listeners)
-                _require_finite(evaluated, epoch, config)
-                result = replace(result, evaluations=evaluated)
+            self._train_epoch(epoch, interrupts)
+
+    def _train_epoch(self, epoch: int, interrupts: Sequence[int]) -> None:
+        state, step, config = self.state, self.step, self.config
+        state.begin_epoch()
+        step.begin_epoch(epoch)
+        began = Spent.until_now(state.source)
+        with (
+            minibatches(state.source, epoch) as batches,
+            self.listeners.reporter.stage(f"epoch {epoch}", state.num_batches, "minibatches") as advance,
+        ):
+            self._train_minibatches(epoch, batches, began, advance, interrupts)
+        step.settle()
+        result = state.epoch_result()
+        if result.skipped_batches and state.ranks.is_first:
+            _warn(
+                f"the model was not trained on {result.skipped_batches} minibatches of epoch {epoch}, whose loss or "
+                f"gradients are not finite"
+            )
+        if config.evaluates_after(epoch):
+            evaluated = _evaluate(state, self.task, self.evaluations, self.device, config, self.listeners)
+            _require_finite(evaluated, epoch, config)
+            result = replace(result, evaluations=evaluated)
+        with interrupts_deferred():
+            state.end_epoch(result, self.criterion)
+            self.listeners.writer.write(epoch_record(result), state.num_steps)
+            state.save(config.checkpoint)
+
+    def _train_minibatches(
+        self,
+        epoch: int,
+        batches: Iterator[AnyMiniBatch],
+        recorded: Spent,
+        advance: Advance,
+        interrupts: Sequence[int],
+    ) -> None:
+        state, step, config, ranks = self.state, self.step, self.config, self.state.ranks
+        advance(state.batch)
+        while (batch := _next(batches, self.listeners.timeline, state.batch)) is not None or state.lags:
             with interrupts_deferred():
-                state.end_epoch(result, criterion)
-                writer.write(epoch_record(result), state.num_steps)
-                state.save(config.checkpoint)
+                if batch is not None:
+                    batch = batch.to(self.device, non_blocking=True)
+                loss, stops = step(batch, state.batch, bool(interrupts))
+                state.trained_on(state.batch if batch is None else batch.batch_index, loss)
+                if unrecorded := config.records_after(state.batch, state.num_batches):
+                    mean_loss = state.mean_loss(unrecorded)
+                    self._warn_of_loss(mean_loss)
+                    now = Spent.until_now(state.source)
+                    spent = Spent.together(ranks.gathered(now - recorded))
+                    self.listeners.writer.write(step_record(epoch, state.batch, mean_loss, spent), state.num_steps)
+                    recorded = now
+                if config.saves_after(state.batch):
+                    step.settle()
+                    state.save(config.checkpoint)
+                if stops:
+                    raise _AllStop
+            advance(1)
+
+    def _warn_of_loss(self, mean_loss: float) -> None:
+        if self.state.ranks.is_first and not self.has_warned_of_loss:
+            if warning := loss_warning(mean_loss, self.state.source):
+                _warn(warning)
+            self.has_warned_of_loss = bool(warning)
 
 
 @contextmanager

@@ -1,7 +1,9 @@
 """A run that was stopped and resumed, against the one that was not."""
 
+import dis
 import os
 import signal
+import sys
 from itertools import count
 
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 import torch
 from training_runs import BATCHES, Interrupting, Net, Wrapper, make_net, records, source_threads
 
+from diskgnn.training.checkpoints import load_checkpoint
 from diskgnn.training.evaluate import evaluate
 from diskgnn.training.train import train
 
@@ -32,6 +35,48 @@ def test_a_resumed_run_is_the_uninterrupted_run(sources, tmp_path, trained):
     for name, tensor in whole.model.state_dict().items():
         assert torch.equal(tensor, result.model.state_dict()[name])
     assert (result.best_epoch, result.test_accuracy) == (whole.best_epoch, whole.test_accuracy)
+
+
+@pytest.mark.filterwarnings("ignore:no checkpoint in")
+def test_an_interrupt_where_loops_go_back_loses_no_step(sources, tmp_path):
+    """From Python 3.12 on, an error raised there would leave a `with` block of the same function without its end."""
+    arguments = {"seed": 5, "lr": 0.02, "record_every_batches": 1, "epochs": 2}
+    places = {}  # those of the loop where Python looks for signals, and how often it came there
+
+    def interrupt_at(target):
+        places.clear()
+
+        def trace(frame, event, _):
+            if not frame.f_code.co_filename.endswith("training/loop.py"):
+                return None
+            frame.f_trace_opcodes = True
+            name = dis.opname[frame.f_code.co_code[frame.f_lasti]]
+            if event == "opcode" and name.startswith("JUMP_"):
+                places[frame.f_code.co_name, frame.f_lasti] = places.get((frame.f_code.co_name, frame.f_lasti), 0) + 1
+                if target == (frame.f_code.co_name, frame.f_lasti) and places[target] == 3:
+                    raise KeyboardInterrupt
+            return trace
+
+        return trace
+
+    def run(folder, target):
+        told, before = [], sys.gettrace()
+        sys.settrace(interrupt_at(target))
+        try:
+            train(sources["make"]("train"), model=make_net(), callback=told.append, checkpoint=folder, **arguments)
+        except KeyboardInterrupt:
+            position = load_checkpoint(folder)["position"]
+            assert position["epoch"] * BATCHES + position["batch"] == sum(each["event"] == "step" for each in told)
+            return True
+        finally:
+            sys.settrace(before)
+        return False
+
+    assert not run(tmp_path / "whole", None)
+    targets = [place for place, count in places.items() if count >= 3]
+    assert targets
+    assert all(run(tmp_path / str(number), target) for number, target in enumerate(targets))
+    assert not source_threads()
 
 
 @pytest.mark.filterwarnings("ignore:no checkpoint in", "ignore:the run in .* is complete already")

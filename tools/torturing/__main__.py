@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
@@ -20,9 +21,11 @@ from pathlib import Path
 
 import numpy as np
 
+from torturing.aims import aims_of, hit
 from torturing.children import Deadline, in_child
 from torturing.disks import run_on_failing_disk
 from torturing.flips import flip_some, made_by
+from torturing.harms import KINDS
 from torturing.kills import Undisturbed, killed, undisturbed
 from torturing.stages import READERS, STAGES, in_few_minibatches, make_inputs
 
@@ -59,9 +62,13 @@ class Torture:
     def __init__(self, arguments: argparse.Namespace, folder: Path) -> None:
         self._arguments, self._folder, self._inputs = arguments, folder, folder / "inputs"
         gc.freeze()  # what is imported already is not looked through, nor copied, for each attempt
-        self._left, self.counts = Deadline(arguments.seconds), list[Count]()
+        self._left, self.counts, self.harms = Deadline(arguments.seconds), list[Count](), Counter[str]()
         made = in_child(lambda: make_inputs(self._inputs))
         assert made.ended, made
+
+    @cache  # noqa: B019  (there is one)
+    def _wholes(self, name: str) -> list[Undisturbed]:
+        return undisturbed(STAGES[name], self._inputs, self._folder / "whole")
 
     def _each(self, counts: dict[str, Count], number: int, option: str, attempt: Callable[..., str | None]) -> None:
         """`number` attempts, in turn at each of `counts`, as far as there is time."""
@@ -79,15 +86,32 @@ class Torture:
         if not self._arguments.kills:
             return
 
-        @cache
-        def whole(name: str) -> list[Undisturbed]:
-            return undisturbed(STAGES[name], self._inputs, self._folder / "whole")
-
         def attempt(name: str, folder: Path, random: np.random.Generator) -> str | None:
-            return killed(STAGES[name], whole(name), self._inputs, folder, random)
+            return killed(STAGES[name], self._wholes(name), self._inputs, folder, random)
 
         counts = {name: Count(f"`{name}`, killed") for name in STAGES}
         self._each(counts, self._arguments.kills, "kills", attempt)
+
+    def aim(self) -> None:
+        """Each kind of file that each stage leaves, so many times."""
+        if not self._arguments.aims:
+            return
+        seed, first, stages = self._arguments.seed, self._arguments.first, self._arguments.stage or list(STAGES)
+        kinds = self._arguments.kind or KINDS
+        aims = [aim for name in stages for aim in aims_of(name, self._wholes(name)) if aim.kind in kinds]
+        counts = {kind: Count(f"{kind} of what a kill left, damaged") for kind in KINDS}
+        for time_of_all in range(first, first + self._arguments.aims):
+            for aim in aims:
+                if not self._left:
+                    break
+                left, number = self._folder / "aimed", time_of_all + aim.number
+                random = np.random.default_rng([seed, time_of_all, aim.number])
+                chosen = f"--stage '{aim.stage}' --kind {aim.kind}"
+                again = f"tools/torture --seed {seed} --first {time_of_all} --aims 1 {chosen}"
+                for found in hit(aim, STAGES[aim.stage], self._wholes(aim.stage), self._inputs, left, random, number):
+                    counts[aim.kind].add(found.failure and f"`{aim.stage}`, {found.failure}", again)
+                    self.harms[found.harm] += 1
+        self.counts += counts.values()
 
     def flip(self) -> None:
         """Directories in turn."""
@@ -166,6 +190,10 @@ def main() -> None:
     """Parse, run, print."""
     parser = argparse.ArgumentParser(prog="tools/torture", description=__doc__)
     parser.add_argument("--kills", type=int, default=0, metavar="N", help="runs to kill, over all stages in turn")
+    aims = "times that each kind of file which each killed stage leaves is damaged before the next run"
+    parser.add_argument("--aims", type=int, default=0, metavar="N", help=aims)
+    parser.add_argument("--stage", action="append", choices=STAGES, help="for --aims: of this stage, not of all")
+    parser.add_argument("--kind", action="append", choices=KINDS, help="for --aims: files of this kind, not of all")
     parser.add_argument("--flips", type=int, default=0, metavar="N", help="bits to flip, over all directories in turn")
     faults = "operations of each kind that fail, of each file and stage: the first, others at random"
     parser.add_argument("--faults", type=int, default=0, metavar="N", help=faults)
@@ -178,18 +206,19 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--first", type=int, default=0, help="number of the first kill or flip")
     arguments = parser.parse_args()
-    if not (arguments.kills or arguments.flips or arguments.faults or arguments.fuzz_seconds):
+    if not (arguments.kills or arguments.aims or arguments.flips or arguments.faults or arguments.fuzz_seconds):
         parser.error("nothing to do: try --kills 20 --flips 50 --faults 2")
     os.environ["OMP_NUM_THREADS"] = "1"
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="diskgnn-torture-") as folder:
         torture = Torture(arguments, Path(folder))
         try:
-            for part in (torture.kill, torture.flip, torture.fail_disks, torture.fuzz):
+            for part in (torture.kill, torture.aim, torture.flip, torture.fail_disks, torture.fuzz):
                 part()
         except KeyboardInterrupt:
             print("stopped")
-    print(f"\n{table(torture.counts)}\n\n{time.monotonic() - started:.0f} s")
+    damage = ", ".join(f"{harm} {number}" for harm, number in torture.harms.items())
+    print(f"\n{table(torture.counts)}\n\n{damage and f'damage: {damage}; '}{time.monotonic() - started:.0f} s")
     sys.exit(any(count.failures for count in torture.counts))
 
 

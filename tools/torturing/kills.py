@@ -9,7 +9,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ import numpy as np
 from diskgnn.errors import OutputExistsError
 from diskgnn.files import faults
 from torturing.children import in_child
+from torturing.harms import HARMS, harm_some, left_in
 from torturing.stages import Stage, budget_of_data_alone
 
 UNIT_BYTES = 1  # each unit is committed, or stages as small as these have none
@@ -33,6 +34,8 @@ class Undisturbed:
     seconds: float
     points: dict[str, int]  # how often it passed each named point
     memory: int | None  # bytes that it was allowed; None: what the machine has
+    passes: list[tuple[str, int]]  # of all points in turn: which one, and how often it was passed before
+    files: dict[str, list[int]]  # of a work folder: passes at which each had all of its bytes first and last; was there
 
 
 class Passes:
@@ -42,10 +45,13 @@ class Passes:
         self._counts = np.frombuffer(mmap.mmap(-1, 8 * len(NAMES)), np.int64)
 
     @contextmanager
-    def counted(self, deadly: str | None = None, after: int = 0) -> Iterator[None]:
-        """Counts within the block, and dies at a point that was passed `after` times before."""
+    def counted(
+        self, deadly: str | None = None, after: int = 0, told: Callable[[str, int], None] = lambda name, after: None
+    ) -> Iterator[None]:
+        """Counts within the block, tells of each pass, and dies at a point that was passed `after` times before."""
 
         def at(number: int) -> None:
+            told(NAMES[number], int(self._counts[number]))
             if NAMES[number] == deadly and self._counts[number] == after:
                 os.kill(os.getpid(), signal.SIGKILL)
             self._counts[number] += 1
@@ -71,70 +77,46 @@ def undisturbed(stage: Stage, inputs: Path, folder: Path) -> list[Undisturbed]:
 def _undisturbed(stage: Stage, inputs: Path, folder: Path, memory: int | None) -> Undisturbed:
     out, passes = folder / f"out{stage.suffix}", Passes()
 
-    def work() -> tuple[str, float]:
+    order, files, sizes = list[tuple[str, int]](), dict[str, list[int]](), dict[str, int]()
+
+    def look(point: str, after: int) -> None:
+        order.append((point, after))
+        if not stage.in_place and out.exists():
+            return
+        for path in left_in(folder):
+            name, size, now = str(path.relative_to(folder)), path.stat().st_size, len(order) - 1
+            if size > sizes.get(name, -1):
+                sizes[name], files[name] = size, [now, now, now]
+            files[name][1:] = [now if size == sizes[name] else files[name][1], now]
+
+    def work() -> list[object]:
         started = time.perf_counter()
-        with passes.counted():
-            _run(stage, inputs, out, memory)
+        with passes.counted(told=look):
+            run(stage, inputs, out, memory)
         seconds = time.perf_counter() - started
-        return stage.digest(out), seconds
+        return [stage.digest(out), seconds, order, files]
 
     folder.mkdir()
     stage.make_ready(inputs, out)
     outcome = in_child(work)
     assert outcome.ended, outcome
     shutil.rmtree(folder)
-    digest, seconds = outcome.result  # type: ignore[misc]
-    return Undisturbed(digest, seconds, passes.counts, memory)
+    digest, seconds, order, files = outcome.result  # type: ignore[misc]
+    return Undisturbed(digest, seconds, passes.counts, memory, order, files)
 
 
-def _run(stage: Stage, inputs: Path, out: Path, memory: int | None) -> None:
+def run(stage: Stage, inputs: Path, out: Path, memory: int | None) -> None:
+    """Runs a stage in units as small as its inputs."""
     given = {} if memory is None else {"memory": memory}
     with faults.pretending("unit.bytes", UNIT_BYTES), budget_of_data_alone():
         stage.run(inputs, out, **given)
 
 
-def _flip(path: Path, place: float) -> None:
-    data = bytearray(path.read_bytes())
-    if data:
-        data[int(place * (len(data) - 1))] ^= 1 << int(8 * place) % 8
-        path.write_bytes(data)
-
-
-def _cut(path: Path, place: float) -> None:
-    os.truncate(path, int(place * path.stat().st_size))
-
-
-def _lengthen(path: Path, place: float) -> None:
-    with path.open("ab") as file:
-        file.write(bytes([int(255 * place)]) * int(1 + 5000 * place))
-
-
-def _remove(path: Path, place: float) -> None:
-    path.unlink()
-
-
-def _replace(path: Path, place: float) -> None:
-    """By another whole file, if there is one, else by a directory."""
-    others = sorted(other for other in path.parent.iterdir() if other.is_file() and other != path)
-    path.unlink()
-    if others:
-        shutil.copyfile(others[int(place * len(others))], path)
-    else:
-        path.mkdir()
-
-
-HARMS = _flip, _cut, _lengthen, _remove, _replace
-
-
 def _harmed(folder: Path, random: np.random.Generator) -> str | None:
-    """Damages a file of a work folder, if there is one; says how. Locks are spared: nobody reads what they hold."""
-    hidden = (path for path in folder.iterdir() if path.name.startswith(".") and path.is_dir())
-    files = sorted(path for each in hidden for path in each.rglob("*") if path.is_file() and path.suffix != ".lock")
-    if not files:
+    """Damages a file of a work folder, if there is one; says how."""
+    if not (files := left_in(folder)):
         return None
-    path, harm = files[random.integers(len(files))], HARMS[random.integers(len(HARMS))]
-    harm(path, place := float(random.random()))
-    return f"{harm.__name__[1:]} {path.relative_to(folder)} at {place:.3f}"
+    return harm_some([files[random.integers(len(files))]], [HARMS[random.integers(len(HARMS))]], random)
 
 
 def killed(
@@ -164,7 +146,7 @@ def killed(
             point: str | None = point, after: int = after, memory: int | None = whole.memory, passes: Passes = passes
         ) -> None:
             with passes.counted(point, after):
-                _run(stage, inputs, out, memory)
+                run(stage, inputs, out, memory)
 
         outcome = in_child(work, None if point else moment)
         passed.append(passes.counts)
@@ -183,7 +165,7 @@ def killed(
     def again() -> str:
         try:
             with passes.counted():
-                _run(stage, inputs, out, last.memory)
+                run(stage, inputs, out, last.memory)
         except OutputExistsError:
             if not published:
                 raise

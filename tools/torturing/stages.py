@@ -67,6 +67,8 @@ class Stage:
     read_error: str = "ReadError"  # where what it reads fails for ever
     small: tuple[int, ...] = ()  # bytes of `memory` with which it works through scratch files, which change no byte
 
+    units_use_up: bool = False  # what others left: damage may cost these, too
+
     @property
     def in_place(self) -> bool:
         """What is there before the stage has ended need not be whole."""
@@ -382,8 +384,12 @@ STAGES = {
     "repair, packed again": Stage(
         repair, "graph", begin=lambda inputs, out: damage(inputs, out, "header")
     ),
-    "infer": Stage(infer, "graph", digest_of_file, ".npy", also_reads=("run",), small=(4_300_000, 5_000_000)),
-    "infer, attention": Stage(infer_attention, "large", digest_of_file, ".npy", small=(18_500_000, 21_000_000)),
+    "infer": Stage(
+        infer, "graph", digest_of_file, ".npy", also_reads=("run",), small=(4_300_000, 5_000_000), units_use_up=True
+    ),
+    "infer, attention": Stage(
+        infer_attention, "large", digest_of_file, ".npy", small=(18_500_000, 21_000_000), units_use_up=True
+    ),
     "predict": Stage(predict, "graph", digest_of_file, ".npy", also_reads=("run",), small=(65_536,)),
     "train": Stage(train, "packed", digest_of_training, begin=lambda inputs, out: out.mkdir()),
     "train, going on": Stage(

@@ -79,6 +79,7 @@ def _hit(
 
     outcome = in_child(work)
     if outcome.signal is None:
+        shutil.rmtree(folder)
         yield Hit("", f"not {died}: {outcome}")
         return
     kept = folder.with_name(f"{folder.name}-kept")

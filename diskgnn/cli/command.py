@@ -66,6 +66,11 @@ def _shown(output: Output, port: int | None) -> Iterator[None]:
         yield
 
 
+def _read_of_a_source(ctx: click.Context) -> set[str]:
+    """Returns the options that were not given, where a data set in the format of others has what they would name."""
+    return {name for name, value in ctx.params.items() if value is None} if ctx.params.get("format") else set()
+
+
 class Command(click.Command):
     """A click command whose function finds an `Output` in `ctx.obj`."""
 
@@ -82,8 +87,9 @@ class Command(click.Command):
         debug = ctx.params.pop("debug")
         ctx.obj = output = Output(as_json=ctx.params.pop("as_json"))
         port = ctx.params.pop("serve", None)
+        unnamed = _read_of_a_source(ctx)
         with warnings.catch_warnings():
-            warnings.showwarning = lambda message, *_, **__: output.warn(with_flags(str(message), self.params))
+            warnings.showwarning = lambda message, *_, **__: output.warn(with_flags(str(message), self.params, unnamed))
             try:
                 with _sigterm_like_ctrl_c(), _shown(output, port):
                     return super().invoke(ctx)
@@ -98,7 +104,7 @@ class Command(click.Command):
                     sys.excepthook = _print_redacted
                     raise
                 code = error.exit_code if isinstance(error, DiskGNNError) else 1
-                message = with_flags(str(error), self.params) or type(error).__name__
+                message = with_flags(str(error), self.params, unnamed) or type(error).__name__
                 output.error(message, kind=type(error).__name__, exit_code=code)
                 ctx.exit(code)
             finally:

@@ -10,7 +10,7 @@ There are three ways in which a message names an argument, and no other is looke
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import click
 
@@ -22,11 +22,17 @@ _NAMED = re.compile(
 )
 
 
-def with_flags(message: str, parameters: Iterable[click.Parameter]) -> str:
-    """`message` with the arguments among `parameters` as flags; other names stay as they are."""
+def with_flags(message: str, parameters: Iterable[click.Parameter], unnamed: Collection[str] = ()) -> str:
+    """Returns `message` with the arguments among `parameters` as flags; other names stay as they are.
+
+    What is wrong with one of the `unnamed` is not wrong with a flag: something else has it, such as a data set its
+    labels.
+    """
     options = {option.name: option for option in parameters if isinstance(option, click.Option)}
 
     def shown(match: re.Match[str]) -> str:
+        if match["first"] in unnamed:
+            return match[0]
         option = options.get(match["first"] or match["quoted"] or match["name"])
         if option is None:
             return match[0]

@@ -132,7 +132,7 @@ def open_nodes(
         for split, source in sources.items()
     }
     if given.random_split is not None:
-        splits = _random_splits(given.random_split, splits, rows_of_labels, owner)
+        splits = _random_splits(given.random_split, splits, rows_of_labels, owner, in_table=table is not None)
         listing.read(node_type, "random split", "splits", ", ".join(map(str, given.random_split)))
     if splits and labels is None:
         missing = "labels" if table is None else f"a column of labels in {table.path} (`columns`, label=NAME)"
@@ -165,7 +165,7 @@ def _split_ids(split: str, source: Source, columns: TableColumns, num_nodes: int
 
 
 def _random_splits(
-    shares: Any, given: Mapping[str, npt.NDArray[np.int64]], labels: RowSource | None, owner: str
+    shares: Any, given: Mapping[str, npt.NDArray[np.int64]], labels: RowSource | None, owner: str, *, in_table: bool
 ) -> dict[str, npt.NDArray[np.int64]]:
     """Splits drawn among the nodes with labels.
 
@@ -177,8 +177,8 @@ def _random_splits(
         raise ConfigError(f"{where}expected labels, of which it draws the nodes, found none")
     if given:
         raise ConfigError(
-            f"{where}expected nodes that are in no split, found {' and '.join(given)}; leave these out (a column of "
-            "splits by `exclude`), or this"
+            f"{where}expected nodes that are in no split, found {' and '.join(given)}; leave this out, or "
+            + ("these (a column of splits by `exclude`)" if in_table else "what says these, such as masks of the data")
         )
     return random_splits(labels, shares)
 

@@ -145,3 +145,14 @@ def test_floats_of_seeds_that_look_like_classes(tmp_path: Path) -> None:
         warnings.simplefilter("error")
         found = diskgnn.read_target(tmp_path / "graph", tmp_path / "seeds.csv", task="class")
     assert found.labels["train"].tolist() == [1, 0]
+
+
+def test_what_a_data_set_has_is_no_flag_that_was_given(tmp_path: Path) -> None:
+    masks = {"train_mask": torch.arange(NUM_NODES) < 9}
+    torch.save(pyg_data(CLASSES, **masks), tmp_path / "data.pt")
+    command = ["convert", tmp_path / "graph", "--from", "pyg", tmp_path / "data.pt"]
+    told = " ".join(run(*command, "--num-classes", 2, exit_code=3).stderr.split())
+    assert "error: labels: expected 0 to 1" in told
+    told = " ".join(run(*command, "--random-split", "0.5,0.2,0.3", exit_code=2).stderr.split())
+    assert "--random-split: expected nodes that are in no split, found train; leave this out, or what says" in told
+    assert "--exclude" not in told

@@ -18,6 +18,7 @@ from diskgnn.units import format_size, parse_size
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2  # of Linux's fallocate
 _PAGE_BYTES = 4096  # files take whole pages
 JOURNAL = "journal.jsonl"  # in a work folder: what is being made, and what of it is finished
+RECORDS = (".even.npz", ".odd.npz")  # beside it: how far a step is, in files that take turns; their names end so
 OWN_BYTES = 64 << 10  # of a budget, for journals and locks; half of it stays for a journal that takes more than half
 _claiming = threading.Lock()  # of all budgets, so that these can be pickled
 
@@ -88,12 +89,12 @@ class DiskBudget:
         """Ask the disk what is taken. For moments at which nobody writes; what is removed meanwhile counts once."""
         if self.num_bytes is not None:
             with _claiming:
-                self._journal_bytes = sum(folder_bytes(folder, JOURNAL) for folder in self._folders)
+                self._journal_bytes = sum(folder_bytes(folder, (JOURNAL, *RECORDS)) for folder in self._folders)
                 self._file_bytes = sum(allocated_bytes(folder) for folder in self._folders) - self._journal_bytes
 
     def claim(self, num_bytes: int, *, is_journal: bool = False) -> None:
-        """Say that so many bytes are about to be written. A journal may take what is set aside for journals: it grows
-        when everything else waits for that, and then gives something back.
+        """Say that so many bytes are about to be written. A journal, or a record beside it, may take what is set aside
+        for journals: it grows when everything else waits for that, and then gives something back.
 
         Raises:
             DiskFullError: that would be more than may be taken.
@@ -195,15 +196,15 @@ def allocated_bytes(path: Path) -> int:
         return 0
 
 
-def folder_bytes(folder: Path, name: str | None = None) -> int:
-    """Bytes of disk that the files in `folder`, which may come and go, take; or those of that name."""
+def folder_bytes(folder: Path, endings: tuple[str, ...] = ("",)) -> int:
+    """Bytes of disk that the files in `folder`, which may come and go, take; or those whose names end so."""
     total = 0
     with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
         for entry in entries:
             with suppress(FileNotFoundError):
                 if entry.is_dir(follow_symlinks=False):
-                    total += folder_bytes(Path(entry), name)
-                elif name in (None, entry.name):
+                    total += folder_bytes(Path(entry), endings)
+                elif entry.name.endswith(endings):
                     total += entry.stat(follow_symlinks=False).st_blocks * 512
     return total
 

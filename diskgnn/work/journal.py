@@ -23,7 +23,7 @@ from diskgnn._native import crc32c as checksum_of
 from diskgnn.files import faults
 from diskgnn.files.checked_files import checksum_file, sync
 from diskgnn.files.checked_lines import checked_line, whole_lines
-from diskgnn.files.disk_space import UNLIMITED, DiskBudget, allocated_bytes, file_bytes
+from diskgnn.files.disk_space import RECORDS, UNLIMITED, DiskBudget, allocated_bytes, file_bytes
 from diskgnn.formats.records import typed
 
 _CONSUMED = "dropped"
@@ -193,4 +193,5 @@ class Journal:
 
 def _records_of(name: str) -> tuple[str, str]:
     """The files that take a stage's records in turn."""
-    return f"{name}.even.npz", f"{name}.odd.npz"
+    even, odd = RECORDS
+    return f"{name}{even}", f"{name}{odd}"

@@ -161,9 +161,9 @@ class WorkFolder:
             pending.clear()
         shutil.rmtree(self.staging, ignore_errors=True)
         self.staging.mkdir()
+        self.disk.look()  # before the journal is claimed of what was removed
         if self._resumable:
             self._journal.begin()
-        self.disk.look()
 
     def leave_nothing(self) -> None:
         """Keeps nothing for another run: what was read is wrong, and may be corrected."""

@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 
 from diskgnn._native import crc32c
 from diskgnn.files import faults
+from diskgnn.files.checked_files import ChecksummedFile
 from diskgnn.files.destination import staging_of
 from diskgnn.files.disk_space import JOURNAL, OWN_BYTES, DiskBudget
 from diskgnn.formats.artifacts import GRAPH
 from diskgnn.work.runner import Output, Work
 from diskgnn.work.shuffle import DamagedStepError, Shuffle
-from diskgnn.work.work_folder import State
+from diskgnn.work.work_folder import Note, State, WorkFolder
 from diskgnn.work.writer import ArtifactWriter
 
 pytestmark = pytest.mark.in_memory
@@ -501,6 +502,45 @@ def test_a_file_that_is_written_over_is_counted_once(tmp_path: Path) -> None:
     with pytest.raises(Killed), faults.armed("artifact.publish", Killed()):
         run()
     run()
+
+
+NOTED = {"numbers": np.zeros(100_000, np.int64)}  # larger than what is set aside
+
+
+def leave_a_note(staging: Path, disk: DiskBudget, making: str = "noted") -> None:
+    """As a killed run does: a file, and a note that it is committed."""
+    folder = WorkFolder(staging, making, disk=disk)
+    with pytest.raises(Killed), folder:
+        folder.note("sort.split", Note(NOTED))
+        with ChecksummedFile(folder.path("x"), disk=disk) as file:
+            file.write(bytes(PIECE_BYTES))
+        folder.finish({"x": file.crc32c})
+        folder.commit()
+        raise Killed
+
+
+def test_a_note_that_is_forgotten_gives_its_room_back(tmp_path: Path) -> None:
+    """Also one of a killed run, which the disk was asked about."""
+    out = tmp_path / "out"
+    disk = DiskBudget(4 << 20, [staging_of(out)])
+    leave_a_note(out, disk)
+    left = disk.left_bytes
+    with WorkFolder(out, "noted", disk=disk) as folder:
+        assert disk.left_bytes == left
+        folder.forget("sort.split")
+        assert disk.left_bytes == DiskBudget(4 << 20, [staging_of(out)]).left_bytes
+        assert disk.left_bytes is not None
+        assert left is not None
+        assert disk.left_bytes > left + NOTED["numbers"].nbytes // 2
+
+
+def test_what_is_removed_has_room_for_a_new_journal(tmp_path: Path) -> None:
+    """A smaller budget suffices for something else that is smaller."""
+    out = tmp_path / "out"
+    leave_a_note(out, DiskBudget(4 << 20, [staging_of(out)]))
+    disk = DiskBudget(OWN_BYTES, [staging_of(out)])
+    with WorkFolder(out, "something else", disk=disk) as folder:
+        assert folder.noted("sort.split") == {}
 
 
 def test_checksums_of_chunks_are_not_written_again_at_each_commit(tmp_path: Path) -> None:

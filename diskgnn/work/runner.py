@@ -31,8 +31,8 @@ it in place. What a step holds back when it yields, in buffers, it has to hand o
 it, and at its end by itself.
 
 What a killed run left is compared with checksums before it is used. What is damaged is made again, once, by running the
-stage again without the step that made it; or without all steps, if what that step consumed is gone. A step that follows
-from others begins anew if one of these did.
+stage again without the step that made it, and then without those that filled what it had consumed; or without all
+steps, where a map consumed that. A step that follows from others begins anew if one of these did.
 
 Files that only this run reads are `scratch`: they go at the end of a block, and before the stage begins if a killed run
 left them.
@@ -80,6 +80,7 @@ class Work:
     def __init__(self, folder: WorkFolder, name: str) -> None:
         self._folder, self._name = folder, name
         self._begun: dict[str, npt.NDArray[Any]] = {}  # by step: a number that it has from its beginning on
+        self._consumes: dict[str, set[str]] = {}  # by step: those that filled the shuffles that it consumes
 
     def run(self, stage: Callable[[Work], Result]) -> Result:
         """Runs a stage; once more for each step whose files turn out to be damaged.
@@ -97,6 +98,7 @@ class Work:
                 if error.step in made_again or not is_own:  # but of the stage around this one, maybe
                     raise
                 made_again.add(error.step)
+                made_again -= self._consumes.get(error.step, set())  # what they made was used up, not damaged again
                 if error.step == ALL_STEPS:
                     self._folder.restart()
                 else:
@@ -138,6 +140,7 @@ class Work:
         Returns:
             The state at its end.
         """
+        self._consumes[self._full(step)] = {shuffle.step for shuffle in consumes}
         durable = is_resumable and self._folder.is_resumable and not any(shuffle.in_memory for shuffle in fills)
         before = self._folder.noted(self._full(step)) if durable else {}
         followed = np.array([self._begun[name] for name in follows], np.uint64)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from diskgnn._native import crc32c
@@ -176,6 +176,70 @@ def test_whatever_is_damaged_is_made_again(
         harm(files[which % len(files)], place)
     sort(out)
     assert content(out) == whole
+    shutil.rmtree(folder)
+
+
+def chain(work: Work) -> None:
+    """Three steps: numbers are split, their squares are split by another digit, and written in that order."""
+    first, second = (work.shuffle(step, f"{step}.found", PARTITIONS) for step in ("split", "square"))
+
+    def square(state: State, output: Output) -> Generator[int, None, None]:
+        for partition in range(int(state["partitions"]), PARTITIONS):
+            squares = first.content(partition, np.int64) ** 2
+            for digit in range(PARTITIONS):
+                second.add(digit, squares[squares % PARTITIONS == digit])
+            state["partitions"] += 1
+            yield squares.nbytes
+
+    def write(state: State, output: Output) -> Generator[int, None, None]:
+        file = output.array("squares.npy", np.int64, NUMBERS)
+        for digit in range(int(state["digits"]), PARTITIONS):
+            squares = second.content(digit, np.int64)
+            file.write(squares)
+            state["digits"] += 1
+            yield squares.nbytes
+
+    work.fold("split", partial(split, Asked(), first), {"read": 0}, fills=[first])
+    work.fold("square", square, {"partitions": 0}, fills=[second], consumes=[first])
+    work.fold("write", write, {"digits": 0}, consumes=[second])
+
+
+def run_chain(out: Path) -> None:
+    with (
+        faults.pretending("unit.bytes", 1),
+        ArtifactWriter(out, GRAPH, config={}, resumable=True) as writer,
+    ):
+        Work(writer, "chain").run(chain)
+        writer.publish()
+
+
+CHAIN_PIECES = NUMBERS // PIECE + 2 * PARTITIONS
+CHAIN_FILES = ["chain.split.found", "chain.square.found", "squares.npy"]
+CHAIN_FILES += [f"chain.{step}.{turn}.npz" for step in ("split", "square", "write") for turn in ("even", "odd")]
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    after=st.integers(1, CHAIN_PIECES - 1),
+    harms=st.dictionaries(st.sampled_from(CHAIN_FILES), st.sampled_from([flip, cut, remove, lengthen]), min_size=2),
+    place=st.floats(0, 1),
+)
+@example(after=NUMBERS // PIECE + 2, harms=dict.fromkeys(CHAIN_FILES[:2], flip), place=0.09)
+def test_files_of_several_steps_are_damaged_at_once(
+    tmp_path_factory: pytest.TempPathFactory, after: int, harms: dict[str, Callable[[Path, float], None]], place: float
+) -> None:
+    """Also of a step that is made again, and whose files are used up before a later one's turn out to be damaged."""
+    folder = tmp_path_factory.mktemp("chain")
+    out = folder / "out"
+    with pytest.raises(Killed), faults.armed("work.piece", Killed(), after=after):
+        run_chain(out)
+    for name, harm in harms.items():
+        if (path := staging_of(out) / name).exists():
+            harm(path, place)
+    run_chain(out)
+    squares = VALUES[np.argsort(VALUES * PARTITIONS // 1000, kind="stable")] ** 2
+    expected = squares[np.argsort(squares % PARTITIONS, kind="stable")]
+    np.testing.assert_array_equal(np.load(out / "squares.npy"), expected)
     shutil.rmtree(folder)
 
 

@@ -144,13 +144,9 @@ def place_request(request: PackRequest, out: PathLike, resources: Resources, *, 
     assert not request.once  # nothing is gone on with
     started = time.perf_counter()
 
-    def record(placing: _Placing) -> int:
-        placing.work.commit()
-        return 0
-
     run = _Run(request, resources)
     with run.writer(out, overwrite=overwrite) as writer:
-        _, read_bytes = run.placed(writer, record)
+        _, read_bytes = run.placed(writer, lambda _: 0)
     return StageReport("place", time.perf_counter() - started, read_bytes, 0)
 
 

@@ -8,7 +8,7 @@ goes on after a kill asks the store whether it is still that.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from functools import partial
@@ -170,10 +170,11 @@ class Outbox:
         self._record.arrived(name, entry, info.mtime_ns)
         self._taken[name] = entry
 
-    def drain(self) -> None:
-        """Waits until nothing is on the way, and takes space here. What went wrong is raised."""
-        while self._relieve():
-            pass
+    def drain(self, needs: Callable[[str], bool] = lambda _: True) -> None:
+        """Waits until nothing that it `needs` to wait for, by name, is on the way, and takes space here. What went
+        wrong is raised."""
+        while any(map(needs, self._unfinished())):
+            self._relieve()
 
     def _relieve(self) -> bool:
         """Waits for a file that is on its way to arrive, but not for long; False if none is."""

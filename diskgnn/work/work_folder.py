@@ -126,19 +126,24 @@ class WorkFolder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            # Where nothing was worth a commit yet, nothing is left.
+            # Where nothing was worth a commit yet, an error leaves nothing.
             is_begun = bool(self._finished) or self._journal.has_finished
             if is_begun and isinstance(error, Exception | KeyboardInterrupt):
                 with suppress(OSError, DiskGNNError):  # the first error is the one to tell
                     self.commit()  # what is finished is worth keeping
+            elif error is None and self._resumable and not self._published:
+                self.commit()  # for whoever goes on with it, as packing does with what was placed
+        except BaseException as failed:
+            error = failed
+            raise
         finally:
             keeps = self._resumable and self._journal.has_finished
             self._end(keeps=keeps)
             if not self._published and not keeps:
                 shutil.rmtree(self.staging, ignore_errors=True)
             self._lock.release()
-        kept = "what is complete was kept: the same command goes on with it" if keeps else "nothing is left"
-        raise_write_error(error, self.final, kept)
+            kept = "what is complete was kept: the same command goes on with it" if keeps else "nothing is left"
+            raise_write_error(error, self.final, kept)
 
     def _begin(self) -> None:
         """Called with the lock, before anything is read or written."""

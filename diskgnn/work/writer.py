@@ -115,6 +115,13 @@ class ArtifactWriter(WorkFolder):
         self.external.clear()
         super().restart()
 
+    def restart_step(self, name: str) -> None:
+        """Has a step made again whose files are damaged. What is finished of others is committed, and stays."""
+        super().restart_step(name)
+        if self._outbox is not None:
+            # Other files are made again, where they are read now, and would be removed when they have arrived.
+            self._outbox.drain(lambda name: self._journal.recorded(name) is None)
+
     def save_array(self, name: str, array: npt.NDArray[Any]) -> None:
         """Write `array` as .npy file `name` and register it."""
         faults.point("artifact.write")

@@ -32,8 +32,9 @@ from diskgnn.packing.tiers import TierRows
 from diskgnn.stores import remote_files
 from diskgnn.stores.locations import located
 from diskgnn.system.resources import Resources
-from diskgnn.work.runner import UnitFiles, Work
+from diskgnn.work.runner import Output, UnitFiles, Work
 from diskgnn.work.shuffle import DamagedStepError
+from diskgnn.work.work_folder import State
 from diskgnn.work.writer import ArtifactWriter
 
 SAMPLE = {"fanouts": [4, 3], "batch_size": 4, "epochs": 2, "threads": 1}
@@ -287,3 +288,32 @@ def test_what_this_run_sends_is_not_sent_again_when_the_stage_runs_again(store, 
     assert {name: sent(store, f"{tmp_path.name}/samples")[name] for name in names} == {
         name: name.encode() for name in names
     }
+
+
+def test_a_step_that_is_made_again_waits_until_its_file_has_arrived(store, tmp_path):
+    """Which is removed here then, and not what was written in its place meanwhile. Nobody could go on with it."""
+    target, passes, arrives = located(store.url(f"{tmp_path.name}/samples")), [], threading.Event()
+    halves = np.arange(100).reshape(2, 50)
+
+    def write(state: State, output: Output) -> Generator[int, None, None]:
+        file = output.array("x.npy", halves.dtype, halves.size)
+        for half in halves:
+            file.write(half)
+            if len(passes) == 1:
+                arrives.set()
+                writer.outbox.drain()
+            yield half.nbytes
+
+    def stage(work: Work) -> None:
+        work.fold("write", write, {}, sends=True)
+        passes.append("")
+        if len(passes) == 1:
+            threading.Timer(1, arrives.set).start()
+            raise DamagedStepError("stage.other", "another step")
+
+    writer = ArtifactWriter(Destination(tmp_path / "out", target), SAMPLES, config={}, resumable=False)
+    with writer, faults.armed("push.file", lambda: arrives.wait(60)):
+        Work(writer, "stage").run(stage)
+        writer.publish()
+    (tmp_path / "x.npy").write_bytes(sent(store, f"{tmp_path.name}/samples")["x.npy"])
+    np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), halves.reshape(-1))

@@ -126,13 +126,12 @@ def _write(work: Work, given: EdgeList, resources: Resources) -> int:
     )
     carried = EdgeRecords(layout, given.columns, records, resources)
     starts = layout.node_starts
-    scatter = partial(
-        work.fold, "scatter", partial(_scatter, given, layout, edges, carried, resources.reporter), {"edges": 0},
-        key=starts, fills=(edges, records),
-    )  # fmt: skip
+    if not work.is_finished("sort", key=starts):
+        scatter = partial(_scatter, given, layout, edges, carried, resources.reporter)
+        work.fold("scatter", scatter, {"edges": 0}, key=starts)
     done = work.fold(
         "sort", partial(_sort, given, layout, edges, carried, resources), {"buckets": 0, "edges": 0},
-        key=starts, make_inputs=scatter, consumes=(edges, records), sends=True,
+        key=starts, consumes=(edges, records), sends=True,
     )  # fmt: skip
     return int(done["edges"])
 

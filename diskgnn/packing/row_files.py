@@ -1,8 +1,8 @@
 """The files that packing fills with rows, window after window: extents, static rows, and the rows that cpu tiers start
 with.
 
-Each keeps what it has written in named arrays of its step's state, which it adds when it is opened. What these arrays
-say is written already, by a run that was killed, it compares with its checksums; at the beginning that is nothing.
+Each keeps what it has written in named arrays of its step's state, which it adds when it is opened. It says which spans
+of the file these arrays stand for: a run that goes on compares them before it opens the file.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -31,21 +33,33 @@ from diskgnn._native import (
 from diskgnn.files import faults
 from diskgnn.files.checked_files import npy_header_bytes
 from diskgnn.files.disk_space import UNLIMITED, DiskBudget, allocated_bytes, file_bytes
-from diskgnn.files.file_reading import fill
 from diskgnn.formats import artifacts
 from diskgnn.formats.extents import ExtentIndex, align
 from diskgnn.formats.feature_scan import Window
 from diskgnn.formats.packed_config import RowSetConfig
 from diskgnn.packing.placed import PlacedRows, PlacedSplit
-from diskgnn.packing.written_bytes import comparing
 from diskgnn.work.work_folder import State
 from diskgnn.work.writer import ArtifactWriter
+from diskgnn.work.written_spans import Span, SpanReader, Written
 
 _PIECE_BYTES = 4 << 20
 
 
 class RowFile(Protocol):
     """A file that takes its rows from windows of the features, which come in ascending order."""
+
+    @property
+    def name(self) -> str:
+        """Name of the file."""
+        ...
+
+    def written(self, state: State) -> Iterator[Written]:
+        """Yields what is written, and will not be written again, as `state` says."""
+        ...
+
+    def open(self, state: State) -> None:
+        """Begins the file, or goes on where `state` says."""
+        ...
 
     def write(self, window: Window, threads: int) -> None:
         """Takes the rows of `window` that belong to this file."""
@@ -63,95 +77,130 @@ class RowFile(Protocol):
         ...
 
 
-class ExtentRowsFile:
-    """Rows of one row set in an extents file, whose space is reserved: T runs, one in each extent, sorted by node.
+@dataclass(frozen=True)
+class _Runs:
+    """T runs of rows in one file, each sorted by node."""
 
-    State: `<split>/cursors` [T], where the next row is in `PlacedRows.bounds`, and `<split>/rows_crc32c` [T].
+    nodes: npt.NDArray[Any]
+    bounds: npt.NDArray[np.int64]  # [T+1] run t has the rows of nodes[bounds[t]:bounds[t + 1]]
+    offsets: npt.NDArray[np.int64]  # [T] where it begins
+    ends: npt.NDArray[np.uint8]  # [T] 1 if nothing follows it on its last page
+    tails: npt.NDArray[np.uint8]  # [T * 4096] the last page of each, which is not full yet
+    row_bytes: int
+
+
+class _RowRuns:
+    """Appends to runs of rows in turn, a page at a time.
+
+    State: `<key>/cursors` [T], where the next row is in the bounds, and `<key>/rows_crc32c` [T].
     """
 
-    def __init__(self, path: Path, pages: PageWriter, split: PlacedSplit, number: int, state: State, step: str) -> None:
-        """Opens the rows of row set `number` in the file of `split` at `path`, for a step.
+    def __init__(self, path: Path, pages: PageWriter, key: str, runs: _Runs) -> None:
+        self._path, self._pages, self._key, self._runs = path, pages, key, runs
+        self.name = path.name
 
-        Raises:
-            DamagedStepError: the rows are not what a killed run wrote.
-        """
-        index, rows = split.index, split.row_sets[number]
-        header_bytes, rows_offset = index.extents["header_bytes"], index.rows["rows_offset"][:, number]
-        before = index.rows[:, :number]
-        ends = before["rows_offset"] + before["num_rows"] * np.array(index.row_bytes[:number], np.int64)
-        gaps = rows_offset - np.maximum(header_bytes, np.where(before["num_rows"] > 0, ends, 0).max(1, initial=0))
-        self._runs = _Runs(
-            path, pages, state, split.name, step, nodes=map_nodes(rows), bounds=rows.bounds,
-            offsets=index.extents["offset"] + rows_offset, gaps=gaps, tails=split.tails,
-            ends=(index.rows["num_rows"][:, number + 1 :].sum(1) == 0).astype(np.uint8),
-            row_bytes=index.row_bytes[number],
+    def open(self, state: State) -> None:
+        """Goes on where `state` says."""
+        runs = self._runs
+        self._cursors = state.setdefault(f"{self._key}/cursors", runs.bounds[:-1].copy())
+        self._checksums = state.setdefault(f"{self._key}/rows_crc32c", np.zeros(len(runs.offsets), np.uint32))
+        self._rows = ExtentRows(
+            path=str(self._path), nodes=runs.nodes, bounds=runs.bounds, offsets=runs.offsets, cursors=self._cursors,
+            checksums=self._checksums, tails=runs.tails, ends=runs.ends,
         )  # fmt: skip
 
     def write(self, window: Window, threads: int) -> None:
-        """Appends the rows of `window` to every extent that needs them."""
-        self._runs.append(window, threads)
+        """Appends the rows of `window` to every run that has them."""
+        self._append(window, threads)
 
     def flush(self, window: Window, threads: int) -> None:
-        """Writes the page of each extent that is not full."""
-        self._runs.append(window, threads, flush=True)
+        """Writes the page of each run that is not full."""
+        self._append(window, threads, flush=True)
+
+    def _append(self, window: Window, threads: int, *, flush: bool = False) -> None:
+        runs = window.run_nodes, window.run_places
+        pack_window(self._pages, self._rows, window.data, *runs, window.last, window.row_bytes, threads, flush)
+
+    def _written_bytes(self, state: State) -> npt.NDArray[np.int64]:
+        return (state[f"{self._key}/cursors"] - self._runs.bounds[:-1]) * self._runs.row_bytes
+
+
+class ExtentRowsFile(_RowRuns):
+    """Rows of one row set in an extents file, whose space is reserved: a run in each extent."""
+
+    def __init__(self, path: Path, pages: PageWriter, split: PlacedSplit, number: int) -> None:
+        """For row set `number` in the file of `split` at `path`."""
+        index, rows = split.index, split.row_sets[number]
+        offsets = index.rows["rows_offset"][:, number]
+        before = index.rows[:, :number]
+        ends = before["rows_offset"] + before["num_rows"] * np.array(index.row_bytes[:number], np.int64)
+        ends_before = np.where(before["num_rows"] > 0, ends, 0).max(1, initial=0)
+        self._gaps = offsets - np.maximum(index.extents["header_bytes"], ends_before)  # [T] zeros before each run
+        runs = _Runs(
+            map_nodes(rows), rows.bounds, index.extents["offset"] + offsets,
+            ends=(index.rows["num_rows"][:, number + 1 :].sum(1) == 0).astype(np.uint8), tails=split.tails,
+            row_bytes=index.row_bytes[number],
+        )  # fmt: skip
+        super().__init__(path, pages, split.name, runs)
+
+    def written(self, state: State) -> Iterator[Written]:
+        """Yields the rows, with the zeros before them, and behind the last ones of an extent."""
+        runs, num_bytes, checksums = self._runs, self._written_bytes(state), state[f"{self._key}/rows_crc32c"]
+        whole_bytes = np.diff(runs.bounds) * runs.row_bytes
+        for run in np.flatnonzero(num_bytes).tolist():
+            begin = int(runs.offsets[run])
+            end = begin + int(num_bytes[run])
+            yield Span.of_zeros(begin - int(self._gaps[run]), begin)
+            yield Span(begin, end - begin, int(checksums[run]), runs.tails[run * DIRECT_ALIGNMENT :][:DIRECT_ALIGNMENT])
+            if runs.ends[run] and num_bytes[run] == whole_bytes[run]:
+                yield Span.of_zeros(end, align(end, DIRECT_ALIGNMENT))
 
     def close(self) -> None:
         """Does nothing: other row sets follow, and the index needs the checksums of all."""
 
 
-class InitialCpuRowsFile:
-    """The rows that the cpu tier of a sequence starts with: one run behind the header of a .npy file.
-
-    State: `<name>/cursors` [1], the next row, and `<name>/rows_crc32c` [1].
-    """
+class InitialCpuRowsFile(_RowRuns):
+    """The rows that the cpu tier of a sequence starts with: one run behind the header of a .npy file."""
 
     def __init__(
-        self,
-        writer: ArtifactWriter,
-        pages: PageWriter,
-        split: PlacedSplit,
-        number: int,
-        row_set: RowSetConfig,
-        state: State,
-        step: str,
+        self, writer: ArtifactWriter, pages: PageWriter, split: PlacedSplit, number: int, row_set: RowSetConfig
     ) -> None:
-        """Opens the file of row set `number`, for a step.
-
-        Raises:
-            DamagedStepError: the rows are not what a killed run wrote.
-        """
+        """For row set `number`."""
         nodes, rows = split.row_sets[number].initial_cpu_nodes, row_set.rows
-        self._writer, self._name = writer, artifacts.initial_cpu_rows_file(split.name, row_set.name)
-        self._path = writer.path(self._name)
-        header = np.frombuffer(npy_header_bytes(rows.storage, (len(nodes), rows.stored_columns)), np.uint8)
-        self._rows_bytes = len(nodes) * rows.row_bytes
-        self._num_bytes = len(header) + self._rows_bytes
-        # Whole pages are written; a killed run may have cut it off already.
-        reserve(self._path, align(self._num_bytes, DIRECT_ALIGNMENT), writer.disk)
-        tail: npt.NDArray[np.uint8] = np.zeros(DIRECT_ALIGNMENT, np.uint8)
-        if (written := state.get(f"{self._name}/cursors")) is not None and written[0]:
-            with comparing(self._path, step) as found:  # the page that has it may not be written again
-                found.require(0, len(header), crc32c(header))
-        self._header_crc32c = start_extent(pages, str(self._path), 0, header, len(header), tail, len(nodes) == 0)
-        self._runs = _Runs(
-            self._path, pages, state, self._name, step, nodes=nodes, bounds=np.array([0, len(nodes)], np.int64),
-            offsets=np.array([len(header)], np.int64), gaps=np.zeros(1, np.int64), tails=tail,
-            ends=np.ones(1, np.uint8), row_bytes=rows.row_bytes,
+        header = npy_header_bytes(rows.storage, (len(nodes), rows.stored_columns))
+        self._writer, self._header = writer, np.frombuffer(header, np.uint8)
+        self._num_bytes = len(header) + len(nodes) * rows.row_bytes
+        runs = _Runs(
+            nodes, np.array([0, len(nodes)], np.int64), np.array([len(header)], np.int64), ends=np.ones(1, np.uint8),
+            tails=np.zeros(DIRECT_ALIGNMENT, np.uint8), row_bytes=rows.row_bytes,
         )  # fmt: skip
+        name = artifacts.initial_cpu_rows_file(split.name, row_set.name)
+        super().__init__(writer.path(name), pages, name, runs)
 
-    def write(self, window: Window, threads: int) -> None:
-        """Appends the rows of `window` that the sequence starts with."""
-        self._runs.append(window, threads)
+    def written(self, state: State) -> Iterator[Written]:
+        """Yields the header and the rows."""
+        if num_bytes := int(self._written_bytes(state)[0]):
+            crc = self._crc32c(int(state[f"{self._key}/rows_crc32c"][0]), num_bytes)
+            yield Span(0, len(self._header) + num_bytes, crc, self._runs.tails)
 
-    def flush(self, window: Window, threads: int) -> None:
-        """Writes the page that is not full."""
-        self._runs.append(window, threads, flush=True)
+    def open(self, state: State) -> None:
+        """Writes the header, or goes on where `state` says."""
+        # Whole pages are written; a killed run may have cut it off already.
+        reserve(self._path, align(self._num_bytes, DIRECT_ALIGNMENT), self._writer.disk)
+        super().open(state)
+        if self._cursors[0] == 0:
+            header, is_all = self._header, len(self._runs.nodes) == 0
+            start_extent(self._pages, str(self._path), 0, header, len(header), self._runs.tails, is_all)
 
     def close(self) -> None:
         """Cuts off the padding of the last page, and adds the file to the artifact."""
         os.truncate(self._path, self._num_bytes)
-        crc = crc32c_combine(self._header_crc32c, int(self._runs.checksums[0]), self._rows_bytes)
-        self._writer.add(self._name, crc32c=crc)
+        crc = self._crc32c(int(self._checksums[0]), self._num_bytes - len(self._header))
+        self._writer.add(self.name, crc32c=crc)
+
+    def _crc32c(self, rows_crc32c: int, num_bytes: int) -> int:
+        """Returns that of the header and `num_bytes` of rows."""
+        return crc32c_combine(crc32c(self._header), rows_crc32c, num_bytes)
 
 
 class StaticFile:
@@ -161,32 +210,30 @@ class StaticFile:
     next node.
     """
 
-    def __init__(
-        self,
-        writer: ArtifactWriter,
-        static_nodes: npt.NDArray[np.int64],
-        row_set: RowSetConfig,
-        state: State,
-        step: str,
-    ) -> None:
-        """Opens the file, for a step.
-
-        Raises:
-            DamagedStepError: the rows are not what a killed run wrote.
-        """
+    def __init__(self, writer: ArtifactWriter, static_nodes: npt.NDArray[np.int64], row_set: RowSetConfig) -> None:
         rows = row_set.rows
-        self._writer, self._row_bytes, self._name = writer, rows.row_bytes, artifacts.static_file(row_set.name)
-        self._path, self._static_nodes = writer.path(self._name), static_nodes
+        self._writer, self._row_bytes, self.name = writer, rows.row_bytes, artifacts.static_file(row_set.name)
+        self._path, self._static_nodes = writer.path(self.name), static_nodes
         self._places = np.argsort(static_nodes)
         self._nodes = static_nodes[self._places]  # ascending
         self._header = npy_header_bytes(rows.storage, (len(static_nodes), rows.stored_columns))
         self._num_bytes = len(self._header) + len(static_nodes) * rows.row_bytes
-        remainder = crc32c_part(self._header, self._num_bytes - len(self._header))
-        self._state = state.setdefault(self._name, np.array([remainder, 0], np.int64))
+        self._header_remainder = crc32c_part(self._header, self._num_bytes - len(self._header))
+
+    def written(self, state: State) -> Iterator[Written]:
+        """Yields the header, and the rows of nodes before the next one."""
+        remainder, next_node = state[self.name].tolist()
+        if next_node:
+            yield Span(0, len(self._header), crc32c(self._header))
+            is_written = self._static_nodes < next_node
+            yield _RowsBetween(len(self._header), self._row_bytes, is_written, remainder ^ self._header_remainder)
+
+    def open(self, state: State) -> None:
+        """Writes the header, or goes on where `state` says."""
+        self._state = state.setdefault(self.name, np.array([self._header_remainder, 0], np.int64))
         if self._state[1]:
-            self._compare(remainder, step)
             return
-        reserve(self._path, self._num_bytes, writer.disk)
+        reserve(self._path, self._num_bytes, self._writer.disk)
         with self._path.open("r+b") as file:
             file.write(self._header)
 
@@ -212,74 +259,30 @@ class StaticFile:
 
     def close(self) -> None:
         """Adds the file to the artifact."""
-        self._writer.add(self._name, crc32c=crc32c_of_remainder(int(self._state[0]), self._num_bytes))
-
-    def _compare(self, remainder: int, step: str) -> None:
-        """Compares the rows of nodes before the next one. Later rows may have been written, too."""
-        expected, next_node = self._state.tolist()
-        offset, rows_at_once = len(self._header), max(1, _PIECE_BYTES // self._row_bytes)
-        with comparing(self._path, step) as found:
-            found.require(0, offset, crc32c(self._header))
-            for first in range(0, len(self._static_nodes), rows_at_once):
-                nodes = self._static_nodes[first : first + rows_at_once]
-                rows = np.empty((len(nodes), self._row_bytes), np.uint8)
-                fill(found.descriptor, offset, rows.reshape(-1).data, self._path)
-                rows[nodes >= next_node] = 0
-                offset += rows.nbytes
-                remainder ^= crc32c_part(rows.reshape(-1), self._num_bytes - offset)
-            if remainder != expected:
-                raise found.damaged(0, self._num_bytes)
+        self._writer.add(self.name, crc32c=crc32c_of_remainder(int(self._state[0]), self._num_bytes))
 
 
-class _Runs:
-    """Runs of rows in one file, each sorted by node, which are appended to in turn, a page at a time."""
+@dataclass(frozen=True)
+class _RowsBetween:
+    """Rows at the end of a file, between others that may have been written since."""
 
-    def __init__(
-        self,
-        path: Path,
-        pages: PageWriter,
-        state: State,
-        name: str,
-        step: str,
-        *,
-        nodes: npt.NDArray[Any],
-        bounds: npt.NDArray[np.int64],
-        offsets: npt.NDArray[np.int64],
-        gaps: npt.NDArray[np.int64],
-        tails: npt.NDArray[np.uint8],
-        ends: npt.NDArray[np.uint8],
-        row_bytes: int,
-    ) -> None:
-        """Opens T runs, whose arrays in `state` begin with `name`. `nodes[bounds[t]:bounds[t + 1]]` are those of run t,
-        which begins at `offsets[t]`, behind a gap of `gaps[t]` bytes; nothing follows it on its last page if `ends[t]`.
-        """
-        self._path, self._pages, self._row_bytes = path, pages, row_bytes
-        self._bounds, self._offsets, self._gaps, self._tails, self._ends = bounds, offsets, gaps, tails, ends
-        self._cursors = state.setdefault(f"{name}/cursors", bounds[:-1].copy())
-        self.checksums = state.setdefault(f"{name}/rows_crc32c", np.zeros(len(offsets), np.uint32))
-        if (written := np.flatnonzero(self._cursors > bounds[:-1])).size:
-            self._compare(written, step)
-        self._rows = ExtentRows(
-            path=str(path), nodes=nodes, bounds=bounds, offsets=offsets, cursors=self._cursors,
-            checksums=self.checksums, tails=tails, ends=ends,
-        )  # fmt: skip
+    offset: int  # of the first row
+    row_bytes: int
+    is_written: npt.NDArray[np.bool_]  # [rows]
+    remainder: int  # `crc32c_of_remainder` of a file that is zero elsewhere
 
-    def append(self, window: Window, threads: int, *, flush: bool = False) -> None:
-        """Appends the rows of `window`; with `flush` also writes the pages that are not full."""
-        runs = window.run_nodes, window.run_places
-        pack_window(self._pages, self._rows, window.data, *runs, window.last, window.row_bytes, threads, flush)
-
-    def _compare(self, written: npt.NDArray[np.intp], step: str) -> None:
-        """Compares the rows in `written` runs, and reads the last page of each."""
-        with comparing(self._path, step) as found:
-            for run in written.tolist():
-                begin, num_rows = int(self._offsets[run]), int(self._cursors[run] - self._bounds[run])
-                end = begin + num_rows * self._row_bytes
-                found.require_zeros(begin - int(self._gaps[run]), begin)
-                found.require(begin, end - begin, int(self.checksums[run]))
-                found.read_tail(end, self._tails[run * DIRECT_ALIGNMENT :][:DIRECT_ALIGNMENT])
-                if self._ends[run] and self._cursors[run] == self._bounds[run + 1]:
-                    found.require_zeros(end, align(end, DIRECT_ALIGNMENT))
+    def is_whole(self, file: SpanReader) -> bool:
+        """Returns True if they are what was written."""
+        end, rows_at_once, remainder = self.offset, max(1, _PIECE_BYTES // self.row_bytes), 0
+        left_bytes = len(self.is_written) * self.row_bytes
+        for first in range(0, len(self.is_written), rows_at_once):
+            written = self.is_written[first : first + rows_at_once]
+            rows = np.empty((len(written), self.row_bytes), np.uint8)
+            file.read(end, rows.reshape(-1).data)
+            rows[~written] = 0
+            end, left_bytes = end + rows.nbytes, left_bytes - rows.nbytes
+            remainder ^= crc32c_part(rows.reshape(-1), left_bytes)
+        return remainder == self.remainder
 
 
 def map_nodes(placed: PlacedRows) -> npt.NDArray[Any]:

@@ -20,7 +20,7 @@ from diskgnn.files import faults
 from diskgnn.formats import artifacts
 from diskgnn.formats.feature_scan import WINDOWS_IN_MEMORY, Window, scan_needed_rows
 from diskgnn.packing.file_sizes import file_sizes, sizes_with_records
-from diskgnn.packing.placed import STAGE, Placed, PlacedSplit
+from diskgnn.packing.placed import Placed, PlacedSplit
 from diskgnn.packing.row_files import (
     ExtentRowsFile,
     InitialCpuRowsFile,
@@ -138,7 +138,6 @@ class RowPacking:
         advance: Advance,
         *,
         with_memory: bool = True,
-        uses_up: Sequence[str] = (),
         is_resumable: bool = True,
     ) -> int:
         """Writes rows of one row set that no killed run has written.
@@ -149,15 +148,15 @@ class RowPacking:
             needed: [N] whether any file needs a node's row. Becomes False for rows that a killed run has written.
             advance: told of the bytes of rows.
             with_memory: write the static rows and those that cpu tiers start with, too.
-            uses_up: steps whose files are changed or removed meanwhile.
             is_resumable: a killed run goes on with it.
 
         Returns:
             The bytes read of the features.
         """
-        placed, row_set, step = self.placed, self.placed.row_sets[number], _step(number)
+        placed, row_set = self.placed, self.placed.row_sets[number]
         arrays = _arrays(placed, number) if with_memory else {}
-        own = [*(self._memory_files(number) if with_memory else []), *arrays]
+        in_memory = self._memory_files(number) if with_memory else []
+        files, own = [*self._extents(number, extents), *in_memory], [*(file.name for file in in_memory), *arrays]
         threads, needed_bytes = self.resources.threads, int(np.count_nonzero(needed)) * row_set.row_bytes
         window_bytes = self.window_bytes or window_bytes_for(placed, number, needed_bytes, self.resources)
         done_bytes = read_bytes = 0
@@ -166,7 +165,8 @@ class RowPacking:
             nonlocal done_bytes, read_bytes
             output.begin(own)
             output.writes(own, shared=[artifacts.extents_file(split.name) for split in placed.splits])
-            files = [*self._open_extents(number, extents, state), *self._open_memory(number, own, state)]
+            for file in files:
+                file.open(state)
             window: Window | None = None
 
             def flush() -> None:
@@ -199,43 +199,28 @@ class RowPacking:
             for name, array in arrays.items():
                 self.writer.save_array(name, array)
 
+        follows = placed.steps if number == 0 else [_step(number - 1)]
         state = self.work.fold(
-            step, write, {"next_node": 0}, follows=placed.steps if number == 0 else [_step(number - 1)],
-            uses_up=uses_up, adopted=lambda state: self._open_extents(number, extents, state),
-            is_resumable=is_resumable,
+            _step(number), write, {"next_node": 0}, key=[self.work.begun(step) for step in follows],
+            written=lambda state: ((file.name, file.written(state)) for file in files), is_resumable=is_resumable,
         )  # fmt: skip
         for split in extents:
             split.index.rows["rows_crc32c"][:, number] = state[f"{split.name}/rows_crc32c"]
         advance(needed_bytes - done_bytes)  # all, if a killed run wrote them
         return read_bytes
 
-    def _open_extents(self, number: int, extents: Sequence[PlacedSplit], state: State) -> list[RowFile]:
-        """Opens the rows of extents; those that `state` says are written are compared."""
+    def _extents(self, number: int, extents: Sequence[PlacedSplit]) -> list[RowFile]:
         return [
-            ExtentRowsFile(
-                self.writer.path(artifacts.extents_file(split.name)), self.pages, split, number, state,
-                f"{STAGE}.{_step(number)}",
-            )
+            ExtentRowsFile(self.writer.path(artifacts.extents_file(split.name)), self.pages, split, number)
             for split in extents
-        ]  # fmt: skip
+        ]
 
-    def _memory_files(self, number: int) -> list[str]:
-        """Returns the names of the files of rows that are in memory when training begins."""
-        name = self.placed.row_sets[number].config.name
-        files = [artifacts.static_file(name)]
-        files += [artifacts.initial_cpu_rows_file(split.name, name) for split in self.placed.splits]
-        return [file for file in files if self.placed.wants(file)]
-
-    def _open_memory(self, number: int, names: Sequence[str], state: State) -> list[RowFile]:
-        """Opens those of the files of rows in memory that are among `names`."""
-        placed, config, step = self.placed, self.placed.row_sets[number].config, f"{STAGE}.{_step(number)}"
-        files: list[RowFile] = []
-        if artifacts.static_file(config.name) in names:
-            files.append(StaticFile(self.writer, placed.static_nodes[number], config, state, step))
-        for split in placed.splits:
-            if artifacts.initial_cpu_rows_file(split.name, config.name) in names:
-                files.append(InitialCpuRowsFile(self.writer, self.pages, split, number, config, state, step))
-        return files
+    def _memory_files(self, number: int) -> list[RowFile]:
+        """Returns the files of rows that are in memory when training begins."""
+        placed, config = self.placed, self.placed.row_sets[number].config
+        files: list[RowFile] = [StaticFile(self.writer, placed.static_nodes[number], config)]
+        files += [InitialCpuRowsFile(self.writer, self.pages, split, number, config) for split in placed.splits]
+        return [file for file in files if placed.wants(file.name)]
 
 
 def _step(number: int) -> str:

@@ -52,6 +52,8 @@ def send_rows(
         StoreError: the store failed.
     """
     packing = RowPacking(work, writer, pages, placed, resources, window_bytes)
+    for step in placed.steps:  # whose headers are removed, part by part
+        work.forget(step)
     faults.point("pack.rows")
     total_rows = sum(int(rows.bounds[-1]) for split in placed.splits for rows in split.row_sets)
     with resources.reporter.stage("pack and send", total_rows, "rows") as advance:
@@ -65,13 +67,7 @@ def send_rows(
             for number in range(len(placed.row_sets)):
                 needed = packing.needed(number, parts, with_memory=is_first)
                 read_bytes += packing.pack(
-                    number,
-                    parts,
-                    needed,
-                    lambda _: None,
-                    with_memory=is_first,
-                    uses_up=placed.steps,
-                    is_resumable=False,
+                    number, parts, needed, lambda _: None, with_memory=is_first, is_resumable=False
                 )
             if is_first:
                 writer.send(list(writer.files))

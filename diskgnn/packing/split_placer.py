@@ -6,7 +6,7 @@ minibatch goes to its header. Until its headers are written, a killed run begins
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -24,7 +24,7 @@ from diskgnn.packing.edge_ids import EdgeIds
 from diskgnn.packing.headers import HeaderEncoder, HeaderWriter
 from diskgnn.packing.pack_request import PackRequest
 from diskgnn.packing.packing_need import scratch_memory_bytes
-from diskgnn.packing.placed import STAGE, Placed, PlacedSplit, placing_step
+from diskgnn.packing.placed import Placed, PlacedSplit, placing_step
 from diskgnn.packing.placement import Schedule
 from diskgnn.packing.reuse import MAX_BATCHES, Reuse, most_scratch_bytes
 from diskgnn.packing.row_files import reserve
@@ -36,6 +36,7 @@ from diskgnn.system.resources import Resources
 from diskgnn.work.runner import Output, Scratch, Work
 from diskgnn.work.work_folder import State
 from diskgnn.work.writer import ArtifactWriter
+from diskgnn.work.written_spans import Written
 
 _MAX_WAITING = 2  # minibatches that are placed and whose headers are not written yet
 
@@ -140,11 +141,11 @@ class SplitPlacer:
                     self.read_bytes += schedule.reuse.accesses.read_bytes + 2 * paths[k].stat().st_size
             yield from ()
 
-        def compare(state: State) -> None:
-            placed(state).compare(extents_path, state["nodes_crc32c"], f"{STAGE}.{step}")
+        def written(state: State) -> Iterator[tuple[str, Iterable[Written]]]:
+            return placed(state).written(extents_path.name, state["nodes_crc32c"])
 
-        follows = [] if self._first_step is None else [self._first_step]
-        state = self._work.fold(step, place, {}, follows=follows, adopted=compare)
+        key = () if self._first_step is None else self._work.begun(self._first_step)
+        state = self._work.fold(step, place, {}, key=key, written=written)
         self._first_step = self._first_step or step
         self.static_nodes = self._static_in(state)
         if "division" in state:

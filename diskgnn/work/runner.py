@@ -5,7 +5,7 @@ and a step that was stopped goes on after its last commit. No algorithm asks whe
 
     def sort(work: Work, lines: Lines) -> int:
         found = work.shuffle("split", "lines", 256)
-        work.fold("split", partial(split, lines, found), {"read": 0}, fills=[found])
+        work.fold("split", partial(split, lines, found), {"read": 0})
         return int(work.fold("merge", partial(merge, found), {"lines": 0}, consumes=[found])["lines"])
 
 A *fold* is a generator `step(state, output)`. It works in pieces, in their order, keeps what the next piece needs in
@@ -28,7 +28,8 @@ A unit may consume files of units before: they are removed as soon as what was m
 
 A number in the state is an array, too, without dimensions: `int(state["read"])` reads it, `state["read"] += 1` changes
 it in place. What a step holds back when it yields, in buffers, it has to hand over when `output.before_commit` asks for
-it, and at its end by itself.
+it, and at its end by itself. Of files that it does not write with `output.array` it says in one place, as `written`,
+which spans of them its state stands for.
 
 What a killed run left is compared with checksums before it is used. What is damaged is made again, once, by running the
 stage again without the step that made it, and then without those that filled what it had consumed; or without all
@@ -59,6 +60,7 @@ from diskgnn.work.required_space import require_space
 from diskgnn.work.shuffle import DamagedStepError, Shuffle
 from diskgnn.work.work_folder import FINISHED, Note, State, WorkFolder
 from diskgnn.work.writer import ArtifactWriter
+from diskgnn.work.written_spans import Written, require_written
 
 UnitFiles = Mapping[str, int]  # by name, the CRC-32C of each file that a unit left
 Result = TypeVar("Result")
@@ -81,6 +83,7 @@ class Work:
         self._folder, self._name = folder, name
         self._begun: dict[str, npt.NDArray[Any]] = {}  # by step: a number that it has from its beginning on
         self._consumes: dict[str, set[str]] = {}  # by step: those that filled the shuffles that it consumes
+        self._fills: dict[str, dict[str, Shuffle]] = {}  # by step, by name
 
     def run(self, stage: Callable[[Work], Result]) -> Result:
         """Runs a stage; once more for each step whose files turn out to be damaged.
@@ -91,6 +94,7 @@ class Work:
         made_again: set[str] = set()
         while True:
             self._folder.remove(self._scratch_folder.name)
+            self._fills.clear()
             try:
                 return stage(self)
             except DamagedStepError as error:
@@ -111,29 +115,22 @@ class Work:
         first: Mapping[str, npt.ArrayLike],
         *,
         key: npt.ArrayLike = (),
-        fills: Sequence[Shuffle] = (),
         consumes: Sequence[Shuffle] = (),
-        follows: Sequence[str] = (),
-        uses_up: Sequence[str] = (),
-        make_inputs: Callable[[], object] = lambda: None,
-        adopted: Callable[[State], object] = lambda _: None,
+        written: Callable[[State], Iterable[tuple[str, Iterable[Written]]]] = lambda _: (),
         is_resumable: bool = True,
         sends: bool = False,
     ) -> State:
         """Runs a step, or what a killed run left of it.
 
         Args:
-            step: its name.
+            step: its name. If a shuffle that it fills is in memory it is not committed, but run again.
             run: the step itself; see the head of this module.
             first: its state at the beginning; the step may add arrays to it.
-            key: what a killed run must have had alike; else the step begins anew.
-            fills: shuffles that it fills. If one is in memory the step is not committed, but run again.
-            consumes: that nobody reads after it.
-            follows: names of folds before. If one of them has begun anew since, this one does.
-            uses_up: names of folds before, whose files it changes. A killed run makes these again.
-            make_inputs: runs the steps that nobody but this one reads. It is not called if a killed run has finished
-                this.
-            adopted: called with the state if a killed run has finished this: it compares the files that are shared.
+            key: what a killed run must have had alike, such as what this step follows from (`begun`); else the step
+                begins anew.
+            consumes: shuffles that nobody reads after it.
+            written: says what is written, by `state`, to files that the step writes by itself: their names, and spans
+                that are not written again. A run that goes on compares them, if they are not complete.
             is_resumable: a killed run goes on with it; if not, it is never committed.
             sends: nobody reads its files here: where the artifact goes to a store, they go at once.
 
@@ -141,26 +138,28 @@ class Work:
             The state at its end.
         """
         self._consumes[self._full(step)] = {shuffle.step for shuffle in consumes}
+        fills = self._fills.get(self._full(step), {}).values()
         durable = is_resumable and self._folder.is_resumable and not any(shuffle.in_memory for shuffle in fills)
-        before = self._folder.noted(self._full(step)) if durable else {}
-        followed = np.array([self._begun[name] for name in follows], np.uint64)
-        if not (np.array_equal(before.get("key", ()), key) and np.array_equal(before.get("follows", ()), followed)):
-            before = {}
-        # Whoever goes on later must not find a note of what is written over now.
-        for name in [*([] if before else [step]), *([] if FINISHED in before else uses_up)]:
-            self.forget(name)
+        before = self._before(step, key) if durable else {}
+        is_finished = FINISHED in before
+        if not before:  # whoever goes on later must not find a note of what is written over now
+            self.forget(step)
         self._begun[step] = before.get("begun", np.frombuffer(os.urandom(8), np.uint64)[0])
-        about = {"key": np.array(key), "follows": followed, "begun": np.array(self._begun[step])}
+        about = {"key": np.array(key), "begun": np.array(self._begun[step])}
         is_committed, handled_bytes = bool(before), 0
         state = {name: np.array(value) for name, value in {**first, **_section(before, "state")}.items()}
-        if FINISHED not in before:
-            make_inputs()
+        names: list[str] = before[FINISHED].tolist() if is_finished else []
+        if not all(self._folder.adopt(name) for name in names):
+            raise DamagedStepError(self._full(step), f"{self._folder.staging} does not hold what was written")
+        for name, spans in written(state) if before else ():
+            if name not in names:
+                require_written(self._folder.path(name), spans, self._full(step))
         with ExitStack() as closed:
             for shuffle in fills:
                 closed.callback(shuffle.close)
                 noted = _section(before, f"spill/{shuffle.name}") if before else None
-                shuffle.open(noted, for_more=FINISHED not in before)
-            if FINISHED not in before:
+                shuffle.open(noted, for_more=not is_finished)
+            if not is_finished:
                 assert isinstance(self._folder, ArtifactWriter)
                 output = Output(self._folder, self._full(step), before)
                 with output, closing(run(state, output)) as pieces:
@@ -175,11 +174,6 @@ class Work:
                 names = output.names
                 if durable:
                     self._note(step, about, state, fills, output, finished=True)
-            else:
-                names = before[FINISHED].tolist()
-                if not all(self._folder.adopt(name) for name in names):
-                    raise DamagedStepError(self._full(step), f"{self._folder.staging} does not hold what was written")
-                adopted(state)
         sends = sends and self._folder.sends
         if sends:
             self._folder.send_at_commit(names)
@@ -192,6 +186,19 @@ class Work:
         for shuffle in consumes:
             shuffle.remove()
         return state
+
+    def is_finished(self, step: str, *, key: npt.ArrayLike = ()) -> bool:
+        """Returns True if a killed run has finished a fold: then nobody needs what only this one reads."""
+        return FINISHED in self._before(step, key)
+
+    def begun(self, step: str) -> npt.NDArray[Any]:
+        """Returns a number that a fold, which was run, has from its beginning on: a `key` of those that follow."""
+        return self._begun[step]
+
+    def _before(self, step: str, key: npt.ArrayLike) -> State:
+        """Returns what was noted of a step that had the same key, maybe in this run."""
+        noted = self._folder.noted(self._full(step))
+        return noted if np.array_equal(noted.get("key", ()), key) else {}
 
     def map(
         self,
@@ -252,7 +259,9 @@ class Work:
         path = self._folder.path(f"{self._name}.{name}")
         if in_memory and path.exists():  # of a killed run with less memory
             self._folder.disk.remove(path, allocated_bytes(path))
-        return Shuffle(self._full(step), None if in_memory else path, num_partitions, self._folder.disk)
+        made = Shuffle(self._full(step), None if in_memory else path, num_partitions, self._folder.disk)
+        self._fills.setdefault(self._full(step), {})[name] = made
+        return made
 
     def state_of(self, step: str) -> State:
         """Returns the state of a step, or what was passed to `note`, as it was noted last; {} if nothing was."""
@@ -300,7 +309,7 @@ class Work:
         step: str,
         about: State,
         state: State,
-        fills: Sequence[Shuffle],
+        fills: Collection[Shuffle],
         output: Output,
         *,
         finished: bool = False,
@@ -384,7 +393,7 @@ class Output:
 
     def writes(self, own: Sequence[str] = (), *, shared: Sequence[str] = ()) -> None:
         """Has files that the step writes by itself made durable at each commit. Its `own` are complete at its end;
-        others go on with those that are `shared`. The step compares with its state what a killed run left of them."""
+        others go on with those that are `shared`. What is `written` to them is compared when a run goes on."""
         self._own += own
         self._shared += shared
 

@@ -23,6 +23,7 @@ from diskgnn.work.runner import Output, Work
 from diskgnn.work.shuffle import DamagedStepError, Shuffle
 from diskgnn.work.work_folder import Note, State, WorkFolder
 from diskgnn.work.writer import ArtifactWriter
+from diskgnn.work.written_spans import Span
 
 pytestmark = pytest.mark.in_memory
 
@@ -75,7 +76,7 @@ def merge(found: Shuffle, state: State, output: Output) -> Generator[int, None, 
 
 def stage(asked: Asked, in_memory: bool, work: Work) -> int:
     found = work.shuffle("split", "found", PARTITIONS, in_memory=in_memory)
-    work.fold("split", partial(split, asked, found), {"read": 0}, fills=[found])
+    work.fold("split", partial(split, asked, found), {"read": 0})
     done = work.fold("merge", partial(merge, found), {"partitions": 0}, consumes=[found])
     return int(done["partitions"])
 
@@ -199,8 +200,8 @@ def chain(work: Work) -> None:
             state["digits"] += 1
             yield squares.nbytes
 
-    work.fold("split", partial(split, Asked(), first), {"read": 0}, fills=[first])
-    work.fold("square", square, {"partitions": 0}, fills=[second], consumes=[first])
+    work.fold("split", partial(split, Asked(), first), {"read": 0})
+    work.fold("square", square, {"partitions": 0}, consumes=[first])
     work.fold("write", write, {"digits": 0}, consumes=[second])
 
 
@@ -278,7 +279,7 @@ def test_damage_of_the_stage_around_is_left_to_it(tmp_path: Path, whole: dict[st
 
     def around(writer: ArtifactWriter, work: Work) -> None:
         found = work.shuffle("split", "found", PARTITIONS)
-        work.fold("split", partial(split, asked, found), {"read": 0}, fills=[found])
+        work.fold("split", partial(split, asked, found), {"read": 0})
 
         def inside(inner: Work) -> None:
             inner_runs.append(1)
@@ -387,14 +388,15 @@ class Following:
             if name == "second":
                 writer.add("lines")
 
-        def compare(state: State) -> None:
-            if path.read_text()[:4] != "f\n" * int(state["lines"]):
-                raise DamagedStepError("follow.first", "the first lines")
+        def written(state: State) -> list[tuple[str, list[Span]]]:
+            lines = b"f\n" * int(state["lines"])
+            return [("lines", [Span(0, len(lines), crc32c(lines))])]
 
-        work.fold("first", partial(write, "first", 2), {"lines": 0}, key=key, adopted=compare)
-        uses_up = [] if is_resumable else ["first"]
+        work.fold("first", partial(write, "first", 2), {"lines": 0}, key=key, written=written)
+        if not is_resumable:
+            work.forget("first")  # whose lines are used up
         second = partial(write, "second", 3)
-        work.fold("second", second, {"lines": 0}, follows=["first"], uses_up=uses_up, is_resumable=is_resumable)
+        work.fold("second", second, {"lines": 0}, key=work.begun("first"), is_resumable=is_resumable)
 
     def kill(self, after: int, **given: Any) -> None:
         with pytest.raises(Killed), faults.armed("work.piece", Killed(), after=after):
@@ -571,10 +573,9 @@ def test_a_file_that_is_written_over_is_counted_once(tmp_path: Path) -> None:
 NOTED = {"numbers": np.zeros(100_000, np.int64)}  # larger than what is set aside
 
 
-def leave_a_note(staging: Path, disk: DiskBudget, making: str = "noted") -> None:
+def leave_a_note(out: Path, disk: DiskBudget) -> None:
     """As a killed run does: a file, and a note that it is committed."""
-    folder = WorkFolder(staging, making, disk=disk)
-    with pytest.raises(Killed), folder:
+    with WorkFolder(out, "noted", disk=disk) as folder:
         folder.note("sort.split", Note(NOTED))
         with ChecksummedFile(folder.path("x"), disk=disk) as file:
             file.write(bytes(PIECE_BYTES))
@@ -587,7 +588,8 @@ def test_a_note_that_is_forgotten_gives_its_room_back(tmp_path: Path) -> None:
     """Also one of a killed run, which the disk was asked about."""
     out = tmp_path / "out"
     disk = DiskBudget(4 << 20, [staging_of(out)])
-    leave_a_note(out, disk)
+    with pytest.raises(Killed):
+        leave_a_note(out, disk)
     left = disk.left_bytes
     with WorkFolder(out, "noted", disk=disk) as folder:
         assert disk.left_bytes == left
@@ -601,7 +603,8 @@ def test_a_note_that_is_forgotten_gives_its_room_back(tmp_path: Path) -> None:
 def test_what_is_removed_has_room_for_a_new_journal(tmp_path: Path) -> None:
     """A smaller budget suffices for something else that is smaller."""
     out = tmp_path / "out"
-    leave_a_note(out, DiskBudget(4 << 20, [staging_of(out)]))
+    with pytest.raises(Killed):
+        leave_a_note(out, DiskBudget(4 << 20, [staging_of(out)]))
     disk = DiskBudget(OWN_BYTES, [staging_of(out)])
     with WorkFolder(out, "something else", disk=disk) as folder:
         assert folder.noted("sort.split") == {}

@@ -81,14 +81,13 @@ def join_ids(
     path, ranges = ids.path, ids.sampled.ranges
     spread, join = f"known-{ids.name}", join_step(ids.name)
     known = work.shuffle(join if ids.listed is None else spread, f"known-{ids.name}", ranges.count)
-    answers, asked = [lookup.answers for lookup in ids.lookups], [lookup.ids for lookup in ids.lookups]
+    asked = [lookup.ids for lookup in ids.lookups]
     if ids.listed is not None:
         spreading = partial(_spread_listed, ids, path, known)
-        work.fold(spread, spreading, {"rows": 0}, key=key, fills=[known], is_resumable=is_resumable)
+        work.fold(spread, spreading, {"rows": 0}, key=key, is_resumable=is_resumable)
     first: State = {"ranges": np.array(0), "nodes": np.array(0), "unknown": np.zeros(len(ids.lookups), np.int64)}
     joined = work.fold(
         join, partial(_join, ids, known, reporter), first, key=key, is_resumable=is_resumable,
-        fills=[*answers, known] if ids.listed is None else answers,
         consumes=asked if ids.listed is None else [*asked, known],
     )  # fmt: skip
     if ids.listed is None:

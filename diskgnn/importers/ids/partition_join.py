@@ -56,11 +56,10 @@ class Ends(ABC):
 
     Args:
         parts: of the rows.
-        fills: the shuffles that `add` fills.
     """
 
-    def __init__(self, parts: Parts, *fills: Shuffle) -> None:
-        self._parts, self.fills = parts, fills
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
 
     @abstractmethod
     def add(self, part: int, ids: pa.Array) -> None:
@@ -94,7 +93,7 @@ class DenseEnds(Ends):
     """
 
     def __init__(self, name: str, parts: Parts, given: Shuffle) -> None:
-        super().__init__(parts, given)
+        super().__init__(parts)
         self._name, self._given = name, given
 
     def add(self, part: int, ids: pa.Array) -> None:
@@ -151,7 +150,7 @@ class Lookup(Ends):
         self.ids = work.shuffle(spread, f"{spread}.{side}.ids", sampled.ranges.count)
         self._ranges_of_rows = work.shuffle(spread, f"{spread}.{side}.ranges", parts.count)
         self.answers = work.shuffle(join, f"{spread}.{side}.answers", parts.count)
-        super().__init__(parts, self.ids, self._ranges_of_rows)
+        super().__init__(parts)
         self.name, self._row_name, self._sampled, self._hint = name, row_name, sampled, hint
         self._near, self._skips_unknown, self._schema = near, skips_unknown, pa.schema([("id", sampled.kind)])
         self.skipped: object = None  # an id that no node has, if that is no error

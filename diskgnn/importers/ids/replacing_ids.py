@@ -138,7 +138,7 @@ class _Replacing:
         ]
         self._work.fold(
             step, partial(_spread, found, parts, ends, stage, self._reporter), {"rows": 0}, key=self._key,
-            fills=[shuffle for end in ends for shuffle in end.fills], is_resumable=self._is_resumable,
+            is_resumable=self._is_resumable,
         )  # fmt: skip
         return ends
 

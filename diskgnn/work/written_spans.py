@@ -1,0 +1,92 @@
+"""Spans of files that a step has written by itself: a run that goes on compares them with their checksums."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from diskgnn._native import DIRECT_ALIGNMENT, crc32c
+from diskgnn.errors import ArtifactError
+from diskgnn.files.file_reading import fill, opened
+from diskgnn.work.shuffle import DamagedStepError
+
+_READ_BYTES = 4 << 20
+
+
+class Written(Protocol):
+    """What a step has written to a file."""
+
+    @property
+    def offset(self) -> int:
+        """Where it begins."""
+        ...
+
+    def is_whole(self, file: SpanReader) -> bool:
+        """Returns True if `file` still has it."""
+        ...
+
+
+@dataclass(frozen=True)
+class Span:
+    """Bytes that are next to each other."""
+
+    offset: int
+    num_bytes: int
+    crc32c: int
+    tail: npt.NDArray[np.uint8] | None = None  # [4096], gets the last page as far as these bytes reach; zeros follow
+
+    @staticmethod
+    def of_zeros(begin: int, end: int) -> Span:
+        """Returns the few zeros between two others."""
+        return Span(begin, end - begin, crc32c(bytes(end - begin)))
+
+    def is_whole(self, file: SpanReader) -> bool:
+        """Returns True if they are there. Then `tail` has their last page."""
+        crc, end = 0, self.offset + self.num_bytes
+        for piece in file.pieces(self.offset, self.num_bytes):
+            crc = crc32c(piece, crc)
+        if self.tail is not None:
+            self.tail[:] = 0
+            file.read(end - end % DIRECT_ALIGNMENT, self.tail[: end % DIRECT_ALIGNMENT].data)
+        return crc == self.crc32c
+
+
+@dataclass(frozen=True)
+class SpanReader:
+    """An open file."""
+
+    descriptor: int
+    path: Path
+
+    def read(self, offset: int, into: memoryview) -> memoryview:
+        """Returns `into`, filled with the bytes from `offset` on."""
+        return fill(self.descriptor, offset, into, self.path)
+
+    def pieces(self, begin: int, num_bytes: int) -> Iterator[memoryview]:
+        """Yields the bytes from `begin` on; each piece is valid until the next one."""
+        buffer = memoryview(bytearray(min(_READ_BYTES, num_bytes)))
+        for offset in range(0, num_bytes, _READ_BYTES):
+            yield self.read(begin + offset, buffer[: num_bytes - offset])
+
+
+def require_written(path: Path, spans: Iterable[Written], step: str) -> None:
+    """Compares what `step` has written to a file.
+
+    Raises:
+        DamagedStepError: it is something else; or the file is missing, ends early or cannot be read.
+    """
+    try:
+        with opened(path) as descriptor:
+            file = SpanReader(descriptor, path)
+            for span in spans:
+                if not span.is_whole(file):
+                    raise DamagedStepError(step, f"{path} is not what was written from byte {span.offset} on")
+    except DamagedStepError:
+        raise
+    except (ArtifactError, OSError) as error:
+        raise DamagedStepError(step, str(error)) from error

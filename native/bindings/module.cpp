@@ -22,7 +22,10 @@ void translate_read_errors(const std::exception_ptr& pointer, void*) {
     const bool disk_failed = error.code().value() == EIO || error.code().value() == ETIMEDOUT;
     const nb::object kind =
         disk_failed ? nb::module_::import_("diskgnn.errors").attr("ReadError") : nb::borrow(PyExc_OSError);
-    PyErr_SetObject(kind.ptr(), args.ptr());
+    // An instance, whose class errno chooses: Python 3.10 compares `except FileNotFoundError` with the class given
+    // here.
+    const nb::object raised = kind(*args);
+    PyErr_SetObject(raised.type().ptr(), raised.ptr());
   }
 }
 

@@ -102,6 +102,10 @@ def test_several_labels_of_a_seed_are_a_list(shop, tmp_path, kind):
     given = [row and [as_kind(label) for label in row] for row in SEVERAL]
     rows = pa.table({"id": ["ann", "ann", "zoe", "bob"], "label": pa.array(given, kind)})
     pq.write_table(rows, tmp_path / "seeds.parquet")
+    try:
+        pq.read_table(tmp_path / "seeds.parquet")
+    except pa.ArrowInvalid as error:  # lists of one size with a null among them, before 26
+        pytest.skip(f"pyarrow {pa.__version__} cannot read what it wrote: {error}")
     found = read_target(shop / "graph", {"train": tmp_path / "seeds.parquet"}, node_type="users")
     assert found == NodeTarget("users", SEVERAL_SEEDS, labels={"train": np.array([[1, 0], [0, 0], [1, 1]], np.uint8)})
     numbers = read_target(shop / "graph", {"train": tmp_path / "seeds.parquet"}, node_type="users", task="regression")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
@@ -24,8 +25,9 @@ TEXTS = [
 
 
 def in_utc(text: str) -> int:
-    """Seconds by Python's own parser; what has no zone is of UTC."""
-    found = datetime.fromisoformat(text)
+    """Seconds by Python's own parser, which on 3.10 wants zones and fractions in full; what has no zone is of UTC."""
+    full = re.sub(r"([+-]\d\d)(\d\d)$", r"\1:\2", text.replace("Z", "+00:00"))
+    found = datetime.fromisoformat(re.sub(r"\.(\d+)", lambda digits: f".{digits[1]:0<6}", full))
     found = found if found.tzinfo else found.replace(tzinfo=timezone.utc)
     return (found - datetime(1970, 1, 1, tzinfo=timezone.utc)) // timedelta(seconds=1)
 

@@ -35,7 +35,6 @@ from diskgnn.paths import PathLike
 from diskgnn.progress.default_reporter import reporter_for
 from diskgnn.progress.reporter import Reporter, StageReport, say
 from diskgnn.specs.fanouts import Fanouts
-from diskgnn.specs.feature_columns import FeatureColumn
 from diskgnn.specs.schema import NO_LABELS, ClassValue, EdgeType, edge_type_name
 from diskgnn.specs.targets import NodeTarget
 from diskgnn.stores.locations import local
@@ -168,7 +167,9 @@ def predict(
             if not ignore_times:
                 _require_drawn_in_time(source, loader, trained_sampling(model))
             columns = loader.schema.known_columns
-            asked = _asked(source, _kinds_of(loader), model, what, node_type, _classes_of(loader), columns)
+            asked = _with_an_answer(
+                asked_of(source, _kinds_of(loader), model, what, node_type, _classes_of(loader), columns)
+            )
             given = read_nodes(nodes, None) if isinstance(nodes, str | os.PathLike) else nodes
             write_nodes(folder, asked, loader, None if given is None else np.asarray(given), None, reporter)
     return StageReport("predict", time.perf_counter() - started, 0, out.stat().st_size)
@@ -194,9 +195,10 @@ def _predict_nodes(
     drawn: Neighbourhoods, graph: Graph, model: nn.Module | PathLike, nodes: npt.ArrayLike | PathLike | None,
     what: str | None, node_type: str | None, times: AskedTimes,
 ) -> None:  # fmt: skip
-    asked = _asked(
-        graph.manifest.path, kinds_of(graph), model, what, node_type, classes_of(graph), graph.config.known_columns
-    )  # fmt: skip
+    columns = graph.config.known_columns
+    asked = _with_an_answer(
+        asked_of(graph.manifest.path, kinds_of(graph), model, what, node_type, classes_of(graph), columns)
+    )
     node_set = graph.nodes[asked.node_type]
     chosen = chosen_nodes(read_nodes(nodes, node_set) if isinstance(nodes, str | os.PathLike) else nodes,
                           node_set.num_nodes)  # fmt: skip
@@ -244,16 +246,8 @@ def _require_drawn_in_time(source: object, loader: Loader, sampling: Mapping[str
         )
 
 
-def _asked(
-    source: object,
-    kinds: Mapping[str, str | None],
-    model: nn.Module | PathLike,
-    what: str | None,
-    node_type: str | None,
-    classes: Mapping[str, tuple[ClassValue, ...] | None],
-    columns: Mapping[str | EdgeType, tuple[FeatureColumn, ...] | None],
-) -> Asked:
-    asked = asked_of(source, kinds, model, what, node_type, classes, columns)
+def _with_an_answer(asked: Asked) -> Asked:
+    """The same, unless it is for rows that enter the last layer."""
     if asked.before_last:
         raise ConfigError("what: `predict` has no rows before the last layer; `infer` has")
     return asked

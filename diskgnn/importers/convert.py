@@ -261,6 +261,12 @@ def _described(
             found = ["source"] * (source is not None) + surplus
             raise ConfigError(f"schema: it says all about the graph; leave out {' and '.join(found)}")
         return without_columns(read_description(schema), exclude), True
+    files = [topology["edges"], *(given_on_nodes.get(name) for name in ("nodes", "ids", "features", "labels", *SPLITS))]
+    if "columns" in given_on_nodes and not any(map(is_table, files)):
+        raise ConfigError(
+            "columns: expected a table that has them, a Parquet or CSV file, found none; leave out `columns`. What a "
+            "data set is read for is said by `options`, which its page lists"
+        )
     if source is None:
         return without_columns(_plain(topology, given_on_nodes, on_edges), exclude), False
     if given_topology:

@@ -251,6 +251,7 @@ def sample_as_pyg_lib_does(colptr, row, seed, num_neighbors, *_):
 
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.usefixtures("forks")
 def test_pyg_with_a_sampler_in_place_of_pyg_lib(tmp_path, monkeypatch, workers, dtype):
     found = pytest.importorskip("torch_geometric.typing")
     graph = make_graph(tmp_path / "graph", dtype=dtype)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from pyg_graphs import FROM, one_type, two_types
 from torch_geometric.data import Data, InMemoryDataset
 
-from diskgnn import Graph, convert
+from diskgnn import Graph, TableColumns, convert
 from diskgnn.errors import ConfigError, InputError
 
 
@@ -42,6 +44,18 @@ def test_what_is_no_graph_says_so(tmp_path):
     with pytest.raises(InputError, match="expected one graph, found a data set of several"):
         convert(tmp_path / "graph", source=tmp_path / "several.pt", format="pyg")
     assert not (tmp_path / "graph").exists()
+
+
+@pytest.mark.parametrize("columns", [TableColumns(label="y"), TableColumns(encode={"x": "number"})])
+def test_columns_of_no_table_are_refused(tmp_path, columns):
+    """They were left unread."""
+    with pytest.raises(ConfigError, match="columns: expected a table that has them"):
+        convert(tmp_path / "graph", source=one_type(), columns=columns)
+    nodes = pa.table({"y": np.arange(120) % 2, "x": np.arange(120.0), "split": ["train"] * 120})
+    pq.write_table(nodes, tmp_path / "nodes.parquet")
+    source = Data(edge_index=one_type().edge_index, num_nodes=120)
+    convert(tmp_path / "graph", source=source, nodes=tmp_path / "nodes.parquet", columns=TableColumns(label="y"))
+    np.testing.assert_array_equal(Graph.open(tmp_path / "graph").labels, np.arange(120) % 2)
 
 
 def test_a_graph_that_was_used_before_it_was_saved(tmp_path):

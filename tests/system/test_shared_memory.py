@@ -73,6 +73,7 @@ class Holder:
         self.process.join()
 
 
+@pytest.mark.usefixtures("forks")
 def test_all_that_ask_at_the_same_time_have_what_one_of_them_filled(name, tmp_path):
     holders = [Holder(name, tmp_path / "filled") for _ in range(4)]
     got = [holder.got() for holder in holders]
@@ -93,6 +94,7 @@ def test_names_are_of_different_memory(name, tmp_path):
     assert (other.data == EXPECTED).all()
 
 
+@pytest.mark.usefixtures("forks")
 def test_what_a_killed_process_filled_stays_with_those_that_have_it(name, tmp_path):
     first = Holder(name, tmp_path / "filled")
     first.got()
@@ -105,6 +107,7 @@ def test_what_a_killed_process_filled_stays_with_those_that_have_it(name, tmp_pa
     assert len((tmp_path / "filled").read_text().splitlines()) == 2
 
 
+@pytest.mark.usefixtures("forks")
 def test_whoever_waits_for_one_that_fails_fills_it(name, tmp_path):
     filling, holders = threading.Event(), []
 
@@ -131,6 +134,7 @@ def test_dropped_memory_is_forgotten_and_its_thread_ends(name, tmp_path):
         assert len((tmp_path / "filled").read_text().splitlines()) == times
 
 
+@pytest.mark.usefixtures("forks")
 def test_a_forked_child_does_not_keep_the_name(name, tmp_path):
     shared = ask(name, tmp_path / "filled")
     ready, release = os.pipe(), os.pipe()
@@ -164,6 +168,7 @@ def test_memory_of_another_size_under_the_same_name_is_not_taken(name, tmp_path)
     assert (first.data == EXPECTED).all()
 
 
+@pytest.mark.usefixtures("forks")
 def test_a_child_of_a_child_keeps_its_own_files(name, tmp_path):
     shared = ask(name, tmp_path / "filled")
     child = os.fork()

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 TORTURE = Path(__file__).parents[1] / "tools" / "torture"
-KILLS, FLIPS = 4 * 26, 20  # four of each stage
+KILLS, FLIPS = 4 * 24, 20  # four of each stage
 
 
 @pytest.mark.slow

@@ -65,6 +65,7 @@ def test_every_public_name_command_and_format_is_in_the_reference(site: Path):
     assert all(f"Usage: diskgnn {name}" in commands for name in cli.commands)
     sources = (site / "guide" / "sources.html").read_text()
     assert all(f'id="{name}"' in sources and known.summary[1:8] in sources for name, known in FORMATS.items())
+    assert "functools" not in sources
 
 
 def test_examples_of_docstrings_are_code(site: Path):

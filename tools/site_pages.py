@@ -11,6 +11,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
+from functools import partial
 from importlib import import_module
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -119,15 +120,17 @@ def source_formats() -> str:
 
 def _source(name: str) -> Iterator[str]:
     known = FORMATS[name]
+    # Formats that are read alike are one function, given what is theirs.
+    read, own = (known.read.func, known.read.args[0]) if isinstance(known.read, partial) else (known.read, known.read)
     yield f"## {name}\n\n{known.summary[0].upper()}{known.summary[1:]}.\n"
     yield f"```bash\ndiskgnn convert graph --from {name} PATH\n```\n"
-    yield _paragraphs(inspect.getdoc(inspect.getmodule(known.read)) or "")
-    yield _paragraphs(re.split(r"\n(?:Args|Raises|Returns):", inspect.getdoc(known.read) or "")[0])
+    yield _paragraphs(inspect.getdoc(inspect.getmodule(own)) or "")
+    yield _paragraphs(re.split(r"\n(?:Args|Raises|Returns):", inspect.getdoc(read) or "")[0])
     if known.options:
-        described = dict(re.findall(r"^    (\w+): ((?:.|\n {8})+)", inspect.getdoc(known.read) or "", re.MULTILINE))
+        described = dict(re.findall(r"^    (\w+): ((?:.|\n {8})+)", inspect.getdoc(read) or "", re.MULTILINE))
         yield "| `--set` | default | |\n|---|---|---|"
         for option, given in known.options.items():
-            meaning = " ".join(described.get(option, "").split())
+            meaning = " ".join(described[option].split())
             yield f"| `{option}` | {_default(given.default)} | {meaning} |"
         yield ""
 

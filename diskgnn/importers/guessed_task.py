@@ -13,6 +13,7 @@ from diskgnn.errors import DataWarning, callers_level
 
 _MOST_CLASSES = 1000  # so many whole numbers, each many times, look like classes
 _FEW = 32  # so many do, however often they occur
+_PIECE = 1 << 18  # labels that are looked at together
 
 
 def guessed_task(labels: npt.NDArray[Any]) -> str:
@@ -33,12 +34,15 @@ def warn_of_classes(name: str, parts: Iterable[npt.NDArray[Any]], remedy: str) -
         parts: the labels [n] of each split, or of all nodes; NaN is none. Of several columns nothing is said.
         remedy: what makes them classes.
     """
-    known = [part[~np.isnan(part)] for part in parts if part.ndim == 1]
-    numbers = np.concatenate([*known, np.empty(0)])
-    values = np.unique(numbers)
-    if not len(values) or len(values) > min(max(_FEW, len(numbers) // 10), _MOST_CLASSES):
-        return
-    if (values != np.floor(values)).any() or not np.isfinite(values).all():
+    num_labels, values = 0, np.empty(0)
+    for part in parts:
+        for first in range(0, len(part) if part.ndim == 1 else 0, _PIECE):
+            piece = part[first : first + _PIECE]
+            known = piece[~np.isnan(piece)]
+            num_labels, values = num_labels + len(known), np.union1d(values, known)
+            if len(values) > _MOST_CLASSES or not np.isfinite(values).all() or (values != np.floor(values)).any():
+                return
+    if not len(values) or len(values) > max(_FEW, num_labels // 10):
         return
     shown = ", ".join(f"{value:.0f}" for value in values[:8]) + (", ..." if len(values) > 8 else "")
     warnings.warn(

@@ -85,6 +85,7 @@ class OutputFolder(WorkFolder):
         yield temporary
         sync(temporary)
         temporary.replace(self.output)
+        self._published = True
         sync(self.output.parent)
         shutil.rmtree(self.staging, ignore_errors=True)
 

@@ -119,6 +119,24 @@ def test_floats_of_graphbolt_that_look_like_classes(tmp_path: Path) -> None:
         convert(tmp_path / "none", source=tmp_path / "metadata.yaml")
 
 
+def test_labels_of_all_sets_of_graphbolt_are_of_one_task(tmp_path: Path) -> None:
+    half, files = NUM_NODES // 2, {"edges": np.stack([np.arange(NUM_NODES)] * 2)}
+    sets = {}
+    for split, part in {"train_set": slice(half), "test_set": slice(half, None)}.items():
+        files |= {f"{split}-seeds": np.arange(NUM_NODES)[part], f"{split}-labels": CLASSES.numpy()[part]}
+        stored = {name: f"{split}-{name}.npy" for name in ("seeds", "labels")}
+        sets[split] = [{"data": [{"name": name, "format": "numpy", "path": path} for name, path in stored.items()]}]
+    graph = {"nodes": [{"num": NUM_NODES}], "edges": [{"format": "numpy", "path": "edges.npy"}]}
+    (tmp_path / "metadata.yaml").write_text(yaml.safe_dump({"graph": graph, "tasks": [{"name": "nodes", **sets}]}))
+    for name, array in (files | {"test_set-labels": np.full(NUM_NODES - half, np.nan)}).items():
+        np.save(tmp_path / f"{name}.npy", array)
+    with pytest.raises(InputError, match=rf"test: {NUM_NODES - half} of .* have no label \(-1\)"):  # no targets
+        convert(tmp_path / "none", source=tmp_path / "metadata.yaml")
+    np.save(tmp_path / "test_set-labels.npy", CLASSES.numpy()[half:] + 0.5)
+    with pytest.raises(InputError, match=r"labels of node in .*: expected a whole number; found 1.5 at"):
+        convert(tmp_path / "none", source=tmp_path / "metadata.yaml")
+
+
 def test_fractions_of_ogb(tmp_path: Path) -> None:
     raw, labels = tmp_path / "arxiv" / "raw", CLASSES.numpy()[:, None] / 2
     raw.mkdir(parents=True)

@@ -245,6 +245,10 @@ def test_text_in_latin_1(tmp_path: Path, is_late: bool) -> None:
     assert f"expected UTF-8 in {tmp_path / 'nodes.csv'}, found byte 0xf6 in line {len(rows) + 2}, after '7,K'" in told
     assert "iconv -f WINDOWS-1252 -t UTF-8" in told
     convert(tmp_path / "without", edges=RING, nodes=tmp_path / "nodes.csv", exclude="town")
+    columns = [line.partition(",") for line in text.splitlines()]
+    turned = "".join(f"{town},{x}\n" for x, _, town in columns)  # the first column, by which rows are counted
+    (tmp_path / "turned.csv").write_bytes(turned.encode("latin-1"))
+    convert(tmp_path / "turned", edges=RING, nodes=tmp_path / "turned.csv", exclude="town")
     (tmp_path / "nodes.csv").write_text(text, encoding="utf-8")
     convert(tmp_path / "graph", edges=RING, nodes=tmp_path / "nodes.csv")
     assert Graph.open(tmp_path / "graph").num_nodes == len(rows) + 2
@@ -274,6 +278,26 @@ def test_a_value_of_another_type_than_those_before(tmp_path: Path) -> None:
     assert told.endswith("(`columns`, types=x:string)")
 
 
+@pytest.mark.parametrize(
+    ("nodes", "types", "told"),
+    [
+        ("\nid,x\n1,2\n3,foo\n", {"x": "int64"}, "of type int64 in column 'x' of .*, found 'foo' in line 4"),
+        ("id,x\r1,2\r3,foo\r", {"x": "int64"}, "of type int64 in column '#1' of .*, found 'foo' in row 3"),
+    ],
+)
+def test_a_value_that_is_not_of_its_type(tmp_path: Path, nodes: str, types: dict[str, str], told: str) -> None:
+    files = written(tmp_path, nodes=nodes)
+    with pytest.raises(DiskGNNError, match=told):
+        convert(tmp_path / "graph", edges=RING, nodes=files["nodes"], columns=TableColumns(types=types))
+
+
+def test_a_time_of_another_form_than_those_before(tmp_path: Path) -> None:
+    files = written(tmp_path, nodes="x,at\n" + "1,2020-01-01T00:00:00Z\n" * 200_000 + "1,foo\n")
+    told = refused(tmp_path, edges=RING, nodes=files["nodes"], columns=TableColumns(time="at"))
+    assert "in column 'at' of" in told
+    assert "found 'foo' in line 200002" in told
+
+
 def test_values_of_several_lines_at_the_ends_of_blocks(tmp_path: Path) -> None:
     """Files are read in blocks, which end between rows."""
     texts = [f"first, {number}\nsecond,{'y' * (number % 61)}" for number in range(120_000)]
@@ -285,8 +309,16 @@ def test_values_of_several_lines_at_the_ends_of_blocks(tmp_path: Path) -> None:
     np.testing.assert_array_equal(features[:, 0], np.arange(120_000) % 7)
 
 
-def test_a_quote_that_nothing_closes(tmp_path: Path) -> None:
-    rows = "".join(f"{number},{chr(34) if number == 2 else ''}word\n" for number in range(9))
-    files = written(tmp_path, nodes=f"x,y\n{rows}")
+@pytest.mark.parametrize("end", ["\n", ""])
+def test_a_quote_that_nothing_closes(tmp_path: Path, end: str) -> None:
+    rows = "\n".join(f"{number},{chr(34) if number == 2 else ''}word" for number in range(9))
+    files = written(tmp_path, nodes=f"x,y\n{rows}{end}")
     with pytest.warns(DataWarning, match=r"row 3 of .*nodes\.csv, the last one, .*'word\\n3,word.* never closed\?"):
         convert(tmp_path / "graph", edges=RING[:, :1], nodes=files["nodes"])
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("end", ["\n", ""])
+def test_a_quote_that_the_last_line_closes(tmp_path: Path, end: str) -> None:
+    files = written(tmp_path, nodes=f'x,y\n1,a\n2,"b\n"{end}')
+    convert(tmp_path / "graph", edges=RING[:, :1], nodes=files["nodes"])

@@ -104,6 +104,7 @@ class _Given:
     def __init__(self, folder: Path, described: Record, listing: SourceListing) -> None:
         self._folder, self._described, self._listing = folder, described, listing
         self._labels: dict[str, npt.NDArray[Any]] = {}
+        self._kinds: dict[str, str] = {}  # of these labels
 
     def topology(self) -> tuple[dict[str, int], dict[EdgeType, Record]]:
         """Nodes of each type, and a record of each edge type."""
@@ -248,10 +249,13 @@ class _Given:
         kind = (
             "multilabel" if labels.ndim == 2 else "class" if labels.dtype.kind != "f" or num_classes else "regression"
         )
+        kind = self._kinds.setdefault(name, kind)  # that of train: where labels of test are hidden they are all NaN
+        if (kind == "multilabel") != (labels.ndim == 2):
+            raise InputError(
+                f"labels of {name} in {self._folder / METADATA}: expected as many for a seed in all sets, found others"
+            )
+        dtype, none = {"multilabel": (np.uint8, 0), "class": (np.int64, -1), "regression": (np.float32, np.nan)}[kind]
         if name not in self._labels:
-            dtype, none = {"multilabel": (np.uint8, 0), "class": (np.int64, -1), "regression": (np.float32, np.nan)}[
-                kind
-            ]
             self._labels[name] = np.full((num_nodes, *labels.shape[1:]), none, dtype)
         rows = of_array(f"labels of {name} in {self._folder / METADATA}", labels)
         if kind == "multilabel":

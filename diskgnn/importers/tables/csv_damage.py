@@ -8,12 +8,13 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 from diskgnn.importers.containers.file_kinds import convert_from
 
 _LENGTH = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+): (.*)", re.DOTALL)
-_VALUE = re.compile(r"In CSV column #(\d+): Row #(\d+): CSV conversion error to (\S+): invalid value '(.*)'", re.DOTALL)
+_VALUE = re.compile(r"In CSV column #(\d+): Row #(\d+): CSV conversion error to (.+?): invalid value '(.*)'", re.DOTALL)
 _MOST_ROWS = 5_000_000  # that are read again; of a later one its number is told
 _SHOWN = 60  # characters of a row
 _READ_BYTES = 1 << 20
@@ -45,8 +46,7 @@ def told(
         )
     if found := _VALUE.search(text):
         where = _place(stream, int(found[2]), delimiter)
-        names = next(csv.reader(_lines(stream), delimiter=delimiter)) if names is None else names
-        name = names[int(found[1])].removeprefix("\ufeff")
+        name = _name(stream, int(found[1]), names, delimiter)
         wrong = f"{_shortened(found[4])!r} in {where}; correct it"
         if name in said:
             return f"expected values of type {found[3]} in column {name!r} of {path}, found {wrong}"
@@ -94,6 +94,22 @@ def _place(stream: Stream, row: int, delimiter: str) -> str:
         except csv.Error:  # what Arrow reads in another way
             pass
     return f"row {row}"
+
+
+def _name(stream: Stream, column: int, names: Sequence[str] | None, delimiter: str) -> str:
+    """Returns the name of a column, or its number, the first being 0, where Arrow reads names in another way."""
+    with suppress(csv.Error):
+        if names is None:
+            names = next((row for row in csv.reader(_lines(stream), delimiter=delimiter) if row), ())
+    return names[column].removeprefix("\ufeff") if names and column < len(names) else f"#{column}"
+
+
+def ends_in_quote(stream: Stream) -> bool:
+    """Returns whether the last character of a file is a quote, before ends of lines."""
+    last = b""
+    for line in _raw_lines(stream):
+        last = line.strip() or last
+    return last.endswith(b'"')
 
 
 def _lines(stream: Stream) -> Iterator[str]:

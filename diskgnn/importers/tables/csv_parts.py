@@ -78,12 +78,11 @@ class CsvPart:
         num_rows, last = 0, b""
         first, column = self.schema.names[0], self.schema.names[-1]
         types = self._types | {column: pa.binary()}  # whatever its values are
-        if not _is_text(self._types[first]):
-            types[first] = self._types[first]
+        types[first] = pa.binary() if _is_text(self._types[first]) else self._types[first]
         for batch in self._batches([*{first: None, column: None}], types):
             if batch.num_rows:
                 num_rows, last = num_rows + batch.num_rows, batch.column(batch.num_columns - 1)[-1].as_py() or b""
-        if isinstance(last, bytes) and last.endswith(b"\n"):
+        if isinstance(last, bytes) and b"\n" in last and not csv_damage.ends_in_quote(self._stream):
             shown = last[:40].decode("utf-8", "replace")
             warnings.warn(
                 f"{self._name}: row {num_rows} of {self.path}, the last one, has all lines up to the end as its "

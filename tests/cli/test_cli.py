@@ -16,7 +16,7 @@ from commands import run
 from diskgnn import errors
 from diskgnn.cli import main
 from diskgnn.cli.command import Command
-from diskgnn.cli.options import COLUMN, Fanouts, Size, SplitSource
+from diskgnn.cli.options import COLUMN, Size, SplitSource, TypedFanouts
 from diskgnn.cli.rendering import Output, to_json
 from diskgnn.progress.reporter import StageReport
 
@@ -54,8 +54,8 @@ def test_every_option_is_explained(name):
         (Size(), "4096", 4096),
         (Size("auto"), "auto", "auto"),
         (Size(share=True), "10%", "10%"),
-        (Fanouts(), "10,10,5", [10, 10, 5]),
-        (Fanouts(), " 3 , -1", [3, -1]),
+        (TypedFanouts(), "10,10,5", (None, [10, 10, 5])),
+        (TypedFanouts(), "a:b:c= 3 , -1", ("a:b:c", [3, -1])),
         (COLUMN, "src=from", ("src", "from")),
         (COLUMN, "label=a=b", ("label", "a=b")),
         (SplitSource(), "train=/", ("train", Path("/"))),
@@ -74,8 +74,8 @@ def test_option_values(kind, text, value):
         (Size(), "10%", "512MiB"),
         (Size("auto"), "-1", "or 'auto'"),
         (Size(share=True), "0.1", "10%"),
-        (Fanouts(), "10;10", "10,10,10"),
-        (Fanouts(), "", "10,10,10"),
+        (TypedFanouts(), "10;10", "10,10,10"),
+        (TypedFanouts(), "", "10,10,10"),
         (COLUMN, "source=a", "src, dst"),
         (COLUMN, "src", "ROLE=NAME"),
     ],

@@ -120,11 +120,10 @@ def source_formats() -> str:
 
 def _source(name: str) -> Iterator[str]:
     known = FORMATS[name]
-    # Formats that are read alike are one function, given what is theirs.
-    read, own = (known.read.func, known.read.args[0]) if isinstance(known.read, partial) else (known.read, known.read)
+    read = known.read.func if isinstance(known.read, partial) else known.read  # which formats that are alike share
     yield f"## {name}\n\n{known.summary[0].upper()}{known.summary[1:]}.\n"
     yield f"```bash\ndiskgnn convert graph --from {name} PATH\n```\n"
-    yield _paragraphs(inspect.getdoc(inspect.getmodule(own)) or "")
+    yield _paragraphs(inspect.getdoc(inspect.getmodule(known.recognises)) or "")
     yield _paragraphs(re.split(r"\n(?:Args|Raises|Returns):", inspect.getdoc(read) or "")[0])
     if known.options:
         described = dict(re.findall(r"^    (\w+): ((?:.|\n {8})+)", inspect.getdoc(read) or "", re.MULTILINE))

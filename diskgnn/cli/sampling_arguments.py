@@ -38,7 +38,7 @@ def sampling_arguments(arguments: dict[str, Any], graph: Path) -> dict[str, Any]
 
 
 def fanouts_argument(name: str, given: tuple[FanoutsOption, ...]) -> Fanouts | None:
-    """What a repeated option says; None if it was left out.
+    """Returns what a repeated option says; None if it was left out.
 
     Raises:
         ConfigError: fanouts with and without edge types.

@@ -330,7 +330,7 @@ class OpenEdges:
 
     @property
     def features(self) -> EdgeColumn | None:
-        """Those of their columns that are features."""
+        """Returns the column of their features, if they have some."""
         return next((column for column in self.list.columns if column.kind == artifacts.EDGE_FEATURES), None)
 
     def config(self, num_edges: int, values: ValueCounts) -> EdgeTypeConfig:

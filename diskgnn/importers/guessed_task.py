@@ -1,4 +1,4 @@
-"""What labels are, where only their numbers say it: a class, several labels of 0 and 1, or a target of regression."""
+"""Guesses from the numbers of labels what they are: classes, several labels of 0 and 1, or targets of regression."""
 
 from __future__ import annotations
 

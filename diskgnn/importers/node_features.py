@@ -81,7 +81,7 @@ class NodeFeatures:
 
     @property
     def read_bytes(self) -> int:
-        """Of files, in all passes."""
+        """Returns the bytes that all passes read of files."""
         return (_PASSES.get(self.stored.dtype, 1) if self.is_quantised else 1) * self.rows.stored_bytes
 
     def write(

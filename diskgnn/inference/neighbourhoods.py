@@ -52,7 +52,7 @@ class Neighbourhoods:
     reporter: Reporter
 
     def spec(self, net: nn.Module) -> SamplingSpec:
-        """How to draw for `net`, whatever the seeds are.
+        """Returns how to draw for `net`, whatever the seeds are.
 
         Raises:
             ConfigError: fanouts or a size of batches that make no sense.

@@ -110,7 +110,7 @@ class _Loop:
                 f"gradients are not finite"
             )
         if config.evaluates_after(epoch):
-            evaluated = _evaluate(state, self.task, self.evaluations, self.device, config, self.listeners)
+            evaluated = self._evaluate()
             _require_finite(evaluated, epoch, config)
             result = replace(result, evaluations=evaluated)
         with interrupts_deferred():
@@ -147,6 +147,16 @@ class _Loop:
                 if stops:
                     raise _AllStop
             advance(1)
+
+    def _evaluate(self) -> dict[str, EvalResult]:
+        state, listeners, found = self.state, self.listeners, {}
+        for split, opened in self.evaluations.items():
+            with opened() as source, listeners.timeline.stage(f"evaluate {split}"):
+                found[split] = evaluation(
+                    state.net, self.task, reading_ahead(source, state.net), self.device, amp=self.config.amp,
+                    reporter=listeners.reporter, ranks=state.ranks,
+                )  # fmt: skip
+        return found
 
     def _warn_of_loss(self, mean_loss: float) -> None:
         if self.state.ranks.is_first and not self.has_warned_of_loss:
@@ -187,21 +197,3 @@ def _require_finite(evaluated: dict[str, EvalResult], epoch: int, config: Traini
 
 def _warn(what: str) -> None:
     warnings.warn(what, DataWarning, stacklevel=callers_level())
-
-
-def _evaluate(
-    state: TrainingState,
-    task: Task,
-    evaluations: Evaluations,
-    device: torch.device,
-    config: TrainingConfig,
-    listeners: Listeners,
-) -> dict[str, EvalResult]:
-    found = {}
-    for split, opened in evaluations.items():
-        with opened() as source, listeners.timeline.stage(f"evaluate {split}"):
-            found[split] = evaluation(
-                state.net, task, reading_ahead(source, state.net), device, amp=config.amp,
-                reporter=listeners.reporter, ranks=state.ranks,
-            )  # fmt: skip
-    return found

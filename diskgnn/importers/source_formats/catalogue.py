@@ -32,7 +32,7 @@ class CatalogueTable:
 
 @dataclass(frozen=True)
 class Catalogue:
-    """What a database has.
+    """Lists the tables of a database, and what is not read of it.
 
     Attributes:
         tables: by name.

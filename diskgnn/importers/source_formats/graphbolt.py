@@ -254,8 +254,10 @@ class _Given:
             raise InputError(
                 f"labels of {name} in {self._folder / METADATA}: expected as many for a seed in all sets, found others"
             )
-        dtype, none = {"multilabel": (np.uint8, 0), "class": (np.int64, -1), "regression": (np.float32, np.nan)}[kind]
         if name not in self._labels:
+            dtype, none = {"multilabel": (np.uint8, 0), "class": (np.int64, -1), "regression": (np.float32, np.nan)}[
+                kind
+            ]
             self._labels[name] = np.full((num_nodes, *labels.shape[1:]), none, dtype)
         rows = of_array(f"labels of {name} in {self._folder / METADATA}", labels)
         if kind == "multilabel":

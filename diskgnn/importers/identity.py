@@ -7,8 +7,8 @@ import hashlib
 import json
 import mmap
 import os
-import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from diskgnn._native import crc32c_chunks
+from diskgnn.errors import InputError
 from diskgnn.files.checked_files import CHECKSUM_CHUNK_BYTES
 from diskgnn.importers.containers import torch_files
 from diskgnn.importers.containers.raw_files import RawFile
@@ -51,10 +52,11 @@ def _named(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return _objects(value) if value.dtype.hasobject else _array(value)
     if (tensor := _tensor(value)) is not None:
-        return _array(tensor)
+        return [str(value.dtype), _array(tensor)]
     if isinstance(value, (RowSource, EdgeStream)) and value.origin is not None:
         origins = value.origin if isinstance(value.origin, tuple) else (value.origin,)
-        return [type(value).__name__, value.name, [_named(origin) for origin in origins]]
+        is_bfloat16 = getattr(value, "bfloat16", False)
+        return [type(value).__name__, value.name, is_bfloat16, [_named(origin) for origin in origins]]
     if isinstance(value, Mapping):
         return [[_named(key), _named(part)] for key, part in value.items()]
     if isinstance(value, (tuple, list)) and all(isinstance(part, (str, int, float, tuple, list)) for part in value):
@@ -69,12 +71,11 @@ def _named(value: Any) -> Any:
 
 def _tensor(value: Any) -> npt.NDArray[Any] | None:
     """The memory of a tensor of torch on the CPU, if it can be had."""
-    torch = sys.modules.get("torch")
-    if torch is None or not isinstance(value, torch.Tensor):
+    if not torch_files.is_tensor(value) or value.device.type != "cpu":
         return None
-    if value.device.type != "cpu" or value.layout != torch.strided:
-        return None
-    return torch_files.as_array(value)
+    with suppress(InputError):  # convert will refuse it
+        return torch_files.of_tensor("tensor", value)
+    return None
 
 
 def _objects(array: npt.NDArray[Any]) -> Any:

@@ -23,7 +23,7 @@ from diskgnn.graph.graph import Graph
 from diskgnn.graph.type_data import EdgeSet, NodeSet
 from diskgnn.importers.containers.rows import RowSource
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
-from diskgnn.importers.source_formats.pyg_graphs import Stored, StoredGraph, as_source, is_bfloat16, stored_graph
+from diskgnn.importers.source_formats.pyg_graphs import Stored, StoredGraph, as_source, stored_graph
 from diskgnn.specs.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, edge_type_name
 from diskgnn.units import format_size
 
@@ -154,14 +154,14 @@ def _on_disk(stored: Stored) -> str | None:
 
 
 def _rows(stored: Stored, name: str) -> dict[str, Any]:
-    """`features` and `bfloat16` of NodeInput and EdgeInput; nothing if PyG is to slice them in memory."""
+    """`features` of NodeInput and EdgeInput; nothing if PyG is to slice them in memory."""
     value = stored.attributes.get(name)
     is_matrix = len(getattr(value, "row_shape", ())) == 1 or getattr(value, "ndim", 0) == 2
     dtype = str(getattr(value, "dtype", "")).removeprefix("torch.")
-    known = [str(each).removeprefix("torch.") for each in ON_DISK] + ["uint16"] * isinstance(value, RowSource)
-    if not is_matrix or dtype not in known:
+    known = [str(each).removeprefix("torch.") for each in ON_DISK]
+    if not is_matrix or not (dtype in known or getattr(value, "bfloat16", False) is True):
         return {}
-    return {"features": as_source(value), "bfloat16": is_bfloat16(value)}
+    return {"features": as_source(value)}
 
 
 def without_rows(data: Any) -> Any:

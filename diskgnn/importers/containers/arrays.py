@@ -42,14 +42,26 @@ def numbers(name: str, source: Source) -> RowSource:
     Raises:
         InputError: the file is not there or is none of these, or the value is no array of numbers.
     """
-    rows = items(name, source)
+    return _numeric(items(name, source))
+
+
+def stored_numbers(name: str, source: Source) -> RowSource:
+    """As `numbers`, but bfloat16 numbers stay the bits that they are stored in.
+
+    Raises:
+        InputError: see `numbers`.
+    """
+    return _numeric(stored(name, source))
+
+
+def _numeric(rows: RowSource) -> RowSource:
     if rows.dtype.kind not in "biuf":
         fix = (
             "; save np.array(array.tolist(), np.float32), or np.int64 of whole numbers"
             if rows.dtype.kind == "O"
             else ""
         )
-        raise InputError(f"{name}: expected numbers, found dtype {rows.dtype}{fix}")
+        raise InputError(f"{rows.name}: expected numbers, found dtype {rows.dtype}{fix}")
     return rows
 
 
@@ -59,21 +71,29 @@ def items(name: str, source: Source) -> RowSource:
     Raises:
         InputError: the file is not there or is none of these, or the value is no array.
     """
+    return stored(name, source).widened()
+
+
+def stored(name: str, source: Source) -> RowSource:
+    """As `items`, but bfloat16 numbers stay the bits that they are stored in.
+
+    Raises:
+        InputError: see `items`.
+    """
     if isinstance(source, RowSource):
         return source
     if (raw := RawFile.parse(source)) is not None:
         return raw.rows(name)
-    if (stored := _stored_rows(name, source)) is not None:
-        return stored
+    if (streamed := _stored_rows(name, source)) is not None:
+        return streamed
     if isinstance(source, (str, os.PathLike)):
         return _file(name, located(source))
+    if torch_files.is_tensor(source):
+        return torch_files.tensor_rows(name, source)
     try:
-        array = _in_memory(source)
+        array = np.asanyarray(source)
     except (TypeError, ValueError) as error:
-        raise InputError(
-            f"{name}: expected a path or an array, found {type(source).__name__} ({error}); "
-            f"for a torch.bfloat16 tensor pass tensor.view(torch.uint16).numpy() and bfloat16=True"
-        ) from error
+        raise InputError(f"{name}: expected a path or an array, found {type(source).__name__} ({error})") from error
     return of_array(name, array)
 
 
@@ -86,14 +106,7 @@ def load(name: str, source: Source) -> npt.NDArray[Any]:
     if isinstance(source, RowSource):
         raise InputError(f"{name}: expected a path or an array, found rows that can only be read in order")
     rows = numbers(name, source)
-    if not isinstance(source, (str, os.PathLike)):
-        return _in_memory(source)
-    return rows.load()
-
-
-def _in_memory(source: Any) -> npt.NDArray[Any]:
-    """Returns what NumPy takes as an array; of a tensor of torch its numbers, without what made them."""
-    return np.asanyarray(source.detach() if hasattr(source, "detach") else source)
+    return rows.origin if isinstance(rows.origin, np.ndarray) else rows.load()
 
 
 def _file(name: str, path: Location) -> RowSource:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from diskgnn.errors import ConfigError, DataWarning, InputError, callers_level
 from diskgnn.formats.row_format import FEATURE_STORAGE, dtype_stored_as
 from diskgnn.importers.class_labels import ClassLabels, KnownClasses, array_column, class_labels
-from diskgnn.importers.containers.arrays import Source, items, load, numbers
+from diskgnn.importers.containers.arrays import Source, items, load, stored_numbers
 from diskgnn.importers.containers.rows import RowSource, as_signed, first_fraction, of_array, require_whole
 from diskgnn.specs.schema import ClassValue
 
@@ -23,13 +23,13 @@ def features(source: Source, *, bfloat16: bool, name: str = "features") -> RowSo
 
     Raises:
         InputError: no matrix, or a dtype that features cannot have.
-        ConfigError: uint16 without `bfloat16`, or `bfloat16` with something else.
+        ConfigError: uint16 that nothing says to be bfloat16, or `bfloat16` with something else.
     """
-    rows = numbers(name, source)
+    rows = stored_numbers(name, source)
     if len(rows.row_shape) != 1 or rows.row_shape[0] == 0:
         raise InputError(f"{name}: expected shape [N, D] with D of at least 1, found {rows.shape}")
     dtype = rows.dtype
-    if bfloat16 != (dtype_stored_as(dtype) == "bfloat16"):
+    if (bfloat16 or rows.bfloat16) != (dtype_stored_as(dtype) == "bfloat16"):
         stored = np.dtype(FEATURE_STORAGE["bfloat16"])
         raise ConfigError(
             f"{name}: bfloat16 is stored as {stored}, found {dtype}; leave out bfloat16=True"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -56,7 +56,8 @@ class RawFile:
             InputError: the file is not there, or ends within a row.
         """
         shape = () if self.width is None else (self.width,)
-        return headerless(name, self.path, shape, _DTYPES.get(self.dtype, self.dtype))
+        rows = headerless(name, self.path, shape, _DTYPES.get(self.dtype, self.dtype))
+        return replace(rows, bfloat16=self.dtype == "bfloat16")
 
     def within(self, folder: Path) -> str:
         """The same, its path taken as one in `folder`."""

@@ -38,6 +38,7 @@ class RowSource:
     held: object = None  # what has to be there as long as the rows
     columns: tuple[FeatureColumn, ...] | None = None  # of features: those of a table that they are made from
     origin: object = None  # what exactly these rows are made from, if that can be named: an array, the path of a file
+    bfloat16: bool = False  # these are bits of bfloat16 numbers, which NumPy has no type for: the dtype is uint16
 
     @property
     def shape(self) -> list[int]:
@@ -98,9 +99,20 @@ class RowSource:
     ) -> RowSource:
         """As many rows, which `read` yields from one on. See `mapped`."""
         return replace(
-            self, row_shape=row_shape, dtype=dtype, path=None, apart=None, origin=None, chunks=partial(read, 0),
-            seek=read,
+            self, row_shape=row_shape, dtype=dtype, path=None, apart=None, origin=None, bfloat16=False,
+            chunks=partial(read, 0), seek=read,
         )  # fmt: skip
+
+    def widened(self) -> RowSource:
+        """These rows as numbers of a type that NumPy has: bfloat16 as float32, which is exact."""
+        if not self.bfloat16:
+            return self
+        return self.mapped(self.row_shape, np.dtype(np.float32), widen_bfloat16)
+
+
+def widen_bfloat16(bits: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
+    """Numbers from the bits of bfloat16 ones, which are the upper half of float32's."""
+    return (bits.astype(np.uint32) << 16).view(np.float32)
 
 
 def of_array(name: str, array: npt.NDArray[Any]) -> RowSource:
@@ -188,7 +200,7 @@ def require_whole(name: str, rows: RowSource) -> None:
     """
     if rows.dtype.kind not in "iu":
         fraction = first_fraction(rows)
-        found = "fractional numbers" if rows.dtype.kind == "f" else "truth values"
+        found = {"f": "fractional numbers", "b": "truth values"}.get(rows.dtype.kind, "others")
         raise InputError(
             f"{name}: expected whole numbers, found {found} (dtype {rows.dtype}"
             + (

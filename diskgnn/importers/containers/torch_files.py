@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import numpy.typing as npt
 from diskgnn.errors import InputError
 from diskgnn.files.file_reading import ReadableFile, raise_if_disk_failed
 from diskgnn.importers.containers.mapped_files import mapped_rows
-from diskgnn.importers.containers.rows import RowSource, of_array
+from diskgnn.importers.containers.rows import RowSource, of_array, widen_bfloat16
 
 _NUMPY = ("numpy.core", "numpy._core")  # before and from NumPy 2 on
 
@@ -73,41 +75,88 @@ def is_zip(path: Path) -> bool:
 
 
 def tensor(name: str, path: Path) -> RowSource:
-    """The one tensor or array that the file holds; bfloat16 as uint16.
+    """The one tensor or array that the file holds.
 
     Raises:
-        InputError: it is damaged, or holds something else.
+        InputError: it is damaged, or holds something else, or a tensor of a kind that `of_tensor` refuses.
     """
-    found = as_array(load(name, path))
-    if found is None:
+    found = load(name, path)
+    if not isinstance(found, np.ndarray) and not is_tensor(found):
         raise InputError(f"{name}: expected one tensor in {path}, found something else; save the one that is meant")
     return rows(name, path, found)
 
 
-def rows(name: str, path: Path, found: npt.NDArray[Any]) -> RowSource:
-    """An array that `load` found in the file; it is read from there, where it was mapped.
+def rows(name: str, path: Path, found: Any) -> RowSource:
+    """A tensor or an array that `load` found in the file; it is read from there, where it was mapped.
 
     Raises:
-        InputError: it is a single number.
+        InputError: it is a single number, or a tensor of a kind that `of_tensor` refuses.
     """
-    return mapped_rows(name, path, found) or of_array(name, found)
+    array = found if isinstance(found, np.ndarray) else of_tensor(f"{name}: {path}", found)
+    return replace(mapped_rows(name, path, array) or of_array(name, array), bfloat16=is_bfloat16(found))
+
+
+def tensor_rows(name: str, value: Any) -> RowSource:
+    """The rows of a tensor on the CPU, which share its memory.
+
+    Raises:
+        InputError: it is a single number, or a tensor of a kind that `of_tensor` refuses.
+    """
+    return replace(of_array(name, of_tensor(name, value)), bfloat16=is_bfloat16(value))
 
 
 def as_array(value: Any) -> npt.NDArray[Any] | None:
-    """A tensor or an array as an array that shares its memory, bfloat16 as uint16; None for something else."""
+    """The numbers of a tensor or an array, bfloat16 as float32; None for something else. Others share its memory.
+
+    Raises:
+        InputError: a tensor of a kind that `of_tensor` refuses.
+    """
     if isinstance(value, np.ndarray):
         return value
-    import torch  # takes seconds: only where there is something to read with it
-
-    if not isinstance(value, torch.Tensor):
+    if not is_tensor(value):
         return None
-    return of_tensor(value)
+    array = of_tensor("tensor", value)
+    return widen_bfloat16(array) if is_bfloat16(value) else array
 
 
-def of_tensor(value: Any) -> npt.NDArray[Any]:
-    """A tensor on the CPU as an array that shares its memory, bfloat16 as uint16."""
+def is_tensor(value: object) -> bool:
+    """True of a tensor of torch, which is not imported for it: that takes seconds."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def is_bfloat16(value: Any) -> bool:
+    """True of a tensor whose numbers NumPy has no type for: `of_tensor` returns their bits."""
+    return str(getattr(value, "dtype", "")) == "torch.bfloat16"
+
+
+def of_tensor(name: str, value: Any) -> npt.NDArray[Any]:
+    """A tensor on the CPU as an array that shares its memory; of bfloat16 the bits, as uint16.
+
+    Raises:
+        InputError: it is sparse, nested, on another device, quantised, or of a type that NumPy does not have.
+    """
     import torch
 
     value = value.detach()
-    array: npt.NDArray[Any] = (value.view(torch.uint16) if value.dtype == torch.bfloat16 else value).numpy()
+    try:
+        bits = value.view(torch.uint16) if value.dtype == torch.bfloat16 else value
+        array: npt.NDArray[Any] = bits.resolve_conj().resolve_neg().numpy()
+    except (TypeError, RuntimeError) as error:
+        raise InputError(f"{name}: {_refusal(value)}") from error
     return array
+
+
+def _refusal(value: Any) -> str:
+    """Returns what is wrong with a tensor that NumPy does not take, and what makes another of it."""
+    import torch
+
+    if value.layout != torch.strided:
+        return f"expected a dense tensor, found one of layout {value.layout}; take tensor.to_dense()"
+    if value.is_nested:
+        return "expected one tensor of numbers, found a nested one; take tensor.to_padded_tensor(0)"
+    if value.device.type != "cpu":
+        return f"expected a tensor on the CPU, found one on {value.device}; take tensor.cpu()"
+    if value.is_quantized:
+        return f"expected a tensor of numbers, found a quantised one ({value.dtype}); take tensor.dequantize()"
+    return f"expected numbers of a type that NumPy has, or bfloat16, found {value.dtype}; take tensor.float()"

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy.typing as npt
-
 from diskgnn.errors import InputError, UnavailableError
 from diskgnn.importers.containers import edge_lists, torch_files
 from diskgnn.importers.containers.file_kinds import describe, kind_of
@@ -59,7 +57,7 @@ def read(
         nodes[kept] = NodeInput(
             num_nodes=graph.num_nodes(name), **_features(known.take(features, "features")),
             times=_array(known.take(times, "times")), **labelled,
-            **node_splits(known, split, torch_files.of_tensor, labelled=bool(labelled)),
+            **node_splits(known, split, _array, labelled=bool(labelled)),
         )  # fmt: skip
         known.leave_rest("no option names it, such as features, labels and times")
     edges: dict[EdgeType, EdgeInput] = {}
@@ -106,17 +104,13 @@ def _edges(graph: Any, edge_type: EdgeType) -> EdgeStream:
     return edge_lists.of_ends(src, dst)
 
 
-def _array(value: Any) -> npt.NDArray[Any] | None:
-    """Returns numbers that are no features; of bfloat16 NumPy would have the bits as whole numbers."""
-    if value is None:
-        return None
-    return torch_files.of_tensor(value.float() if str(value.dtype) == "torch.bfloat16" else value)
+def _array(value: Any) -> Any:
+    """Returns numbers that are no features, or None."""
+    return torch_files.as_array(value)
 
 
 def _features(value: Any) -> dict[str, Any]:
-    """`features` and `bfloat16` of NodeInput and EdgeInput."""
+    """`features` of NodeInput and EdgeInput."""
     if value is None:
         return {}
-    found = torch_files.of_tensor(value)
-    rows = found.reshape(len(found), -1) if found.ndim == 1 else found
-    return {"features": rows, "bfloat16": str(value.dtype) == "torch.bfloat16"}
+    return {"features": torch_files.tensor_rows("features", value[:, None] if value.ndim == 1 else value)}

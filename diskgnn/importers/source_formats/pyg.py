@@ -14,7 +14,6 @@ import numpy.typing as npt
 from diskgnn.errors import ConfigError, InputError
 from diskgnn.files.file_reading import ReadableFile
 from diskgnn.importers.containers import torch_files
-from diskgnn.importers.containers.arrays import Source
 from diskgnn.importers.containers.file_kinds import kind_of
 from diskgnn.importers.containers.rows import RowSource
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
@@ -24,7 +23,6 @@ from diskgnn.importers.source_formats.pyg_graphs import (
     Stored,
     StoredGraph,
     as_source,
-    is_bfloat16,
     is_data_set,
     is_link_split,
     is_numeric,
@@ -104,7 +102,7 @@ def read(
         labelled = {} if found_labels is None else node_labels(f"{name}: {labels}", _array(found_labels), task)
         when = known.take(times, "times")
         nodes[name] = NodeInput(
-            stored.num_rows, times=None if when is None else _numbers(when),
+            stored.num_rows, times=None if when is None else as_source(when),
             **_features(known, features, "features"), **labelled,
             **node_splits(known, split, _array, labelled=bool(labelled)),
         )  # fmt: skip
@@ -158,13 +156,13 @@ def _edges(
         known.leave_out(edge_times, f"the times of edges are read from {times}; times=none reads these")
     found_weights = None if "weights" in by_values else known.take(weights, "weights")
     given = {
-        "weights": None if found_weights is None else _numbers(found_weights),
+        "weights": None if found_weights is None else as_source(found_weights),
         **({} if "features" in by_values else _features(known, edge_features, "edge_features")),
         **by_values,
     }
     links = _links(known, link_split)
     known.leave_rest("no option names it, such as edge_features, weights and times")
-    return EdgeInput(**stored.topology, times=None if when is None else _numbers(when), **given, **links,
+    return EdgeInput(**stored.topology, times=None if when is None else as_source(when), **given, **links,
                      keep_ids=True)  # fmt: skip
 
 
@@ -186,8 +184,8 @@ def _values(known: Attributes, weights: str | None, edge_features: str | None) -
         raise ConfigError(f"{known.of}: weights=adj_t: expected a number for each edge, found {list(found.shape)}")
     known.take("adj_t", use)
     if use == "weights":
-        return {"weights": _numbers(found)}
-    return {"features": as_source(found), "bfloat16": is_bfloat16(found)}
+        return {"weights": as_source(found)}
+    return {"features": as_source(found)}
 
 
 def _links(known: Attributes, split: str | None) -> dict[str, Any]:
@@ -241,18 +239,13 @@ def _with_links_of(
     return known
 
 
-def _numbers(value: Any) -> Source:
-    """Returns what is no feature as `as_source` does, bfloat16 as float32: NumPy would have its bits as numbers."""
-    return as_source(value.float() if str(value.dtype) == "torch.bfloat16" else value)
-
-
 def _array(value: Any) -> npt.NDArray[Any]:
-    source = _numbers(value)
-    return np.asarray(source.load() if isinstance(source, RowSource) else source)
+    source = as_source(value)
+    return np.asarray(source.widened().load() if isinstance(source, RowSource) else source)
 
 
 def _features(known: Attributes, name: str | None, use: str) -> dict[str, Any]:
-    """`features` and `bfloat16` of NodeInput and EdgeInput."""
+    """`features` of NodeInput and EdgeInput."""
     value = known.take(name, use)
     if value is None:
         return {}
@@ -261,8 +254,8 @@ def _features(known: Attributes, name: str | None, use: str) -> dict[str, Any]:
         source = source[:, None]
     if isinstance(source, RowSource) and not source.row_shape:
         column = source.mapped((1,), source.dtype, lambda chunk: chunk[:, None])
-        source = replace(column, origin=source.origin)  # whose shape says so
-    return {"features": source, "bfloat16": is_bfloat16(value)}
+        source = replace(column, origin=source.origin, bfloat16=source.bfloat16)  # whose shape says so
+    return {"features": source}
 
 
 def _names_pyg(path: Path) -> bool:

@@ -17,7 +17,6 @@ from diskgnn.importers.containers.file_kinds import describe, kind_of
 from diskgnn.importers.source_formats.pyg_graphs import (
     Stored,
     StoredGraph,
-    as_source,
     is_link_split,
     only_graph,
     stored_graph,
@@ -95,8 +94,8 @@ def of_file(path: Path) -> list[StoredGraph]:
 
 def _read_from(path: Path, found: StoredGraph) -> StoredGraph:
     def read(name: str, value: Any) -> Any:
-        array = value if isinstance(value, np.ndarray) else as_source(value) if _is_dense(value) else None
-        return value if not isinstance(array, np.ndarray) or not array.ndim else torch_files.rows(name, path, array)
+        is_array = isinstance(value, np.ndarray) or _is_dense(value)
+        return torch_files.rows(name, path, value) if is_array and value.ndim else value
 
     def read_all(stored: Stored) -> Stored:
         parts = ({name: read(name, value) for name, value in part.items()}

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.errors import InputError
-from diskgnn.importers.containers import edge_lists
+from diskgnn.importers.containers import edge_lists, torch_files
 from diskgnn.importers.containers.arrays import Source
 from diskgnn.importers.containers.rows import CHUNK_BYTES, RowSource, of_array
 from diskgnn.specs.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, EdgeType, edge_type_name
@@ -167,25 +167,18 @@ def as_source(value: Any) -> Source:
     if value.layout != torch.strided:
         raise InputError(f"expected dense tensors, found {value.layout}; pass tensor.to_dense()")
     value = value.detach().as_subclass(torch.Tensor)  # of an EdgeIndex, too
+    is_bfloat16 = torch_files.is_bfloat16(value)
     if value.device.type == "cpu":
-        return _as_numpy(value)
+        return torch_files.tensor_rows("tensor", value) if is_bfloat16 else torch_files.of_tensor("tensor", value)
     rows = max(1, CHUNK_BYTES // max(1, value[:1].nbytes))
     return RowSource(
-        "tensor", len(value), tuple(value.shape[1:]), _as_numpy(value[:0].cpu()).dtype,
-        lambda: (_as_numpy(part.cpu()) for part in torch.split(value, rows)),
+        "tensor", len(value), tuple(value.shape[1:]), _as_numpy(value[:0]).dtype,
+        lambda: map(_as_numpy, torch.split(value, rows)), bfloat16=is_bfloat16,
     )  # fmt: skip
 
 
-def is_bfloat16(value: Any) -> bool:
-    """Returns whether these are bfloat16 numbers, which NumPy has as uint16."""
-    return str(getattr(value, "dtype", "")) in ("torch.bfloat16", "uint16")
-
-
 def _as_numpy(value: Any) -> npt.NDArray[Any]:
-    import torch
-
-    array: npt.NDArray[Any] = (value.view(torch.uint16) if value.dtype == torch.bfloat16 else value).numpy()
-    return array
+    return torch_files.of_tensor("tensor", value.detach().cpu())
 
 
 def _count(name: str, num_nodes: int | None) -> int:
@@ -298,9 +291,10 @@ def _rows(store: Any, attr: Any) -> RowSource:
     return RowSource(
         str(attr.attr_name) + ("" if attr.group_name is None else f" of {attr.group_name}"),
         int(num_rows), tuple(row_shape), _as_numpy(first).dtype, partial(_chunks, get, int(num_rows), step),
+        bfloat16=torch_files.is_bfloat16(first),
     )  # fmt: skip
 
 
 def _chunks(get: Callable[[int, int], Any], num_rows: int, step: int) -> Iterator[npt.NDArray[Any]]:
     for start in range(0, num_rows, step):
-        yield np.ascontiguousarray(_as_numpy(get(start, min(start + step, num_rows)).detach().cpu()))
+        yield np.ascontiguousarray(_as_numpy(get(start, min(start + step, num_rows))))

@@ -149,8 +149,11 @@ def _edge_products(by_destination: Tensor, by_source: Tensor, block: Block) -> T
     # edges at a time.
     private = getattr(torch.ops.aten, "_embedding_bag_per_sample_weights_backward", None)
     if private is not None:
-        product: Tensor = private(by_destination, by_source, block.indices, block.indptr[:-1], block.destinations, 0)
-        return product
+        ends = (by_destination, by_source)
+        if by_source.is_cuda and by_source.dtype is torch.bfloat16:  # which it has no kernel for (torch 2.11)
+            ends = (by_destination.float(), by_source.float())
+        product: Tensor = private(*ends, block.indices, block.indptr[:-1], block.destinations, 0)
+        return product.to(by_source.dtype)
     parts = zip(*(torch.split(ends, _EDGES_GATHERED) for ends in (block.destinations, block.indices)), strict=True)
     return torch.cat([(by_destination[i] * by_source[j]).sum(dim=1) for i, j in parts])
 

@@ -40,15 +40,6 @@ def features_of(graph, batch):
     return torch.from_numpy(rows)
 
 
-@pytest.fixture
-def kernel(request):
-    """Whether the kernel runs; on a cpu in Triton's interpreter."""
-    if request.param:
-        pytest.importorskip("triton")
-    with faults.pretending("loading.runs_kernel", request.param):
-        yield request.param
-
-
 @pytest.mark.parametrize("device", ["cpu", CUDA])
 @pytest.mark.parametrize("kernel", [False, True], indirect=True)
 @pytest.mark.parametrize("device_rows", [0, 13, 40])
@@ -65,7 +56,7 @@ def test_x_is_bit_for_bit_the_features(prepared, device, kernel, device_rows, ze
                 assert bits(batch.x) == bits(features_of(graph, batch))
                 assert batch.x.device.type == batch.blocks[0].indices.device.type == device
         stats = loader.stats()
-    with Loader(packed, device_cache=device_rows * row_bytes, zero_copy=False) as loader:
+    with Loader(packed, **options | {"zero_copy": False}) as loader:
         for epoch in range(3):
             list(loader.epoch(epoch))
         expected = loader.stats()

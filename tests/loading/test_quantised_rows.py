@@ -8,7 +8,6 @@ import torch
 from graphs import prepare_graph
 
 from diskgnn.errors import ArtifactError, ConfigError
-from diskgnn.files import faults
 from diskgnn.formats import artifacts
 from diskgnn.formats.manifest import open_artifact
 from diskgnn.graph.graph import Graph
@@ -45,15 +44,6 @@ def prepared(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("quantised")
     graph = quantised_graph(folder, *request.param)
     return graph, prepare_graph(graph, folder, static_cache="20%", cpu_cache="10%", epochs=2)
-
-
-@pytest.fixture
-def kernel(request):
-    """Whether the kernel runs; on a cpu in Triton's interpreter."""
-    if request.param:
-        pytest.importorskip("triton")
-    with faults.pretending("loading.runs_kernel", request.param):
-        yield request.param
 
 
 @pytest.mark.parametrize("device", ["cpu", CUDA])

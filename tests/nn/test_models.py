@@ -340,7 +340,8 @@ def test_cuda_equals_cpu(name: str, num_edges: int, transform_first: bool):
         model.to(device).zero_grad()
         logits = model([block.to(device) for block in blocks], x.to(device))
         logits.square().sum().backward()
-        results.append([logits.detach().cpu(), *(parameter.grad.cpu() for parameter in model.parameters())])
+        found = [logits.detach(), *(parameter.grad for parameter in model.parameters())]
+        results.append([tensor.cpu().clone() for tensor in found])  # model.to moves gradients in place
     torch.testing.assert_close(*results)
 
 

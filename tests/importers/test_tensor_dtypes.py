@@ -51,7 +51,8 @@ def test_bfloat16_has_its_numbers_at_every_door(tmp_path: Path, given: Any) -> N
     np.testing.assert_array_equal(np.array(found.times), TIMES[:NUM_NODES].long().numpy())
     np.testing.assert_array_equal(np.array(linked.weights), WEIGHTS.float().numpy()[order])
     np.testing.assert_array_equal(np.array(linked.times), TIMES.long().numpy()[order])
-    assert found.config.rows is not None and found.config.rows.dtype == "bfloat16"
+    assert found.config.rows is not None
+    assert found.config.rows.dtype == "bfloat16"
     features = torch.from_numpy(np.array(graph.features)).view(torch.bfloat16)
     assert torch.equal(features, ROWS)
 

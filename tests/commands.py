@@ -1,4 +1,6 @@
-"""The command line, run in this process; and what a process that runs it has in memory before it does anything."""
+"""The command line, run in this process or, by `run_python("-m", "diskgnn", ...)`, in one of its own; and what such a
+process has in memory before it does anything.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +9,11 @@ import sys
 from functools import cache
 
 from click.testing import CliRunner, Result
+from forked_python import Python, run_python
 
 from diskgnn.cli import main
+
+__all__ = ["Python", "loaded_mib", "run", "run_python"]
 
 
 def run(*arguments: object, exit_code: int = 0) -> Result:

@@ -8,11 +8,12 @@ import os
 import re
 import shlex
 import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 import pytest
+from commands import run_python
 
 import diskgnn
 from diskgnn.cli import main as cli
@@ -70,19 +71,31 @@ def test_python_blocks_parse_and_call_what_there_is(page: Path):
                 assert {keyword.arg for keyword in node.keywords} <= known.keys()
 
 
+def commands_in(text: str) -> Iterator[list[str]]:
+    """Arguments of Python for each line, which is one of its commands and asks no more of a shell than words."""
+    for line in text.replace("\\\n", " ").splitlines():
+        assert not set(line) & set("|&;<>()$`*?[]#~{}"), line
+        command, *words = shlex.split(line)
+        assert command in ("diskgnn", "python"), line
+        yield ["-m", "diskgnn", *words] if command == "diskgnn" else words
+
+
+def outcome(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """Of Python with these arguments, which has to succeed."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+    done = run_python(*arguments, cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
 @pytest.mark.slow
 def test_the_tutorial_runs_and_gives_what_it_says(tmp_path: Path):
     page = DOCS / "tutorial.md"
     (tmp_path / "datasets").symlink_to(ROOT / "datasets")
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": path, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
     said = ""
     for kind, text in _FENCE.findall(page.read_text()):
-        if kind in ("bash", "python"):
-            command = ["bash", "-euc", text] if kind == "bash" else [sys.executable, "-c", text]
-            done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-            assert done.returncode == 0, done.stderr
-            said += done.stdout
+        for arguments in commands_in(text) if kind == "bash" else [["-c", text]] if kind == "python" else []:
+            said += outcome(arguments, tmp_path).stdout
     shown = " ".join(blocks(page, "text"))
     counts = {*re.findall(r"\d{1,3}(?:,\d{3})+", shown)}
     assert len(counts) >= 8
@@ -100,14 +113,9 @@ def test_the_csv_cookbook_runs_and_prints_what_it_says(recipe: str, tmp_path: Pa
     for name, content in re.findall(r"^`(\S+)`:\n\n```csv\n(.*?)^```$", recipe, re.MULTILINE | re.DOTALL):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(content)
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": path, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
-    (command,) = (text for kind, text in _FENCE.findall(recipe) if kind == "bash")
-    done = subprocess.run(
-        ["bash", "-euc", command], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    said = [" ".join(line.split()) for line in (done.stdout + done.stderr).splitlines()]
+    (commands,) = (text for kind, text in _FENCE.findall(recipe) if kind == "bash")
+    done = [outcome(arguments, tmp_path) for arguments in commands_in(commands)]
+    said = [" ".join(line.split()) for each in done for line in (each.stdout + each.stderr).splitlines()]
     (shown,) = (text for kind, text in _FENCE.findall(recipe) if kind == "text")
     for line in shown.splitlines():
         expected = ".*".join(re.escape(part.strip()) for part in " ".join(line.split()).split("..."))

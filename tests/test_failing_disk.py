@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from commands import run
+from commands import run, run_python
 from pyarrow import csv as pacsv
 from pyarrow import parquet as pq
 
@@ -69,11 +69,9 @@ def on_failing_disk(
     library: Path, part: str, error: int, *arguments: object, passing: int = 0, failing: int = -1
 ) -> Any:
     """A command. After `passing` reads of files with `part` in their names, `failing` of them fail, or all."""
-    command = [sys.executable, "-c", FAILING_COMMAND, library, part, error, passing, failing, *arguments]
-    return subprocess.run(
-        list(map(str, command)), env=os.environ | {"LD_PRELOAD": str(library)}, capture_output=True, text=True,
-        check=False,
-    )  # fmt: skip
+    preloaded = os.environ | {"LD_PRELOAD": str(library)}
+    command = "-c", FAILING_COMMAND, library, part, error, passing, failing, *arguments
+    return run_python(*command, env=preloaded, capture_output=True, text=True)
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,12 @@ import inspect
 import os
 import pty
 import struct
-import subprocess
-import sys
 import termios
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from commands import Python, run_python
 from training_runs import make_class_graph
 
 import diskgnn
@@ -50,10 +49,8 @@ def said_in_terminal(program: str, folder: Path, options: dict, **environment: s
     """What it writes to a terminal of its own."""
     terminal, given = pty.openpty()
     fcntl.ioctl(given, termios.TIOCSWINSZ, struct.pack("HHHH", 25, 100, 0, 0))
-    child = subprocess.Popen(
-        [sys.executable, "-c", program, folder, repr(options)], stderr=given, stdout=given,
-        env={**os.environ, "TERM": "xterm", "COLUMNS": "100", **environment},
-    )  # fmt: skip
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100", **environment}
+    child = Python("-c", program, folder, repr(options), stderr=given, stdout=given, env=environment)
     os.close(given)
     said = b""
     try:
@@ -68,8 +65,7 @@ def said_in_terminal(program: str, folder: Path, options: dict, **environment: s
 
 
 def said_in_pipe(program: str, folder: Path, options: dict) -> str:
-    command = [sys.executable, "-c", program, folder, repr(options)]
-    done = subprocess.run(command, capture_output=True, check=False)
+    done = run_python("-c", program, folder, repr(options), capture_output=True)
     assert done.returncode == 0, done.stderr
     return (done.stdout + done.stderr).decode()
 

@@ -1,7 +1,5 @@
 """Freshly prepared minibatches against online sampling, and what they leave behind."""
 
-import subprocess
-import sys
 import threading
 from contextlib import contextmanager
 from itertools import islice
@@ -10,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from commands import run_python
 from graphs import assert_rows_are_features, make_graph, threads_of_this_process, threads_that_stay, write_graph
 from sources import assert_same
 
@@ -304,7 +303,7 @@ source = FreshEpochs({str(graph.manifest.path)!r}, {str(tmp_path)!r}, fanouts=[3
 next(source.epoch(0))
 raise KeyboardInterrupt
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    done = run_python("-c", program, capture_output=True, text=True, timeout=120)
     assert "KeyboardInterrupt" in done.stderr
     assert done.stderr.count("Traceback") == 1, done.stderr
     assert not list(tmp_path.iterdir())
@@ -318,7 +317,7 @@ source = FreshEpochs({str(graph.manifest.path)!r}, {str(tmp_path)!r}, fanouts=[3
 next(source.epoch(0))
 os.kill(os.getpid(), signal.SIGKILL)
 """
-    subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=120, check=False)
+    run_python("-c", program, capture_output=True, timeout=120)
     left = {path.name for path in tmp_path.iterdir()}
     assert len(left) == 2  # the folder and its lock
     with fresh(graph, tmp_path) as source, fresh(graph, tmp_path) as other:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -14,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from commands import run_python
 
 from diskgnn import convert, generate, generate_typed
 from diskgnn.errors import DiskFullError
@@ -126,7 +125,7 @@ held, overhead = faults.pretending("memory.held", 0), faults.pretending("memory.
 with held, overhead, faults.armed("work.piece", lambda: os._exit(9), after=10):
     convert({str(out / "killed")!r}, **{given!r})
 """
-    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 9
+    assert run_python("-c", program).returncode == 9
     margin = max(seen) // 10 + (256 << 10)
     assert du(out) - du(out / "free") > margin
     convert(out / "killed", **given, disk=str(max(seen) + margin))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 import textwrap
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -16,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from commands import run_python
 from object_store import ObjectStore
 
 from diskgnn.errors import ArtifactError
@@ -253,7 +252,7 @@ def test_kill_9(tmp_path: Path, point: str, after: int) -> None:
 
     def run(what: str) -> int:
         text = textwrap.dedent(program).replace("OUT", what)
-        return subprocess.run([sys.executable, "-c", text], cwd=tmp_path, check=False).returncode
+        return run_python("-c", text, cwd=tmp_path).returncode
 
     assert run(f"{kill}**given)") == -9
     assert allocated_bytes(tmp_path / ".out.partial") > 0

@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 import numpy as np
 import pytest
 import torch
+from commands import run_python
 from object_store import MostAllocated
 from typed_graphs import citations
 from uneven_graph import CLASSES, NUM_NODES, WIDTH, uneven_graph
@@ -154,7 +155,7 @@ def test_a_driver_that_is_killed_goes_on_with_what_has_arrived(nodes, graph, tmp
             diskgnn.infer({str(graph.manifest.path)!r}, {str(out)!r}, net, address={nodes.cluster.address!r},
                           **{keywords!r})
     """
-    died = subprocess.run([sys.executable, "-c", re.sub(r"(?m)^ {8}", "", script)], check=False)
+    died = run_python("-c", re.sub(r"(?m)^ {8}", "", script))
     assert died.returncode == -signal.SIGKILL
     assert (tmp_path / ".out.npy.partial").is_dir()
     nodes.die_at("worker.unit")

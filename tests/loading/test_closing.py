@@ -1,8 +1,6 @@
 """The end of a loader: closed, dropped, interrupted, forked, alive at exit. No hang, no thread left behind."""
 
 import gc
-import subprocess
-import sys
 import textwrap
 import threading
 import time
@@ -10,6 +8,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from commands import run_python
 from graphs import threads_of_this_process, threads_that_stay
 from packed_directories import ENGINES, batches_of, key
 
@@ -107,7 +106,7 @@ def test_a_forked_child_can_drop_the_loader_and_is_told_not_to_use_it(packed):
         rest = len(list(batches))
         assert rest == len(loader) - 1, rest
     """)
-    subprocess.run([sys.executable, "-c", script, packed], check=True, timeout=300)
+    run_python("-c", script, packed, check=True, timeout=300)
 
 
 @pytest.mark.parametrize("ahead", [False, True])
@@ -146,7 +145,7 @@ def test_closing_from_another_thread_whatever_the_loader_does(packed, whole, ahe
 
 def test_a_loader_that_is_alive_at_exit_does_not_hang(packed):
     script = "import sys, diskgnn; loader = diskgnn.Loader(sys.argv[1]); batches = loader.epoch(0); next(batches)"
-    ended = subprocess.run([sys.executable, "-c", script, packed], timeout=300, capture_output=True, check=True)
+    ended = run_python("-c", script, packed, timeout=300, capture_output=True, check=True)
     assert ended.stderr == b""
 
 

@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -15,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from commands import Python, run_python
 from graphs import make_graph
 
 from diskgnn.files import faults
@@ -239,9 +239,9 @@ def test_killed_again_and_again(one_type: Packing, tmp_path: Path) -> None:
             pack_request(request, sys.argv[3], Resources.of("1GiB", 2), window_bytes=16384)
     """)
     out, rng, kills = tmp_path / "out", np.random.default_rng(), 0
-    command = [sys.executable, "-c", script, str(one_type.graph.manifest.path), str(one_type.folder / "samples"), out]
+    arguments = "-c", script, one_type.graph.manifest.path, one_type.folder / "samples", out
     while not out.exists():
-        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        with Python(*arguments, stdout=subprocess.PIPE) as process:
             assert process.stdout is not None
             process.stdout.readline()
             try:
@@ -340,9 +340,8 @@ def test_scratch_that_a_kill_left_is_removed(one_type: Packing, tmp_path: Path, 
             pack_request(PackRequest(graph, samples, tiers), sys.argv[3], Resources.of("1GiB", 2), window_bytes=16384)
     """)
     out = tmp_path / "out"
-    command = [sys.executable, "-c", script, str(one_type.graph.manifest.path), str(one_type.folder / "samples")]
-    command += [str(out), point]
-    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    killed = run_python("-c", script, one_type.graph.manifest.path, one_type.folder / "samples", out, point)
+    assert killed.returncode == -signal.SIGKILL
     assert (staging_of(out) / "pack.scratch").is_dir()
     with faults.armed("artifact.publish", lambda: left.extend(staging_of(out).glob("*.scratch"))):
         left: list[Path] = []

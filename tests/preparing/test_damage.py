@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import run_python
 from graphs import make_graph
 from small_artifacts import names
 
@@ -109,7 +108,7 @@ KILLED_WHILE_SAMPLING = textwrap.dedent("""
 
 
 def kill_while_sampling(graph: Path, out: Path, point: str, after: int) -> None:
-    died = subprocess.run([sys.executable, "-c", KILLED_WHILE_SAMPLING, graph, out, point, str(after)], check=False)
+    died = run_python("-c", KILLED_WHILE_SAMPLING, graph, out, point, after)
     assert died.returncode < 0
 
 

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
+from commands import run_python
 from graphs import INDICES, make_graph
 from object_store import MostAllocated, object_store
 
@@ -101,7 +102,7 @@ def test_a_driver_that_is_killed_goes_on_with_what_has_arrived(nodes, graph, tmp
             diskgnn.prepare({str(graph.manifest.path)!r}, {str(tmp_path / "packed")!r}, samples={str(samples)!r},
                             address={nodes.cluster.address!r}, **{keywords!r})
     """
-    died = subprocess.run([sys.executable, "-c", re.sub(r"(?m)^ {8}", "", script)], check=False)
+    died = run_python("-c", re.sub(r"(?m)^ {8}", "", script))
     assert died.returncode == -signal.SIGKILL
     before = {file.name: file.stat().st_mtime_ns for file in (tmp_path / ".samples.partial").glob("*.arrow")}
     assert len(before) == 4  # of 3 x 3 + 1

@@ -8,13 +8,13 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 import torch
 from click.testing import CliRunner
+from commands import Python
 from pyg_graphs import FROM, one_type, two_types
 
 from diskgnn.cli import main
@@ -152,9 +152,9 @@ sys.stdin.read()
 """
 
 
-def start(cache: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", PROGRAM, str(Path(__file__).parents[1]), str(cache)]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+def start(cache: Path) -> Python:
+    tests = Path(__file__).parents[1]
+    return Python("-c", PROGRAM, tests, cache, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
 def test_two_processes_that_start_at_once_make_it_once(cache):
@@ -216,8 +216,7 @@ def test_removing_that_is_interrupted_leaves_nothing_in_parts(cache):
     (made,) = cache.glob("packed-*")
     for number in range(3000):
         (made / f"more-{number}").touch()
-    command = [sys.executable, "-m", "diskgnn", "cache", "clear", "--yes", "--cache", cache]
-    clearing = subprocess.Popen(command, stderr=subprocess.PIPE)
+    clearing = Python("-m", "diskgnn", "cache", "clear", "--yes", "--cache", cache, stderr=subprocess.PIPE)
     while made.exists():
         time.sleep(0.0005)
     clearing.send_signal(signal.SIGINT)

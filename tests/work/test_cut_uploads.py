@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import run_python
 from graphs import FEATURES
 from object_store import Fault, Request
 from stored_graphs import digest
@@ -47,7 +46,7 @@ def killed(graph: Path, url: str, parts: int) -> None:
         f"with faults.armed('upload.part', lambda: os.kill(os.getpid(), signal.SIGKILL), after={parts - 1}):\n"
         f"    diskgnn.push({str(graph)!r}, {url!r})"
     )
-    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == -signal.SIGKILL
+    assert run_python("-c", script).returncode == -signal.SIGKILL
 
 
 def unfinished(url: str) -> list[str]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Generator, Iterator
 from dataclasses import replace
@@ -12,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import run_python
 from graphs import make_graph
 from object_store import Fault, MostAllocated, ObjectStore, Request
 
@@ -87,7 +86,7 @@ def killed(graph: Path, what: str, keywords: dict, out: str, point: str, after: 
         f"with faults.armed({point!r}, lambda: os.kill(os.getpid(), signal.SIGKILL), after={after}):\n"
         f"    diskgnn.{what}({str(graph)!r}, {out!r}, **{keywords!r})"
     )
-    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == -signal.SIGKILL
+    assert run_python("-c", script).returncode == -signal.SIGKILL
 
 
 def test_what_is_packed_needs_less_room_here_than_it_has_bytes(store, graph, packed, tmp_path):

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import run_python
 from graphs import FEATURES, INDICES
 from object_store import MostAllocated
 from stored_graphs import digest
@@ -67,7 +66,7 @@ def test_a_killed_conversion_goes_on_with_the_edges_that_were_sent(store, given,
         f"        faults.pretending('unit.bytes', 1 << 16):\n"
         f"    diskgnn.convert({url!r}, disk={ROOM}, **{ {name: str(path) for name, path in given.items()}!r})"
     )
-    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == -signal.SIGKILL
+    assert run_python("-c", script).returncode == -signal.SIGKILL
     assert INDICES in store.names(f"{tmp_path.name}/made")
     assert MANIFEST not in store.names(f"{tmp_path.name}/made")
     store.proxy.reset()

@@ -243,9 +243,11 @@ class RayEngine:
         except GeneratorExit:
             self._cancel(waiting)
             raise
-        except BaseException:
+        except BaseException as error:
             self._cancel(waiting)
             yield from self._told(topic)  # what arrived meanwhile is kept
+            if isinstance(error, ray.exceptions.RayError) and not isinstance(error, ray.exceptions.RayTaskError):
+                raise _lost(error) from error
             raise
 
     def _warn_of_no_room(self, resources: Resources) -> None:
@@ -270,8 +272,10 @@ class RayEngine:
         try:
             return self._ray.get(reference)
         except errors.RayTaskError as error:
-            if not isinstance(error.cause, Exception) or isinstance(error.cause, errors.RayError):
+            if not isinstance(error.cause, Exception):
                 raise
+            if isinstance(error.cause, errors.RayError):  # Ray failed within the task, not what it runs
+                raise _lost(error.cause) from error
             raise error.cause from error
         except errors.RayError as error:
             raise WorkerLostError(
@@ -327,6 +331,13 @@ def _require_whole(path: Path, num_bytes: int) -> None:
             f"{path} is {'not there' if found is None else f'{found} bytes long'}, where a worker wrote {num_bytes} "
             f"bytes: the output must lie in a folder that all nodes share, at the same path"
         )
+
+
+def _lost(error: Exception) -> WorkerLostError:
+    return WorkerLostError(
+        f"Ray lost a process or node that others needed ({type(error).__name__}: {_first_line(error)}). What is done "
+        f"was kept: the same command goes on with it, once Ray runs again (`ray status` says so)"
+    )
 
 
 def _first_line(error: Exception) -> str:

@@ -21,6 +21,7 @@ from object_store import MostAllocated, object_store
 
 import diskgnn
 from diskgnn.engines import worker_tasks
+from diskgnn.engines.ray_engine import RayEngine
 from diskgnn.engines.ray_nodes import PROCESS_BYTES
 from diskgnn.errors import ArtifactError, ConfigError, DiskFullError, UnavailableError, WorkerLostError
 from diskgnn.files import faults
@@ -166,6 +167,19 @@ def test_errors_of_workers_are_those_of_one_process(nodes, graph, tmp_path):
     with pytest.raises(ConfigError, match="a worker of 9 cores"):
         diskgnn.prepare(graph, tmp_path / "packed", **SETTINGS, **ON_RAY | {"threads": 9})
     assert not (tmp_path / "packed").exists()
+
+
+def test_what_ray_itself_loses_is_told_in_a_sentence(nodes):
+    """Ray raises this in a task whose argument lay in a process that is gone, and in the driver."""
+    nodes.start_three()
+
+    def orphan(given, tell):
+        raise ray.exceptions.OwnerDiedError("00" * 28, None, "")
+
+    with RayEngine() as engine:
+        sent = engine.send(1, "expected a number", "give one")
+        with pytest.raises(WorkerLostError, match=r"Ray lost .* needed \(OwnerDiedError: .*the same command goes on"):
+            engine.call(orphan, sent, Resources(64 << 20, threads=1))
 
 
 @pytest.mark.slow

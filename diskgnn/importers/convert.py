@@ -254,11 +254,12 @@ def _described(
     given_on_nodes = {name: value for name, value in on_nodes.items() if value is not None and value is not False}
     given_topology = [name for name, value in topology.items() if value is not None]
     if source is None and (format != AUTO or options):
-        raise ConfigError(f"{'options' if options else 'format'}: expected `format` and source as well, found none")
+        name = "options" if options else "format"
+        raise ConfigError(f"{name}: expected a data set that it is about (`format` and what to read), found none")
     if schema is not None:
         surplus = [*given_topology, *given_on_nodes, *(name for name, value in on_edges.items() if value)]
         if surplus or source is not None:
-            found = ["source"] * (source is not None) + surplus
+            found = ["the data set of `format`"] * (source is not None) + [f"`{name}`" for name in surplus]
             raise ConfigError(f"schema: it says all about the graph; leave out {' and '.join(found)}")
         return without_columns(read_description(schema), exclude), True
     files = [topology["edges"], *(given_on_nodes.get(name) for name in ("nodes", "ids", "features", "labels", *SPLITS))]
@@ -270,7 +271,8 @@ def _described(
     if source is None:
         return without_columns(_plain(topology, given_on_nodes, on_edges), exclude), False
     if given_topology:
-        raise ConfigError(f"source: it says what the edges are; leave out {' and '.join(given_topology)}")
+        beside = " and ".join(f"`{name}`" for name in given_topology)
+        raise ConfigError(f"{given_topology[0]}: the data set that is read has edges of its own; leave out {beside}")
     from_source = read_source(source, format, options or {}, exclude, measured(), encoding)
     described = completed(from_source, given_on_nodes, **on_edges)
     return described, not is_of_one_type(described)

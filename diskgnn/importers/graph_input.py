@@ -126,8 +126,9 @@ class EdgeInput:
         changed = [name for name in ("self_loops", "drop_duplicates") if getattr(self, name)]
         if carried and changed:
             raise ConfigError(
-                f"{' and '.join(changed)}: expected edges without data of their own, found {' and '.join(carried)}; "
-                f"add or drop edges, with their data, before"
+                f"{changed[0]}: expected edges without data of their own, found "
+                f"{' and '.join(f'`{name}`' for name in carried)}; leave that out, or add and drop edges, with their "
+                f"data, before"
             )
 
 

@@ -47,8 +47,8 @@ def open_topology(given: EdgeInput, owner: str = "") -> EdgeStream:
     if (edges is None) == (indptr is None) or (indptr is None) != (indices is None):
         found = [name for name in ("edges", "indptr", "indices") if getattr(given, name) is not None]
         raise ConfigError(
-            f"{owner and owner + ': '}expected either edges, or indptr and indices; found "
-            f"{' and '.join(found) or 'neither'}"
+            f"{owner and owner + ': '}expected either `edges`, or `indptr` and `indices`; found "
+            f"{' and '.join(f'`{name}`' for name in found) or 'neither'}"
         )
     if edges is None:
         assert indptr is not None
@@ -174,7 +174,7 @@ def _random_splits(
     """
     where = f"{owner and owner + ': '}random_split: "
     if labels is None:
-        raise ConfigError(f"{where}expected labels, of which it draws the nodes, found none")
+        raise ConfigError(f"{where}expected labels, of which it draws the nodes, found none; pass `labels`")
     if given:
         raise ConfigError(
             f"{where}expected nodes that are in no split, found {' and '.join(given)}; leave this out, or "

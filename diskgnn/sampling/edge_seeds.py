@@ -64,7 +64,7 @@ class EdgeSeeds:
         if spec.is_temporal and target.times is None and not any(nodes.config.has_times for nodes in self._ends):
             raise ConfigError(
                 f"temporal: the seeds, edges of type {edge_type_name(target.edge_type)}, have no times: neither of "
-                "their ends has; give `seeds` and `times`"
+                "their ends has; give `seeds` with their times"
             )
 
     def count(self, split: str) -> int:

@@ -36,8 +36,8 @@ class NodeSeeds:
         check_times(spec, target)
         if self._is_timed and not self._nodes.config.has_times and target.times is None:
             raise ConfigError(
-                f"temporal: the seeds, nodes of type {self._nodes.name!r}, have no times; give `seeds` and `times`, or "
-                "convert with times"
+                f"temporal: the seeds, nodes of type {self._nodes.name!r}, have no times; give `seeds` with their "
+                "times, or convert with times"
             )
         # With times, each seed has a tree of its own, so it may be there several times.
         keeps_all = self._is_timed and target.seeds is not None

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -127,6 +128,28 @@ def test_usage_errors_as_json(arguments, said):
     assert said in error["message"]
     assert result.stderr.startswith("Usage: ")
     assert run(*(each for each in arguments if each != "--json"), exit_code=2).stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--from", "pyg", "data.pt", "--edges", "e.npy"], "--edges: the data set .* of its own; leave out --edges"),
+        (["--from", "pyg", "data.pt", "--indptr", "e.npy", "--indices", "e.npy"], "out --indptr and --indices"),
+        (["--schema", "e.npy", "--edges", "e.npy", "--reverse"], "--schema: .*; leave out --edges and --reverse"),
+        (["--features", "e.npy"], "expected either --edges, or --indptr and --indices; found neither"),
+        (["--edges", "e.npy", "--features", "x.npy", "--random-split", "1,0,0"], "found none; pass --labels"),
+        (["--edges", "e.npy", "--features", "x.npy", "--keep-ids", "--self-loops"],
+         "--self-loops: .*found --keep-ids; leave that out"),
+        (["--edges", "e.npy", "--features", "x.npy", "--set", "a=b"], "--set: expected a data set .*--from"),
+    ],
+)  # fmt: skip
+def test_what_does_not_go_together_is_told_by_its_flags(tmp_path, monkeypatch, arguments, told):
+    monkeypatch.chdir(tmp_path)
+    np.save("e.npy", np.array([[0, 1], [1, 2]]))
+    np.save("x.npy", np.ones((3, 2), np.float32))
+    Path("data.pt").write_bytes(b"PK")
+    error = run("convert", "graph", *arguments, exit_code=2).stderr
+    assert re.search(told, error), error
 
 
 @pytest.mark.parametrize(

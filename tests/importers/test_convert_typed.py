@@ -241,7 +241,7 @@ BAD = [
     (change("edges", "paper:cites:paper", train=[[0, 30], [1, 2]]), InputError,
      "train of edge type paper:cites:paper: .* from 0 to 29, found source 30 in edge 1"),
     (change("edges", "paper:cites:paper", test=np.empty((2, 0), int)), InputError, "expected seed edges, found none"),
-    (change("edges", "paper:cites:paper", edges=None), ConfigError, "paper:cites:paper: expected either edges"),
+    (change("edges", "paper:cites:paper", edges=None), ConfigError, "paper:cites:paper: expected either `edges`"),
 ]  # fmt: skip
 
 
@@ -276,7 +276,7 @@ def test_descriptions_that_are_none(tmp_path: Path) -> None:
             convert(tmp_path / "graph", schema=tmp_path)
     with pytest.raises(ConfigError, match="expected a YAML file, found none"):
         convert(tmp_path / "graph", schema=tmp_path / "other.yaml")
-    with pytest.raises(ConfigError, match="leave out edges and reverse"):
+    with pytest.raises(ConfigError, match="leave out `edges` and `reverse`"):
         convert(tmp_path / "graph", schema=tmp_path, edges=[[0], [0]], reverse=True)
 
 

@@ -169,9 +169,9 @@ def test_wrong_sources(tmp_path: Path, data: dict[str, Any]) -> None:
         ({"source": tmp_path, "format": "scipy"}, InputError, "expected a matrix .* found a folder"),
         ({"source": tmp_path}, ConfigError, r"found a folder \(empty\).*The formats are:\n"),
         ({"source": object()}, ConfigError, "found an object of type object"),
-        ({"source": tmp_path, "edges": [[0], [1]]}, ConfigError, "source: it says .* leave out edges"),
-        ({"edges": [[0], [1]], "format": "scipy"}, ConfigError, "format: expected `format` and source as well"),
-        ({"schema": {}, "source": tmp_path}, ConfigError, "schema: it says all .* leave out source"),
+        ({"source": tmp_path, "edges": [[0], [1]]}, ConfigError, "edges: the data set .* leave out `edges`"),
+        ({"edges": [[0], [1]], "format": "scipy"}, ConfigError, "format: expected a data set that it is about"),
+        ({"schema": {}, "source": tmp_path}, ConfigError, "schema: it says all .* leave out the data set of `format`"),
     ):
         with pytest.raises(error, match=message):
             convert(tmp_path / "out", **({} if "schema" in arguments else rest), **arguments)

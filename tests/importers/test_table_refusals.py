@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 import sqlite3
 import warnings
@@ -12,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyarrow import csv
+from pyarrow import csv as arrow_csv
 
 from diskgnn.errors import DataWarning, DiskGNNError, InputError
 from diskgnn.graph.graph import Graph
@@ -208,7 +209,7 @@ RING = np.array([[0, 1, 2, 3], [1, 2, 3, 0]])
 def test_text_that_people_read_as_numbers_or_dates(tmp_path: Path, values: list[str], told: str, kind: str) -> None:
     path = tmp_path / f"nodes.{kind}"
     table = pa.table({"x": [0.5, 1.5, 2.5, 3.5], "price": values})
-    pq.write_table(table, path) if kind == "parquet" else csv.write_csv(table, path)
+    pq.write_table(table, path) if kind == "parquet" else arrow_csv.write_csv(table, path)
     with pytest.warns(DataWarning, match=rf"nodes\.price: taken as a category of 4 words; most are {told}"):
         convert(tmp_path / "graph", edges=RING, nodes=path)
     with warnings.catch_warnings():
@@ -313,7 +314,7 @@ def test_values_of_several_lines_at_the_ends_of_blocks(tmp_path: Path) -> None:
 def test_a_quote_that_nothing_closes(tmp_path: Path, end: str) -> None:
     rows = "\n".join(f"{number},{chr(34) if number == 2 else ''}word" for number in range(9))
     files = written(tmp_path, nodes=f"x,y\n{rows}{end}")
-    with pytest.warns(DataWarning, match=r"row 3 of .*nodes\.csv, the last one, .*'word\\n3,word.* never closed\?"):
+    with pytest.warns(DataWarning, match=r"nodes\.csv.*'word\\n3,word.* never closed\?"):
         convert(tmp_path / "graph", edges=RING[:, :1], nodes=files["nodes"])
 
 
@@ -322,3 +323,125 @@ def test_a_quote_that_nothing_closes(tmp_path: Path, end: str) -> None:
 def test_a_quote_that_the_last_line_closes(tmp_path: Path, end: str) -> None:
     files = written(tmp_path, nodes=f'x,y\n1,a\n2,"b\n"{end}')
     convert(tmp_path / "graph", edges=RING[:, :1], nodes=files["nodes"])
+
+
+@pytest.mark.parametrize(
+    ("nodes", "swallowed"),
+    [
+        ('key,x,note\na,1,"one\nb,2,"two"\nc,3,z\n', "note"),  # closed by the quote that opens another value
+        ('key,x,note\na,1,"one\nb,2,two\nc,3,"\nd,4,z\n', "note"),  # by one that stands alone
+        ('key,note,x\na,"one,1\nb,"two",2\nc,z,3\n', "note"),  # in the middle: the first row has x of the second
+        ('key;note;name\na;"one;A\r\nb;"two";B\r\nc;z;C\r\n', "note"),  # nothing but text
+        ('key,name,note\na,A,"one\nb,B,two\nc,C,three"\nd,D,z\n', "note"),
+        ('key,at,note\na,2024-01-01,"one\nb,2024-01-02,6"\nc,2024-01-03,z\n', "note"),
+        ('src,dst,x\n1,2,"3\n2,3,4"\n3,1,5\n', "x"),  # the file's last column is looked at, whatever it holds
+    ],
+)
+def test_a_quote_that_a_later_one_closes(tmp_path: Path, nodes: str, swallowed: str) -> None:
+    files = written(tmp_path, nodes=nodes)
+    with pytest.warns(DataWarning, match=rf"the row at line 2 of .*nodes\.csv has other rows in its '{swallowed}'"):
+        convert(tmp_path / "graph", edges=RING[:, :1], nodes=files["nodes"])
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["dear all,\nthe price, in euros, is 5,\nyours, Bob", "two\n\nparagraphs", "x, y\nz, w"],
+        ["a list:\n1, 2, 3\n4, 5, 6", "a 6\" pipe,\nand a 4\" one", "1,2\n3,4\n5,6"],
+        ['"quoted, by people\nwho cite", one says', "Main Street 12\nSpringfield, IL", "\n", "a,b\n"],
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("place", [0, 1, 2, 3])
+@pytest.mark.filterwarnings("error:.*quote opened")
+@pytest.mark.filterwarnings("ignore:.*left out of the graph")
+def test_lines_that_people_write(tmp_path: Path, texts: list[str], place: int) -> None:
+    path, num_rows = tmp_path / "nodes.csv", 40
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        for number, row in enumerate([["id", "x", "when"], *([n, n / 2, "2024-01-31"] for n in range(num_rows))]):
+            row.insert(place, "note" if number == 0 else texts[number % len(texts)])
+            writer.writerow(row)
+    convert(tmp_path / "graph", edges=RING[:, :1], nodes=path)
+    assert Graph.open(tmp_path / "graph").num_nodes == num_rows
+
+
+def test_columns_of_text_of_one_name(tmp_path: Path) -> None:
+    files = written(tmp_path, nodes='x,note,note\n1,"a\nb",c\n2,d,e\n')
+    told = refused(tmp_path, edges=RING[:, :1], nodes=files["nodes"])
+    assert "expected one column 'note'" in told
+
+
+def test_ids_that_are_wrong_are_told_with_their_lines(tmp_path: Path) -> None:
+    """Rows may span lines, and empty lines are no rows."""
+    nodes = 'id,note\nann,"two\nlines"\n\nbob,x\n'
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    written(folder, a=nodes, b="id,note\nann,y\n")
+    files = written(
+        tmp_path, nodes=nodes, empty=nodes + ",y\n", edges="src,dst\nann,bob\nann,\n", other="src,dst\nann,eve\n"
+    )
+    told = refused(tmp_path, edges=files["edges"], nodes=files["nodes"])
+    assert f"found null in edge 1 (counted from 0), line 3 of {files['edges']}; fill it in" in told
+    told = refused(tmp_path, edges=files["other"], nodes=files["nodes"])
+    assert f"found 'eve' in edge 0 (counted from 0), line 2 of {files['other']}, which no node has" in told
+    told = refused(tmp_path, edges=files["other"], nodes=files["empty"])
+    assert f"found null in row 2 (counted from 0), line 6 of {files['empty']}; fill it in" in told
+    told = refused(tmp_path, edges=files["other"], nodes=folder)
+    assert f"in row 0, line 2 of {folder / 'a.csv'} and in row 2, line 2 of {folder / 'b.csv'} (rows" in told
+
+
+@pytest.mark.parametrize(
+    ("nodes", "told"),
+    [
+        (
+            "id, x, label\n1, 2, 0\n",
+            r"without spaces around them, found ' label' in .*nodes\.csv; .* sed 's/ \*, \*/,/g'",
+        ),
+        ("id,label \n1,0\n", "found 'label ' in"),
+        ("x,label\n1,0,\n2,1,\n", r"found 3 in line 2: '1,0,'; where rows end in a delimiter, .*: add ',' to it"),
+        ("x,label", r"expected rows below the names of columns in .*nodes\.csv, found none"),
+        ("id,x\n1.0,2\n", r"found double: numbers with a point; .*types=id:string"),
+    ],
+)
+def test_what_people_write_beside_values(tmp_path: Path, nodes: str, told: str) -> None:
+    files = written(tmp_path, nodes=nodes, edges="src,dst\n1,1\n")
+    assert re.search(told, refused(tmp_path, edges=files["edges"], nodes=files["nodes"]))
+
+
+def test_a_name_with_a_space_that_was_meant(tmp_path: Path) -> None:
+    files = written(tmp_path, nodes="x, label,split\n1,0,train\n2,1,\n")
+    convert(tmp_path / "graph", edges=RING[:, :1], nodes=files["nodes"], columns=TableColumns(label=" label"))
+    assert Graph.open(tmp_path / "graph").labels.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("nodes", ["0.5,1.5\n2.5,3.5\n", "7,0.25,train\n8,0.5,valid\n", "9,3\n1,2\n"])
+def test_a_first_line_that_is_a_row(tmp_path: Path, nodes: str) -> None:
+    files = written(tmp_path, nodes=nodes)
+    first = nodes.partition("\n")[0]
+    with pytest.warns(DataWarning, match=rf"took the first line of .*nodes\.csv as the names of columns: '{first}'"):
+        convert(tmp_path / "graph", edges=RING[:, :0], nodes=files["nodes"])
+
+
+@pytest.mark.parametrize("names", ["0,1,2", "1,2,3", "2010,2015,2020", "id,0,1", "nan,inf,x", "x1,x2,x3"])
+@pytest.mark.filterwarnings("error:.*took the first line")
+def test_names_that_count(tmp_path: Path, names: str) -> None:
+    files = written(tmp_path, nodes=f"{names}\n4,1,2\n3,4,4\n")
+    convert(tmp_path / "graph", edges=RING[:, :0], nodes=files["nodes"])
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".zst"])
+def test_files_that_are_not_compressed_as_their_names_say(tmp_path: Path, suffix: str) -> None:
+    plain, packed = tmp_path / f"nodes.csv{suffix}", tmp_path / "nodes.csv"
+    plain.write_text(NODES)
+    told = refused(tmp_path, edges=RING, nodes=plain)
+    assert told.endswith(f"found plain text in {plain}: rename it to nodes.csv")
+    with pa.CompressedOutputStream(str(packed), pa.Codec.detect(plain.name).name) as file:
+        file.write(NODES.encode() * 100)
+    whole = packed.read_bytes()
+    told = refused(tmp_path, edges=RING, nodes=packed)
+    assert f"expected a CSV file at {packed}, found a" in told
+    assert suffix in told
+    plain.write_bytes(whole[:-6])
+    assert "was the download complete? Fetch it again" in refused(tmp_path, edges=RING, nodes=plain)
+    pq.write_table(pa.table({"x": [1.5]}), packed)
+    assert "found a Parquet file" in refused(tmp_path, edges=RING, nodes=packed)

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from diskgnn.errors import InputError
 from diskgnn.files.file_reading import ReadableFile
-from diskgnn.importers.containers.file_kinds import has_utf8_name
+from diskgnn.importers.containers.file_kinds import has_utf8_name, kind_of
 from diskgnn.stores.locations import Location, bytes_of
 
 # Tables are packed to a third or a tenth. What says that it is this many times as large as it is on disk is a mistake
@@ -43,6 +43,17 @@ def open_text(name: str, path: Location) -> Any:
     if compression is None:
         return stream
     return _Unpacked(name, path, stream, bytes_of(path))
+
+
+def damage_of_compressed(error: Exception, path: Location) -> str:
+    """Returns what is wrong with a compressed file that Arrow cannot unpack, and what mends it; "" of other errors."""
+    if "Truncated" in str(error):
+        return f"{path} ends before it is unpacked; was the download complete? Fetch it again"
+    if "inflate failed" not in str(error) and "decompress failed" not in str(error):
+        return ""
+    if kind_of(path) in ("csv", "text"):
+        return f"expected a file compressed as its name says, found plain text in {path}: rename it to {path.stem}"
+    return f"{path} cannot be unpacked ({error}); was the download complete? Fetch it again"
 
 
 @contextmanager

@@ -25,11 +25,13 @@ _MAGIC = {
     b"BZh": "bzip2",
     b"\x3f\xa1\xb4\x46\xf0\x4f\x2e\xdd": "dgl",  # of dgl.save_graphs
 }
+COMPRESSED_MAGIC = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh")
 _NAMES = {
     "arrow": "an Arrow file; write it as Parquet (pyarrow.parquet.write_table)",
-    "bzip2": "a file compressed by bzip2; unpack it first",
+    "bzip2": "a file compressed by bzip2; unpack it, or let its name end in .bz2 if it is a table",
     "csv": "a CSV file; give tables as `nodes` or `edges`, or save the numbers with np.save",
-    "csv.gz": "a compressed CSV file; give tables as `nodes` or `edges`, and a folder of OGB with format='ogb'",
+    "csv.gz": "a compressed CSV file; give tables as `nodes` or `edges`, with names that end in .csv.gz, and a folder "
+    "of OGB with format='ogb'",
     "dgl": "a graph saved by dgl.save_graphs; pass it with format='dgl'",
     "duckdb": "a DuckDB database; pass it with format='duckdb' if its tables have foreign keys, or export them as "
     "Parquet",
@@ -47,7 +49,7 @@ _NAMES = {
     "text.gz": "a compressed text file; pass it with format='snap' if it lists edges",
     "torch": "a file saved by torch; pass it with format='pyg' if it holds a graph of PyTorch Geometric",
     "zip": "a zip archive; unpack it first",
-    "zstd": "a file compressed by zstd; unpack it first",
+    "zstd": "a file compressed by zstd; unpack it, or let its name end in .zst if it is a table",
 }  # fmt: skip
 
 

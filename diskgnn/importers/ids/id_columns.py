@@ -106,8 +106,9 @@ def _of_table(name: str, source: Any, given: TableColumns, columns: tuple[str, .
         kinds,
         table.num_rows,
         True,
-        partial(checked_keys, name, row_name, quoted, read),
+        partial(checked_keys, name, row_name, quoted, read, line=table.place),
         path=str(table.path),
+        line=table.place,
     )
 
 

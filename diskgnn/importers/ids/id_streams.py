@@ -13,6 +13,11 @@ from diskgnn.graph.edge_buckets import EdgeChunk
 from diskgnn.importers.ids.id_types import id_keys, id_kind
 
 
+def no_line(_: int) -> str:
+    """Of what has no lines."""
+    return ""
+
+
 @dataclass(frozen=True)
 class IdColumns:
     """Ids of nodes in one column, or of the ends of edges in two."""
@@ -28,6 +33,11 @@ class IdColumns:
     numbered: int | None = None  # which column has numbers of rows, whatever ids the nodes have
     skips_unknown: bool = False  # edges to ids that no node has are left out, with a warning, and no error
     path: str | None = None  # of the table
+    line: Callable[[int], str] = no_line  # says where a row is in its file, for the end of a message
+
+    def place(self, row: int) -> str:
+        """Where an id is, for messages."""
+        return f"{self.row_name} {row} (counted from 0){self.line(row)}"
 
     @property
     def told(self) -> str:
@@ -65,6 +75,7 @@ def checked_keys(
     read: Callable[[int, int], Iterator[tuple[pa.Array, ...]]],
     chunk_rows: int,
     first: int,
+    line: Callable[[int], str] = no_line,
 ) -> Iterator[tuple[pa.Array, ...]]:
     """Returns what `read` yields, about so many rows at a time from the `first` on, as keys.
 
@@ -76,7 +87,10 @@ def checked_keys(
         for column, array in zip(columns, arrays_found, strict=True):
             if array.null_count:
                 row = position + int(np.asarray(array.is_null()).argmax())
-                raise InputError(f"{name}: expected an id in {column}, found null in {row_name} {row} (counted from 0)")
+                raise InputError(
+                    f"{name}: expected an id in {column}, found null in {row_name} {row} (counted from 0){line(row)}; "
+                    f"fill it in, or leave the {row_name} out"
+                )
         yield tuple(id_keys(array) for array in arrays_found)
         position += len(arrays_found[0])
 

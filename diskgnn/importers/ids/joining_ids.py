@@ -153,10 +153,11 @@ def _listed(ids: NodeIds, known: Shuffle, number: int) -> KnownRange:
     if pc.count_distinct(found).as_py() < len(found):
         first = np.asarray(pc.index_in(found, value_set=found))
         twice = int((first != np.arange(len(found))).argmax())
+        before, again = int(nodes[first[twice]]), int(nodes[twice])
         raise InputError(
-            f"{ids.listed.name}: expected every id once, found {found[twice].as_py()!r} in row {nodes[first[twice]]} "
-            f"and in row {nodes[twice]} (counted from 0); drop one of them, or name another id column if this one "
-            f"means something else"
+            f"{ids.listed.name}: expected every id once, found {found[twice].as_py()!r} in row {before}"
+            f"{ids.listed.line(before)} and in row {again}{ids.listed.line(again)} (rows are counted from 0); drop one "
+            f"of them, or name another id column if this one means something else"
         )
     return KnownRange(found, nodes)
 

@@ -124,7 +124,7 @@ class Lookup(Ends):
         side: which of the columns it is that this step reads.
         join: the step that calls `join`.
         name: of what the ids are read from, for messages.
-        row_name: of what has an id there, for messages: "edge", "row".
+        place: says where a row is, for messages.
         sampled: of the ids that there are.
         parts: of the rows.
         hint: says what may be wrong with an id that no node has, for messages.
@@ -140,7 +140,7 @@ class Lookup(Ends):
         join: str,
         *,
         name: str,
-        row_name: str,
+        place: Callable[[int], str],
         sampled: SampledIds,
         parts: Parts,
         hint: Callable[[object], str],
@@ -151,7 +151,7 @@ class Lookup(Ends):
         self._ranges_of_rows = work.shuffle(spread, f"{spread}.{side}.ranges", parts.count)
         self.answers = work.shuffle(join, f"{spread}.{side}.answers", parts.count)
         super().__init__(parts)
-        self.name, self._row_name, self._sampled, self._hint = name, row_name, sampled, hint
+        self.name, self._place, self._sampled, self._hint = name, place, sampled, hint
         self._near, self._skips_unknown, self._schema = near, skips_unknown, pa.schema([("id", sampled.kind)])
         self.skipped: object = None  # an id that no node has, if that is no error
         self.hint_of_skipped = ""
@@ -238,8 +238,8 @@ class Lookup(Ends):
 
     def _unknown(self, found: Any, row: int) -> InputError:
         return InputError(
-            f"{self.name}: expected ids of nodes, found {found!r} in {self._row_name} {row} (counted from 0), which no "
-            f"node has{self._hint(found)}"
+            f"{self.name}: expected ids of nodes, found {found!r} in {self._place(row)}, which no node has"
+            f"{self._hint(found)}"
         )
 
 

@@ -39,13 +39,13 @@ def told(
     text = str(error)
     if found := _LENGTH.search(text):
         row, expected, count = (int(each) for each in found.groups()[:3])
-        where = _place(stream, row, delimiter)
+        where = line_of(stream, row, delimiter)
         shown = _shortened(found[4])
         return f"expected {_columns(expected)} in each row of {path}, found {count} in {where}: {shown!r}; " + (
-            _about_length(found[4], expected, count)
+            _about_length(found[4], expected, count, delimiter)
         )
     if found := _VALUE.search(text):
-        where = _place(stream, int(found[2]), delimiter)
+        where = line_of(stream, int(found[2]), delimiter)
         name = _name(stream, int(found[1]), names, delimiter)
         wrong = f"{_shortened(found[4])!r} in {where}; correct it"
         if name in said:
@@ -58,16 +58,20 @@ def told(
         return f"expected UTF-8 in {path}, found {place}; if it is in Windows-1252 or Latin-1, " + (
             convert_from("WINDOWS-1252")
         )
+    if "Empty CSV file" in text:
+        return f"expected rows below the names of columns in {path}, found none"
     if "straddl" in text:
         return f"expected rows of less than a block of text in {path}, found a longer one; {_UNCLOSED}"
     return f"{path} is no CSV that can be read: {text}"
 
 
-def _about_length(row: str, expected: int, count: int) -> str:
+def _about_length(row: str, expected: int, count: int, delimiter: str) -> str:
     if "\n" in row and row.count('"') % 2:
         return _UNCLOSED
     if expected == 1:
         return "say what stands between columns (`columns`, delimiter=;)"
+    if count == expected + 1 and row.endswith(delimiter):
+        return f"where rows end in a delimiter, the first line needs one, too: add {delimiter!r} to it"
     if count > expected:
         return "a value with a delimiter in it has to stand in double quotes"
     return "add what is missing, or delete the row"
@@ -81,7 +85,7 @@ def _shortened(text: str) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
-def _place(stream: Stream, row: int, delimiter: str) -> str:
+def line_of(stream: Stream, row: int, delimiter: str) -> str:
     """Returns the line in which a row begins, the first row being 1, of names if the file has some."""
     if row <= _MOST_ROWS:
         reader, line = csv.reader(_lines(stream), delimiter=delimiter), 1

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
 from diskgnn.errors import ConfigError, DataWarning, InputError, callers_level
 from diskgnn.files.file_reading import raise_if_disk_failed
-from diskgnn.importers.containers.compressed_text import open_text, text_for_arrow
-from diskgnn.importers.containers.file_kinds import convert_from, wide_encoding
+from diskgnn.importers.containers.compressed_text import COMPRESSED, damage_of_compressed, open_text, text_for_arrow
+from diskgnn.importers.containers.file_kinds import COMPRESSED_MAGIC, convert_from, describe, wide_encoding
 from diskgnn.importers.containers.text_numbers import text_block_bytes
 from diskgnn.importers.tables import csv_damage
 from diskgnn.importers.tables.parts import without
+from diskgnn.importers.tables.unclosed_quotes import holds_rows, may_hold_rows
 from diskgnn.stores.locations import Location
 
 _HEAD_BYTES = 4 << 20  # of text, which decide about the types of columns
+_MAGIC_BYTES = 64  # in which files that are no text have zeros
 _BEYOND = 1  # a byte, by which Arrow knows that the last row of the head may be cut
 _DELIMITERS = (",", "\t", ";", "|", " ")
 
@@ -71,18 +75,23 @@ class CsvPart:
             [pa.field(column.name, self._types.get(column.name, column.type)) for column in found]
         )  # fmt: skip
         self._types = {column.name: column.type for column in self.schema}
+        if not names:
+            self._warn_of_numbers_as_names()
         self.missing_column_hint = "" if names else _missing_column_hint(self.schema.names)
 
     def count_rows(self) -> int:
-        """Returns how many rows it has; reads the file."""
-        num_rows, last = 0, b""
-        first, column = self.schema.names[0], self.schema.names[-1]
-        types = self._types | {column: pa.binary()}  # whatever its values are
-        types[first] = pa.binary() if _is_text(self._types[first]) else self._types[first]
-        for batch in self._batches([*{first: None, column: None}], types):
+        """Returns how many rows it has; reads the file. Warns of values that have other rows in them."""
+        num_rows, last, has_warned = 0, b"", False
+        column, names = self.schema.names[-1], self.schema.names
+        is_plain = len({*names}) == len(names)  # Arrow finds columns by their names
+        texts = [name for name in names if name == column or (is_plain and _is_text(self._types[name]))]
+        types = self._types | dict.fromkeys(texts, pa.binary())  # whatever their values are
+        for batch in self._batches([*dict.fromkeys([names[0], *texts])], types):
+            if not has_warned and is_plain:
+                has_warned = self._warn_of_rows_in_values(batch, num_rows)
             if batch.num_rows:
                 num_rows, last = num_rows + batch.num_rows, batch.column(batch.num_columns - 1)[-1].as_py() or b""
-        if isinstance(last, bytes) and b"\n" in last and not csv_damage.ends_in_quote(self._stream):
+        if not has_warned and isinstance(last, bytes) and b"\n" in last and not csv_damage.ends_in_quote(self._stream):
             shown = last[:40].decode("utf-8", "replace")
             warnings.warn(
                 f"{self._name}: row {num_rows} of {self.path}, the last one, has all lines up to the end as its "
@@ -91,6 +100,26 @@ class CsvPart:
                 stacklevel=callers_level(),
             )
         return num_rows
+
+    def _warn_of_rows_in_values(self, batch: pa.RecordBatch, first: int) -> bool:
+        """Warns of the first value that has rows in it; `first` is the number of rows before this batch."""
+        for name, values in zip(batch.schema.names, batch.columns, strict=True):
+            if not pa.types.is_binary(values.type) or b"\n" not in values.buffers()[2].to_pybytes():
+                continue
+            rows = np.flatnonzero(pc.match_substring(values, "\n").fill_null(False))
+            counts = np.asarray(pc.count_substring(values.take(rows), self._delimiter))
+            for row in rows[may_hold_rows(counts, len(self.schema))].tolist():
+                text = values[row].as_py().decode("utf-8", "replace")
+                if holds_rows(text, self.schema.names.index(name), self.schema.types, self._delimiter):
+                    warnings.warn(
+                        f"{self._name}: the row at {self.line_of(first + row)} of {self.path} has other rows in its "
+                        f"{name!r}, which are no rows of the graph: {text[:60]!r}; is a quote opened and never closed? "
+                        f"Close it, or delete it",
+                        DataWarning,
+                        stacklevel=callers_level(),
+                    )
+                    return True
+        return False
 
     def batches(self, columns: Sequence[str], batch_rows: int, first: int = 0) -> Iterator[pa.RecordBatch]:
         """All rows from the `first` on in order, these columns only; as many at a time as a block of text holds.
@@ -114,6 +143,10 @@ class CsvPart:
         except (OSError, pa.ArrowException) as error:
             raise self._damaged(error) from error
 
+    def line_of(self, row: int) -> str:
+        """Returns the line in which a row begins; the first row is 0."""
+        return csv_damage.line_of(self._stream, row + 1 + (self._names is None), self._delimiter)
+
     def leading_zeros(self, column: str) -> str | None:
         """Text of the first rows such as 007, which is read as the number 7; None if there is none."""
         if not pa.types.is_integer(self._types[column]):
@@ -123,6 +156,19 @@ class CsvPart:
             text = next(reader).column(0)
         found = text.filter(pc.match_substring_regex(text, "^0[0-9]"))
         return str(found[0].as_py()) if len(found) else None
+
+    def _warn_of_numbers_as_names(self) -> None:
+        """Warns where the line of names is most likely a row: numbers that are not 0, 1, 2, ... or years."""
+        numbers = [float(name) for name in self.schema.names if _is_number(name)]
+        is_counting = all(number.is_integer() for number in numbers) and numbers == sorted({*numbers})
+        if numbers and not is_counting:
+            shown = self._delimiter.join(self.schema.names)
+            warnings.warn(
+                f"{self._name}: took the first line of {self.path} as the names of columns: {shown[:60]!r}; if it is a "
+                f"row, say what the columns are called (`columns`, names=id,x,...)",
+                DataWarning,
+                stacklevel=callers_level(),
+            )
 
     def _stream(self) -> Any:
         """Its text, from the start."""
@@ -139,6 +185,9 @@ class CsvPart:
             raise self._damaged(error) from error
         if not head.strip():
             raise InputError(f"{self._name}: expected a CSV file with a line for each row, found {self.path} empty")
+        is_binary = b"\0" in head[:_MAGIC_BYTES] and wide_encoding(head) is None
+        if is_binary or head.startswith(COMPRESSED_MAGIC):
+            raise InputError(f"{self._name}: expected a CSV file at {self.path}, found {describe(self.path)}")
         self._require_utf8(head)
         return head
 
@@ -179,6 +228,8 @@ class CsvPart:
         raise_if_disk_failed(error, self.path)
         if isinstance(error, PermissionError):
             return InputError(f"{self._name}: you have no permission to read {self.path}")
+        if self.path.suffix in COMPRESSED and (what := damage_of_compressed(error, self.path)):
+            return InputError(f"{self._name}: {what}")
         told = csv_damage.told(error, self._stream, self.path, self._names, self._delimiter, self._said)
         return InputError(f"{self._name}: {told}")
 
@@ -207,11 +258,11 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _is_number(text: str) -> bool:
+    """False of nan and inf, which are names to people."""
     try:
-        float(text)
+        return math.isfinite(float(text))
     except ValueError:
         return False
-    return True
 
 
 def _with_nulls(batch: pa.RecordBatch) -> pa.RecordBatch:

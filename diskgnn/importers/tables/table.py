@@ -19,6 +19,7 @@ from diskgnn.importers.tables.dictionaries import decoded
 from diskgnn.importers.tables.parts import TablePart, partition_values
 from diskgnn.stores.locations import Location, StoredPath, bytes_of, located
 
+_USUAL = {"src", "dst", "id", "features", "label", "split", "time", "weight"}  # names that say what a column is
 _SUFFIXES = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "csv"}
 
 
@@ -165,6 +166,7 @@ class Table:
         self.excluded = [name for name in found.names if name in columns.exclude]
         self.schema = pa.schema([column for column in found if column.name not in self.excluded])
         self.stored_bytes = sum(map(bytes_of, files))
+        self._refuse_spaces_around(columns)
 
     def _common_schema(self) -> pa.Schema:
         first = self._parts[0]
@@ -181,6 +183,18 @@ class Table:
             )
         added = [pa.field(name, values.type) for name, values in self._partitions.items() if name not in expected]
         return pa.schema([pa.field(name, kind) for name, kind in expected.items()] + added)
+
+    def _refuse_spaces_around(self, columns: TableColumns) -> None:
+        """Refuse ' label' where it would be a feature and no label, because nobody wrote the space on purpose."""
+        said = {columns.src, columns.dst, columns.id, columns.split, columns.time, columns.weight}
+        for several in (columns.features, columns.label):
+            said |= {several} if isinstance(several, str) else {*(several or ())}
+        for name in self.schema.names:
+            if (bare := name.strip()) != name and bare in _USUAL and bare not in self.schema.names and name not in said:
+                raise InputError(
+                    f"{self.name}: expected names of columns without spaces around them, found {name!r} in "
+                    f"{self.path}; take out the spaces beside delimiters, for example: sed 's/ *, */,/g' OLD > NEW"
+                )
 
     @cached_property
     def num_rows(self) -> int:
@@ -208,6 +222,19 @@ class Table:
             )
         self._require_one(column)
         return self.schema.field(column)
+
+    @property
+    def is_csv(self) -> bool:
+        """True of CSV files, False of Parquet."""
+        return isinstance(self._parts[0], csv_parts.CsvPart)
+
+    def place(self, row: int) -> str:
+        """Where a row of a CSV file is, for the end of a message: ", line 5 of FILE"; "" of Parquet."""
+        for part, num_rows in zip(self._parts, self._rows_of_parts, strict=True):
+            if row < num_rows:
+                return f", {part.line_of(row)} of {part.path}" if isinstance(part, csv_parts.CsvPart) else ""
+            row -= num_rows
+        return ""
 
     def leading_zeros(self, column: str) -> str | None:
         """Text in a CSV file such as 007, which is read as the number 7; None if none was found in its first rows."""

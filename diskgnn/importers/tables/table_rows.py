@@ -51,7 +51,7 @@ def edges(path: str | os.PathLike[str], columns: TableColumns, name: str = "edge
 
     def read(position: int) -> Iterator[EdgeChunk]:
         for batch in table.batches([columns.src, columns.dst], CHUNK_EDGES, position):
-            src, dst = (_ids(batch.column(column), name, column, position) for column in (columns.src, columns.dst))
+            src, dst = (_ids(batch.column(column), table, column, position) for column in (columns.src, columns.dst))
             yield (src, dst) if src.dtype == dst.dtype else (src.astype(np.int64), dst.astype(np.int64))
             position += batch.num_rows
 
@@ -71,13 +71,21 @@ def no_integers(
     found = f"{table.name}: expected {expected} in column {column!r}, found {kind}"
     if pa.types.is_floating(kind) and (fraction := first_fraction(numbers(table, column, table.name))) is not None:
         return InputError(f"{found}, such as {fraction}: {about_fractions}")
+    if pa.types.is_floating(kind) and table.is_csv:
+        return InputError(
+            f"{found}: numbers with a point; write whole numbers without one (pandas: "
+            f"table[{column!r}].astype('Int64')), or say that they are text (`columns`, types={column}:string)"
+        )
     return InputError(f"{found}; cast the column to int64 if the values are what is meant")
 
 
-def _ids(column: pa.Array, table: str, name: str, position: int) -> npt.NDArray[Any]:
+def _ids(column: pa.Array, table: Table, name: str, position: int) -> npt.NDArray[Any]:
     if column.null_count:
         row = position + int(np.asarray(column.is_null()).argmax())
-        raise InputError(f"{table}: expected a node id in column {name!r}, found null in edge {row} (counted from 0)")
+        raise InputError(
+            f"{table.name}: expected a node id in column {name!r}, found null in edge {row} (counted from 0)"
+            f"{table.place(row)}; fill it in, or delete the row"
+        )
     return as_signed(np.asarray(column))
 
 

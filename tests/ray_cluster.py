@@ -9,6 +9,7 @@ import tempfile
 import threading
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 import psutil
@@ -95,18 +96,20 @@ class Nodes:
     @contextmanager
     def most_anonymous_bytes(self):
         """Yields {process: most bytes of memory that is no file's} of the workers of this cluster, filled meanwhile."""
-        most, stopped = {}, threading.Event()
+        most, stopped, workers = {}, threading.Event(), set()
 
         def look():
-            while not stopped.wait(0.02):
-                for process in psutil.process_iter(["name"]):
-                    with suppress(psutil.Error, OSError, IndexError, KeyError):
-                        if not process.info["name"].startswith("ray::diskgnn"):
-                            continue
-                        if process.pid in most or Path(process.environ()["TMPDIR"]).parent == self.folder:
-                            status = Path(f"/proc/{process.pid}/status").read_text()
+            for number in count():
+                if number % 10 == 0:  # to look at all processes takes half as long as to wait for the next look
+                    workers.update(self._pids())
+                for pid in workers:
+                    with suppress(OSError, IndexError):
+                        status = Path(f"/proc/{pid}/status").read_text()
+                        if status.startswith("Name:\tray::diskgnn"):
                             anonymous_bytes = int(status.split("RssAnon:")[1].split()[0]) << 10
-                            most[process.pid] = max(anonymous_bytes, most.get(process.pid, 0))
+                            most[pid] = max(anonymous_bytes, most.get(pid, 0))
+                if stopped.wait(0.02):
+                    return
 
         looking = threading.Thread(target=look)
         looking.start()
@@ -115,6 +118,13 @@ class Nodes:
         finally:
             stopped.set()
             looking.join()
+
+    def _pids(self):
+        """Processes of the nodes that work."""
+        for process in psutil.process_iter():
+            with suppress(psutil.Error, OSError, KeyError):
+                if Path(process.environ()["TMPDIR"]).parent == self.folder:
+                    yield process.pid
 
     def died_at(self):
         """The points since it was asked last, each once for each node that died there."""

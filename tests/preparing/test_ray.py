@@ -184,17 +184,16 @@ def test_what_ray_itself_loses_is_told_in_a_sentence(nodes):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("point", "overwrite"),
-    [("sample.minibatch", False), ("pack.header", False), ("pack.window", False), ("worker.packed", True)],
+    ("points", "overwrite"), [(["pack.header", "sample.minibatch"], False), (["pack.window", "worker.packed"], True)]
 )
-def test_a_node_dies_at_any_other_point(nodes, graph, tmp_path, point, overwrite):
+def test_nodes_die_at_all_other_points(nodes, graph, tmp_path, points, overwrite):
     nodes.start_three()
     diskgnn.prepare(graph, tmp_path / "one", **SETTINGS)
     if overwrite:
         diskgnn.prepare(graph, tmp_path / "other", **SETTINGS | {"cpu_cache": "20%"})
-    nodes.die_at(point)
+    nodes.die_at(*points)
     diskgnn.prepare(graph, tmp_path / "other", **SETTINGS, **ON_RAY, overwrite=overwrite)
-    assert nodes.died_at() == [point]
+    assert nodes.died_at() == points
     assert files(tmp_path / "one") == files(tmp_path / "other")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "other"]
 

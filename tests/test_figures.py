@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import run_python
 from graphs import make_graph
 
 import diskgnn
@@ -143,7 +145,8 @@ def test_rows_are_counted_as_they_are_packed(tmp_path: Path):
 
 def run_tool(name: str, graph: Path) -> dict[str, list[str]]:
     """Rows of the table that it prints, by their names."""
-    command = [sys.executable, ROOT / "tools" / f"{name}.py", graph, "--fanouts", "3,2", "--batch-size", "16"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env={"PYTHONPATH": str(ROOT)})
+    command = ROOT / "tools" / f"{name}.py", graph, "--fanouts", "3,2", "--batch-size", "16"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = run_python(*command, capture_output=True, text=True, check=True, env=environment)
     rows = [line.strip("| ").split(" | ") for line in done.stdout.splitlines() if line.startswith("| ")]
     return {name: cells for name, *cells in rows}

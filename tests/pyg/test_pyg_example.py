@@ -1,12 +1,12 @@
 """tools/pyg_example.py: a program of PyG's kind on graph directories, with either's loaders."""
 
 import importlib.util
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import run_python
 
 import diskgnn
 
@@ -42,8 +42,8 @@ for batch in loader:
 
 
 def run(program: Path, graph: Path, *options: str) -> list[str]:
-    command = [sys.executable, ROOT / "tools" / "pyg_example.py", program, graph, "--epochs", "2", *options]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    tool = ROOT / "tools" / "pyg_example.py"
+    done = run_python(tool, program, graph, "--epochs", "2", *options, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 

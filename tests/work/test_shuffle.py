@@ -1,0 +1,61 @@
+"""The log of a shuffle: a link that says something else, however plausible, is known."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from diskgnn.files.disk_space import UNLIMITED
+from diskgnn.work.shuffle import DamagedStepError, Shuffle
+
+LINK_BYTES, PIECE_BYTES = 20, 40
+PIECES = np.arange(40, dtype=np.uint8).reshape(4, 10).repeat(4, axis=1)  # [4, 40]: of partitions 0, 1, 0, 1
+
+
+def place(number: int) -> int:
+    return number * (LINK_BYTES + PIECE_BYTES)
+
+
+@pytest.fixture
+def shuffle(tmp_path: Path) -> Shuffle:
+    shuffle = Shuffle("stage.step", tmp_path / "log", 2, UNLIMITED)
+    shuffle.open()
+    for number, piece in enumerate(PIECES):
+        shuffle.add(number % 2, piece)
+    shuffle.close()
+    assert (tmp_path / "log").stat().st_size == place(4)
+    for partition in (0, 1):
+        expected = PIECES[partition::2].ravel()
+        np.testing.assert_array_equal(shuffle.content(partition, np.uint8), expected)
+        np.testing.assert_array_equal(np.concatenate(list(shuffle.pieces(partition))), expected)
+    return shuffle
+
+
+@pytest.mark.parametrize(
+    ("before", "num_bytes"),
+    [
+        (place(1), PIECE_BYTES),  # a whole piece of another partition, as long as its own
+        (-1, PIECE_BYTES),  # there is none before
+        (place(2), PIECE_BYTES),  # itself, again and again
+        (place(3), PIECE_BYTES),  # behind it
+        (-2, PIECE_BYTES),
+        (place(0) + 1, PIECE_BYTES),
+        (place(0), PIECE_BYTES - 1),
+        (place(0), PIECE_BYTES + 1),
+        (place(0), 1 << 40),
+        (place(0), -1),
+    ],
+)
+def test_a_link_that_says_something_else_is_known(shuffle: Shuffle, before: int, num_bytes: int) -> None:
+    assert shuffle.path is not None
+    with shuffle.path.open("r+b") as log:
+        log.seek(place(2))
+        log.write(struct.pack("<qq", before, num_bytes))
+    with pytest.raises(DamagedStepError, match="not what was written"):
+        shuffle.content(0, np.uint8)
+    with pytest.raises(DamagedStepError, match="not what was written"):
+        list(shuffle.pieces(0))
+    np.testing.assert_array_equal(shuffle.content(1, np.uint8), PIECES[1::2].ravel())

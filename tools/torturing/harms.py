@@ -12,6 +12,8 @@ import numpy as np
 
 # Locks are spared: nobody reads what they hold. Neither is scratch read that goes at the end of its block.
 _SPARED = re.compile(r"(^|.*/)[^/]*(\.lock|\.scratch/.*)")
+Harm = Callable[[Path, float], None]
+_SPOILT_PARTS, _HEADER_BYTES = 40, 128
 # The first that fits.
 KINDS = {
     "journal": re.compile(r"journal\.jsonl"),
@@ -23,6 +25,8 @@ KINDS = {
     "unit": re.compile(r".+\.arrow|\d+-.+-\d{5}|.+\.part"),
     "extents": re.compile(r".+\.bin"),
     "places": re.compile(r".+\.nodes"),
+    "static": re.compile(r"static-.+\.npy"),  # rows that come in any order
+    "initial": re.compile(r".+-initial-.+\.npy"),  # rows in runs, whole pages at a time
     "array": re.compile(r".+\.npy"),
     "table": re.compile(r".+\.parquet"),
     "manifest": re.compile(r"manifest\.json"),
@@ -47,6 +51,41 @@ def flip(path: Path, place: float) -> None:
     if data:
         data[int(place * (len(data) - 1))] ^= 1 << int(1000 * place) % 8
         path.write_bytes(data)
+
+
+def flip_first(path: Path, place: float) -> None:
+    """Changes a bit of the first bytes, which are a header."""
+    data = bytearray(path.read_bytes())
+    if data:
+        data[int(place * (min(len(data), _HEADER_BYTES) - 1))] ^= 1 << int(1000 * place) % 8
+        path.write_bytes(data)
+
+
+def spoil(path: Path, place: float) -> None:
+    """Changes a bit in each of some parts of the same length, but the first, which has a header that would tell."""
+    data = bytearray(path.read_bytes())
+    length = max(1, len(data) // _SPOILT_PARTS)
+    for begin in range(length, len(data) - length + 1, length):
+        data[begin + int(place * (length - 1))] ^= 1 << int(1000 * place) % 8
+    path.write_bytes(data)
+
+
+def tear(path: Path, place: float) -> None:
+    """Takes some of the last bytes away, as a kill while they were appended."""
+    os.truncate(path, max(0, path.stat().st_size - 2 - int(8 * place)))
+
+
+def filling(places: Iterable[int]) -> Harm:
+    """Returns what sets bits at some places of a file."""
+
+    def fill(path: Path, place: float) -> None:
+        data = bytearray(path.read_bytes())
+        for each in places:
+            if each < len(data):
+                data[each] ^= 1 << int(1000 * place) % 8
+        path.write_bytes(data)
+
+    return fill
 
 
 def cut(path: Path, place: float) -> None:
@@ -75,8 +114,7 @@ def replace(path: Path, place: float) -> None:
         path.mkdir()
 
 
-Harm = Callable[[Path, float], None]
-HARMS: tuple[Harm, ...] = (flip, cut, lengthen, remove, replace)
+HARMS: tuple[Harm, ...] = (flip, spoil, flip_first, cut, tear, lengthen, remove, replace)
 
 
 def harm_some(

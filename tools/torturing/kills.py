@@ -20,7 +20,7 @@ from diskgnn.errors import OutputExistsError
 from diskgnn.files import faults
 from torturing.children import in_child
 from torturing.harms import HARMS, harm_some, left_in
-from torturing.stages import Stage, budget_of_data_alone
+from torturing.stages import Stage, budget_of_data_alone, gaps_of
 
 UNIT_BYTES = 1  # each unit is committed, or stages as small as these have none
 NAMES = sorted(faults.POINTS)
@@ -35,7 +35,8 @@ class Undisturbed:
     points: dict[str, int]  # how often it passed each named point
     memory: int | None  # bytes that it was allowed; None: what the machine has
     passes: list[tuple[str, int]]  # of all points in turn: which one, and how often it was passed before
-    files: dict[str, list[int]]  # of a work folder: passes at which each had all of its bytes first and last; was there
+    files: dict[str, list[int]]  # of a work folder: passes at which each appears, has all of its bytes, is there last
+    gaps: dict[str, list[list[int]]]  # in extents: places of zeros between parts, and of those behind the last ones
 
 
 class Passes:
@@ -81,28 +82,29 @@ def _undisturbed(stage: Stage, inputs: Path, folder: Path, memory: int | None) -
 
     def look(point: str, after: int) -> None:
         order.append((point, after))
-        if not stage.in_place and out.exists():
+        # Nothing but its log changes while a shuffle is written, hundreds of times.
+        if point == "shuffle.write" or (not stage.in_place and out.exists()):
             return
         for path in left_in(folder):
             name, size, now = str(path.relative_to(folder)), path.stat().st_size, len(order) - 1
-            if size > sizes.get(name, -1):
-                sizes[name], files[name] = size, [now, now, now]
-            files[name][1:] = [now if size == sizes[name] else files[name][1], now]
+            appeared, full, _ = files.get(name, (now, now, now))
+            files[name] = [appeared, now if size > sizes.get(name, -1) else full, now]
+            sizes[name] = max(size, sizes.get(name, -1))
 
     def work() -> list[object]:
         started = time.perf_counter()
         with passes.counted(told=look):
             run(stage, inputs, out, memory)
         seconds = time.perf_counter() - started
-        return [stage.digest(out), seconds, order, files]
+        return [stage.digest(out), seconds, order, files, gaps_of(out)]
 
     folder.mkdir()
     stage.make_ready(inputs, out)
     outcome = in_child(work)
     assert outcome.ended, outcome
     shutil.rmtree(folder)
-    digest, seconds, order, files = outcome.result  # type: ignore[misc]
-    return Undisturbed(digest, seconds, passes.counts, memory, order, files)
+    digest, seconds, order, files, gaps = outcome.result  # type: ignore[misc]
+    return Undisturbed(digest, seconds, passes.counts, memory, order, files, gaps)
 
 
 def run(stage: Stage, inputs: Path, out: Path, memory: int | None) -> None:
@@ -175,13 +177,13 @@ def killed(
         return f"killed at {story}: it made {found}, expected {digest}"
     if left := sorted(path.name for path in folder.iterdir() if path != out):
         return f"killed at {story}: it left {left}"
-    if not harms and len(budgets) == 1 and (repeated := _repeated(last, [*passed, passes.counts])):
-        return f"killed at {story}: {repeated}"
+    if not harms and len(budgets) == 1 and (more := repeated(last, [*passed, passes.counts])):
+        return f"killed at {story}: {more}"
     shutil.rmtree(folder)
     return None
 
 
-def _repeated(whole: Undisturbed, runs: list[dict[str, int]]) -> str | None:
+def repeated(whole: Undisturbed, runs: list[dict[str, int]]) -> str | None:
     """Says if more was repeated than what each kill found unfinished. Folds that spill to memory begin anew."""
     for kind in ("work.unit", "work.piece") if whole.memory else ("work.unit",):
         made, expected = sum(run.get(kind, 0) for run in runs), whole.points.get(kind, 0)

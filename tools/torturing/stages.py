@@ -297,6 +297,20 @@ def damage(inputs: Path, out: Path, where: str) -> None:
         file.write(bytes([byte ^ 1]))
 
 
+def gaps_of(out: Path) -> dict[str, list[list[int]]]:
+    """Returns by extents file of a packed directory where zeros are: between the parts of extents, and behind them."""
+    found = dict[str, list[list[int]]]()
+    for path in out.glob("*.bin") if out.is_dir() else ():
+        index, between, behind = Packed.open(out).index(path.stem), list[int](), list[int]()
+        for number, (offset, num_bytes) in enumerate(zip(index.extents["offset"], index.extent_bytes, strict=True)):
+            parts = [part for part in index.parts(number) if part.num_bytes]
+            ends = [part.offset + part.num_bytes for part in parts]
+            between += (int(offset) + end for end, part in zip(ends, parts[1:], strict=False) if part.offset > end)
+            behind += [int(offset) + ends[-1]] if ends[-1] < num_bytes else []
+        found[path.name] = [between, behind]
+    return found
+
+
 def train(inputs: Path, out: Path, **options: Any) -> None:
     """From a packed directory, with a checkpoint every few minibatches."""
     _train(inputs / "packed", out, **options)

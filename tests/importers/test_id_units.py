@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import textwrap
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -14,12 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from commands import run_python
 from object_store import ObjectStore
 
 from diskgnn.errors import ArtifactError
 from diskgnn.files import faults
-from diskgnn.files.disk_space import allocated_bytes
 from diskgnn.formats.verification import find_damage
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.convert import EdgeInput, GraphInput, NodeInput, TableColumns, convert
@@ -107,33 +103,6 @@ def whole(schema: GraphInput, tmp_path_factory: pytest.TempPathFactory) -> Whole
     return found
 
 
-@pytest.mark.parametrize("point", POINTS)
-def test_a_kill_costs_no_more_than_what_is_not_committed(
-    schema: GraphInput, whole: Whole, tmp_path: Path, point: str
-) -> None:
-    for after in np.unique(np.linspace(0, whole.passes[point] - 1, 7).astype(int)).tolist():
-        with pytest.raises(Killed), in_units(), faults.armed(point, Killed(), after=after):
-            convert(tmp_path / "graph", schema=schema, memory="1MiB")
-        again: list[int] = []
-        with faults.armed(point, lambda again=again: again.append(1)):
-            assert converted(tmp_path / "graph", schema) == whole.digest, after
-        if point == "work.piece" and after <= whole.sorting:  # every piece before this one was committed
-            assert len(again) == whole.passes[point] - after
-        assert [path.name for path in tmp_path.iterdir()] == ["graph"]
-        shutil.rmtree(tmp_path / "graph")
-
-
-@pytest.mark.parametrize(("first", "then"), [("1MiB", "300KiB"), ("300KiB", "4MiB")])
-def test_another_budget_changes_no_byte(
-    schema: GraphInput, whole: Whole, tmp_path: Path, first: str, then: str
-) -> None:
-    for after in (whole.join // 2, whole.join + 3):
-        with pytest.raises(Killed), in_units(), faults.armed("work.piece", Killed(), after=after):
-            convert(tmp_path / "graph", schema=schema, memory=first)
-        assert converted(tmp_path / "graph", schema, then) == whole.digest
-        shutil.rmtree(tmp_path / "graph")
-
-
 def harm(path: Path, how: str, place: float) -> None:
     bits = bytearray(path.read_bytes())
     where = int(place * max(0, len(bits) - 1))
@@ -142,25 +111,6 @@ def harm(path: Path, how: str, place: float) -> None:
         bits[where] ^= 1
     if how != "gone":
         path.write_bytes(bits[:where] if how == "cut" else bits + bytes(5000 * (how == "longer")))
-
-
-@pytest.mark.parametrize("number", range(4))
-def test_any_damage_is_made_good(schema: GraphInput, whole: Whole, tmp_path: Path, number: int) -> None:
-    """Of each file, after a kill while ids are read or spread, while they are joined, and twice while edges are."""
-    rng = np.random.default_rng(number)
-    after = (whole.join - 1, whole.join + 4, whole.sorting, whole.sorting + 4)[number]
-    with pytest.raises(Killed), in_units(), faults.armed("work.piece", Killed(), after=after):
-        convert(tmp_path / "graph", schema=schema, memory="1MiB")
-    kept = tmp_path / "kept"
-    (tmp_path / STAGING).rename(kept)
-    files = sorted(path.name for path in kept.iterdir())
-    assert len(files) > 20, files
-    for name in files:
-        shutil.copytree(kept, tmp_path / STAGING)
-        how, place = rng.choice(["flipped", "cut", "gone", "longer"]), rng.random()
-        harm(tmp_path / STAGING / name, how, place)
-        assert converted(tmp_path / "graph", schema) == whole.digest, (name, how, place)
-        shutil.rmtree(tmp_path / "graph")
 
 
 @pytest.fixture(scope="module")
@@ -231,34 +181,6 @@ def test_damage_is_made_good_when_files_were_sent(store: ObjectStore, tmp_path: 
     convert(tmp_path / "graph", schema=schema)
     assert Graph.open(sent).manifest.digest == Graph.open(tmp_path / "graph").manifest.digest
     assert find_damage(located(sent))[1] == []
-
-
-@pytest.mark.parametrize(("point", "after"), [("shuffle.write", 9), ("work.piece", 7), ("unit.written", 12)])
-def test_kill_9(tmp_path: Path, point: str, after: int) -> None:
-    program = """
-        import os, signal
-        import numpy as np
-        from diskgnn import convert
-        from diskgnn.files import faults
-        ids = np.random.default_rng(0).permutation(9000).astype("U8")
-        edges = ids[np.random.default_rng(1).integers(0, 9000, (2, 30000))]
-        given = dict(edges=edges, ids=ids, features=np.ones((9000, 2), np.float32), labels=np.arange(9000) % 4,
-                     train=ids[:100], memory="1MiB")
-        held = faults.pretending("memory.held", 0), faults.pretending("memory.overhead", 0)
-        with faults.pretending("unit.bytes", 1), held[0], held[1]:
-            OUT
-    """
-    kill = f"with faults.armed({point!r}, lambda: os.kill(os.getpid(), signal.SIGKILL), after={after}): convert('out', "
-
-    def run(what: str) -> int:
-        text = textwrap.dedent(program).replace("OUT", what)
-        return run_python("-c", text, cwd=tmp_path).returncode
-
-    assert run(f"{kill}**given)") == -9
-    assert allocated_bytes(tmp_path / ".out.partial") > 0
-    assert run("convert('out', **given); given.pop('memory'); convert('whole', **given)") == 0
-    assert Graph.open(tmp_path / "out").manifest.digest == Graph.open(tmp_path / "whole").manifest.digest
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "whole"]
 
 
 def test_ids_that_no_part_has_room_for_are_refused_with_a_budget_of_the_whole_process() -> None:

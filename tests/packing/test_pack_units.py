@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import signal
-import subprocess
-import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -14,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from commands import Python, run_python
 from graphs import make_graph
 
 from diskgnn.files import faults
@@ -113,26 +107,6 @@ class Passes:
         self.count += 1
 
 
-@pytest.mark.parametrize(
-    "point",
-    ["artifact.sync", "artifact.write", "pack.header", "pack.rows", "pack.window", "unit.written"],
-)
-def test_a_kill_anywhere_changes_no_byte(packing: Packing, tmp_path: Path, point: str) -> None:
-    passes = Passes()
-    with faults.armed(point, passes):
-        packing.pack(tmp_path / "counted")
-    assert verify_artifact(tmp_path / "counted").digest == packing.digest
-    for after in np.unique(np.linspace(0, max(0, passes.count - 2), 4).astype(int)).tolist():  # the last: it is there
-        out = tmp_path / f"killed-{after}"
-        with pytest.raises(Killed), faults.armed(point, Killed(), after=after):
-            packing.pack(out)
-        assert not out.exists()
-        packing.pack(out, window_bytes=WINDOW_BYTES * 3)  # windows need not be the same
-        assert verify_artifact(out).digest == packing.digest
-        assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith(".")) == []
-        shutil.rmtree(out)
-
-
 def test_a_kill_while_publishing_costs_nothing(packing: Packing, tmp_path: Path) -> None:
     """Up to the rename, all of it is gone on with; after that, it is there."""
     with pytest.raises(Killed), faults.armed("artifact.publish", Killed()):
@@ -191,20 +165,6 @@ def test_what_one_process_places_another_packs(packing: Packing, tmp_path: Path,
     assert all(packed.static_nodes(name).tolist() == [7, 3, 90] for name in names)
 
 
-def test_a_kill_costs_the_rows_that_are_not_committed(one_type: Packing, tmp_path: Path) -> None:
-    whole = Passes()
-    with faults.armed("pack.window", whole):
-        one_type.pack(tmp_path / "counted")
-    for after in np.linspace(1, whole.count - 1, 8).astype(int).tolist():
-        first, second, out = Passes(after), Passes(), tmp_path / f"killed-{after}"
-        with pytest.raises(Killed), faults.armed("pack.window", first):
-            one_type.pack(out)
-        with faults.armed("pack.window", second):
-            one_type.pack(out)
-        assert first.count + second.count == whole.count  # every window is committed, before the next one is counted
-        shutil.rmtree(out)
-
-
 def test_a_kill_while_placing_costs_the_split(one_type: Packing, tmp_path: Path) -> None:
     sizes = one_type.samples.config.splits
     train, valid = (sizes[split].num_batches for split in ("train", "valid"))
@@ -216,139 +176,6 @@ def test_a_kill_while_placing_costs_the_split(one_type: Packing, tmp_path: Path)
             one_type.pack(out)
         assert again.count == expected
         assert verify_artifact(out).digest == one_type.digest
-
-
-def test_killed_again_and_again(one_type: Packing, tmp_path: Path) -> None:
-    """By SIGKILL at any moment, as often as it takes."""
-    script = textwrap.dedent("""
-        import sys
-        from diskgnn.graph.graph import Graph
-        from diskgnn.packing.pack import pack_request
-        from diskgnn.packing.pack_request import PackRequest
-        from diskgnn.packing.tiers import TierBudgets
-        from diskgnn.packing.row_sets import features_of
-        from diskgnn.specs.caches import CacheSpec
-        from diskgnn.files import faults
-        from diskgnn.formats.samples import Samples
-        from diskgnn.system.resources import Resources
-        graph, samples = Graph.open(sys.argv[1]), Samples.open(sys.argv[2])
-        tiers = TierBudgets.of(CacheSpec("20%", "10%", None), features_of(graph, samples.config), Resources(1 << 30, 1))
-        print("begins", flush=True)
-        request = PackRequest(graph, samples, tiers)
-        with faults.pretending("unit.bytes", 1024):
-            pack_request(request, sys.argv[3], Resources.of("1GiB", 2), window_bytes=16384)
-    """)
-    out, rng, kills = tmp_path / "out", np.random.default_rng(), 0
-    arguments = "-c", script, one_type.graph.manifest.path, one_type.folder / "samples", out
-    while not out.exists():
-        with Python(*arguments, stdout=subprocess.PIPE) as process:
-            assert process.stdout is not None
-            process.stdout.readline()
-            try:
-                process.wait(timeout=None if kills == 4 else rng.uniform(0.01, 0.4))
-            except subprocess.TimeoutExpired:
-                process.send_signal(signal.SIGKILL)
-                kills += 1
-        assert process.returncode in (0, -signal.SIGKILL)
-    assert verify_artifact(out).digest == one_type.digest
-
-
-@contextmanager
-def killed_at(packing: Packing, out: Path, point: str, after: int) -> Iterator[Path]:
-    """The staging directory of a packing that was killed."""
-    with pytest.raises(Killed), faults.armed(point, Killed(), after=after):
-        packing.pack(out)
-    yield out.with_name(f".{out.name}.partial")
-    packing.pack(out)
-    assert verify_artifact(out).digest == packing.digest
-    shutil.rmtree(out)
-
-
-@pytest.mark.parametrize(
-    ("packed", "point", "after"),
-    [("one_type", "pack.header", 78), ("one_type", "artifact.sync", 0), ("several_types", "pack.window", 25)],
-)
-def test_what_is_damaged_meanwhile_is_made_again(
-    request: pytest.FixtureRequest, tmp_path: Path, packed: str, point: str, after: int
-) -> None:
-    packing: Packing = request.getfixturevalue(packed)
-    out, random = tmp_path / "out", np.random.default_rng(after)
-    with killed_at(packing, out, point, after) as staging:
-        files = sorted(path.name for path in staging.iterdir())
-    assert len(files) > 3
-    for number, name in enumerate(random.permutation(files)[:15].tolist()):
-        with killed_at(packing, out, point, after) as staging:
-            path = staging / name
-            content = bytearray(path.read_bytes())
-            if number % 5 == 4:
-                path.write_bytes(content + b"xyz")
-            elif number % 5 == 3:
-                path.unlink()
-            elif number % 5 == 2:
-                os.truncate(path, len(content) // 2)
-            elif content:
-                for position in random.integers(0, len(content), 20).tolist():
-                    content[position] ^= 1 << int(random.integers(8))
-                path.write_bytes(content)
-
-
-@pytest.mark.parametrize("packed", ["one_type", "several_types"])
-def test_zeros_between_parts_are_compared_too(request: pytest.FixtureRequest, tmp_path: Path, packed: str) -> None:
-    """Of extents that are complete: nobody writes these pages again."""
-    packing: Packing = request.getfixturevalue(packed)
-    index = Packed.open(packing.folder / "whole").index("train")
-    for number in range(len(index)):
-        parts = list(index.parts(number))
-        ends = [part.offset + part.num_bytes for part in parts]
-        places = [end for end, part in zip(ends, parts[1:], strict=False) if part.offset > end]
-        places += [ends[-1]] if ends[-1] < index.extent_bytes[number] else []
-        for place in places[:2] if number < 3 else []:
-            out = tmp_path / f"{number}-{place}"
-            with killed_at(packing, out, "artifact.publish", 0) as staging, (staging / "train.bin").open("r+b") as file:
-                file.seek(int(index.extents["offset"][number]) + place)
-                file.write(b"x")
-
-
-@pytest.mark.parametrize("place", [3, 8, 30, 127])
-def test_the_header_of_rows_in_memory_is_compared_too(one_type: Packing, tmp_path: Path, place: int) -> None:
-    """Of the file that a cpu tier starts with: the page that has it was written, and is not written again."""
-    with killed_at(one_type, tmp_path / "out", "pack.window", 6) as staging:
-        path = staging / "train-initial-node.npy"
-        content = bytearray(path.read_bytes())
-        content[place] ^= 1
-        path.write_bytes(content)
-
-
-@pytest.mark.parametrize("point", ["pack.header", "pack.window", "unit.written"])
-def test_scratch_that_a_kill_left_is_removed(one_type: Packing, tmp_path: Path, point: str) -> None:
-    """As SIGKILL leaves it."""
-    script = textwrap.dedent("""
-        import os, signal, sys
-        from diskgnn.files import faults
-        from diskgnn.formats.samples import Samples
-        from diskgnn.graph.graph import Graph
-        from diskgnn.packing.pack import pack_request
-        from diskgnn.packing.pack_request import PackRequest
-        from diskgnn.packing.row_sets import features_of
-        from diskgnn.packing.tiers import TierBudgets
-        from diskgnn.specs.caches import CacheSpec
-        from diskgnn.system.resources import Resources
-        graph, samples = Graph.open(sys.argv[1]), Samples.open(sys.argv[2])
-        tiers = TierBudgets.of(CacheSpec("20%", "10%", None), features_of(graph, samples.config), 1 << 30)
-        kill = lambda: os.kill(os.getpid(), signal.SIGKILL)
-        with faults.pretending("unit.bytes", 1024), faults.armed(sys.argv[4], kill, after=2):
-            pack_request(PackRequest(graph, samples, tiers), sys.argv[3], Resources.of("1GiB", 2), window_bytes=16384)
-    """)
-    out = tmp_path / "out"
-    killed = run_python("-c", script, one_type.graph.manifest.path, one_type.folder / "samples", out, point)
-    assert killed.returncode == -signal.SIGKILL
-    assert (staging_of(out) / "pack.scratch").is_dir()
-    with faults.armed("artifact.publish", lambda: left.extend(staging_of(out).glob("*.scratch"))):
-        left: list[Path] = []
-        one_type.pack(out)
-    assert not left
-    assert verify_artifact(out).digest == one_type.digest
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 def test_other_settings_begin_anew(one_type: Packing, tmp_path: Path) -> None:

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 from torch import nn
 
 from diskgnn.errors import ConfigError
@@ -112,26 +110,6 @@ def classes_of(graph: Graph) -> dict[str, tuple[ClassValue, ...] | None]:
     """What the classes of each node type are called; None where they are called by their numbers."""
     targets = {name: nodes.config.target for name, nodes in graph.nodes.items()}
     return {name: None if target is None else target.classes for name, target in targets.items()}
-
-
-def chosen_nodes(nodes: npt.ArrayLike | None, num_nodes: int) -> npt.NDArray[np.int64] | None:
-    """[n] ids in the order given; None: all.
-
-    Raises:
-        ConfigError: they are no nodes.
-    """
-    if nodes is None:
-        return None
-    found = np.asarray(nodes)
-    if found.dtype == np.bool_ and found.shape == (num_nodes,):
-        return np.flatnonzero(found)
-    if found.ndim != 1 or found.dtype.kind not in "iu" or not len(found):
-        raise ConfigError(
-            f"nodes: expected at least one id [n], or bool [{num_nodes}], found {found.dtype} {list(found.shape)}"
-        )
-    if found.min() < 0 or found.max() >= num_nodes:
-        raise ConfigError(f"nodes: expected ids from 0 to {num_nodes - 1}, found {found.min()} to {found.max()}")
-    return found.astype(np.int64)
 
 
 def pair_model(

@@ -12,11 +12,11 @@ import torch
 from diskgnn.batches.blocks import Block
 from diskgnn.files.checked_files import npy_data_offset
 from diskgnn.files.row_reading import read_span
+from diskgnn.files.traffic import Traffic
 from diskgnn.formats.feature_scan import read_checked_span
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.type_data import EdgeSet
 from diskgnn.inference.sizes import CHUNK_ROWS, EDGE_BUFFER_BYTES
-from diskgnn.inference.stored_windows import Traffic
 from diskgnn.stores.locations import Location
 
 

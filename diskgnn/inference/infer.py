@@ -18,12 +18,12 @@ from diskgnn.errors import ConfigError
 from diskgnn.files.disk_space import file_bytes
 from diskgnn.formats.verification import verify_file
 from diskgnn.graph.graph import Graph
+from diskgnn.importers.ids.named_nodes import chosen_nodes, read_nodes
 from diskgnn.inference.asked_times import is_temporal, trained_sampling
-from diskgnn.inference.asking import asked_of, chosen_nodes, classes_of, kinds_of
+from diskgnn.inference.asking import asked_of, classes_of, kinds_of
 from diskgnn.inference.message_edges import warn_of_held_out
 from diskgnn.inference.minimum import minimum_bytes
 from diskgnn.inference.network import Network, take_apart
-from diskgnn.inference.node_files import read_nodes
 from diskgnn.inference.output_folder import OutputFolder, check_output
 from diskgnn.inference.pass_schedule import InferencePlan, make_plan
 from diskgnn.inference.passes import Execution, send_model

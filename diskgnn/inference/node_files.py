@@ -1,48 +1,22 @@
-"""Files that say which nodes or pairs a model is asked about, by the ids that the user knows them by."""
+"""Times and pairs that a model is asked about, in files, by the ids that the user knows them by."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from diskgnn.errors import ConfigError, InputError
-from diskgnn.files.file_reading import ReadableFile, raise_if_disk_failed
 from diskgnn.graph.type_data import NodeSet
-from diskgnn.importers.containers.file_kinds import describe, kind_of
-from diskgnn.importers.containers.npy_headers import read_npy_header
 from diskgnn.importers.containers.rows import CHUNK_EDGES
 from diskgnn.importers.ids.id_columns import end_ids, node_ids
-from diskgnn.importers.ids.id_streams import IdColumns
-from diskgnn.importers.ids.id_types import readable_kind
-from diskgnn.importers.ids.kept_ids import kept_kind, nodes_of_ids
+from diskgnn.importers.ids.named_nodes import id_column, id_columns_of, node_numbers, open_ids
 from diskgnn.importers.tables.table import Table, TableColumns, is_table
 from diskgnn.importers.tables.times import seconds
 from diskgnn.inference.asked_times import SeedTimes
 from diskgnn.paths import PathLike
-from diskgnn.stores.locations import local, located
-
-
-def read_nodes(path: PathLike, nodes: NodeSet | None) -> npt.NDArray[Any]:
-    """The nodes [n], or bool [N], that a .npy file, or the column `id` of a table, names.
-
-    Args:
-        path: of the file; of a table also a folder of parts.
-        nodes: of whose ids the file is: the user's own where the graph keeps some. None: numbers of rows.
-
-    Raises:
-        ConfigError: neither.
-        InputError: a file that cannot be read, or ids that no node has.
-    """
-    columns = _columns(("id",), nodes)
-    source = _opened("nodes", path, ("id",), columns)
-    if isinstance(source, np.ndarray) and source.dtype == np.bool_:
-        return source
-    return _numbers("nodes", nodes, _column(node_ids("nodes", source, columns), 0))
 
 
 def read_times(name: str, given: object) -> SeedTimes | None:
@@ -95,62 +69,13 @@ def chosen_pairs(
 
 
 def _read_pairs(path: PathLike, source: NodeSet | None, destination: NodeSet | None) -> npt.NDArray[np.int64]:
-    columns = _columns(("src", "dst"), source, destination)
-    given = _opened("pairs", path, ("src", "dst"), columns)
+    columns = id_columns_of(("src", "dst"), source, destination)
+    given = open_ids("pairs", path, ("src", "dst"), columns)
     if not isinstance(given, np.ndarray):
         both = end_ids("pairs", given, columns)
-        ends = [_column(both, 0), _column(both, 1)]
+        ends = [id_column(both, 0), id_column(both, 1)]
     elif given.ndim != 2 or given.shape[1] != 2:
         raise ConfigError(f"pairs: expected ids [n, 2] in {path}, found {list(given.shape)}")
     else:
-        ends = [_column(node_ids("pairs", end, columns), 0) for end in given.T]
-    return np.stack([_numbers("pairs", *each) for each in zip((source, destination), ends, strict=True)], 1)
-
-
-def _columns(names: Sequence[str], *kept: NodeSet | None) -> TableColumns:
-    """Columns of CSV are read as what the ids are."""
-    return TableColumns(
-        types={name: str(kept_kind(nodes)) for name, nodes in zip(names, kept, strict=True) if nodes is not None}
-    )
-
-
-def _opened(name: str, path: PathLike, wanted: Sequence[str], columns: TableColumns) -> npt.NDArray[Any] | PathLike:
-    """The array in a .npy file, or `path` itself if it is a table."""
-    if is_table(path):
-        found = Table(name, path, columns).schema.names
-        if missing := [column for column in wanted if column not in found]:
-            raise InputError(
-                f"{name}: expected a column {missing[0]!r} in {path}, found {found}; in CSV the first line names them"
-            )
-        return path
-    if kind_of(path) != "npy":
-        raise ConfigError(
-            f"{name}: expected a .npy file of ids, or a Parquet or CSV table with {' and '.join(map(repr, wanted))}, "
-            f"found {describe(path).partition(';')[0]}"
-        )
-    try:
-        with ReadableFile(local(path, name)) as file:
-            read_npy_header(file)
-            file.seek(0)
-            array: npt.NDArray[Any] = np.load(file, allow_pickle=False)
-        return array
-    except (ValueError, EOFError, OSError) as error:
-        raise_if_disk_failed(error, located(path))
-        raise InputError(
-            f"{name}: expected an array of numbers or strings in {path}, which cannot be read ({error})"
-        ) from error
-
-
-def _column(ids: IdColumns, number: int) -> pa.ChunkedArray:
-    return pa.chunked_array([found[number] for found in ids.chunks(CHUNK_EDGES, 0)], ids.key_kinds[number])
-
-
-def _numbers(name: str, nodes: NodeSet | None, ids: pa.ChunkedArray) -> npt.NDArray[np.int64]:
-    if nodes is not None:
-        return nodes_of_ids(name, nodes, [ids])[0]
-    if ids.type != pa.int64():
-        raise ConfigError(
-            f"{name}: expected numbers of nodes, found {readable_kind(ids.type)}; give the graph in place of the "
-            "packed directory, which does not keep ids"
-        )
-    return np.asarray(ids)
+        ends = [id_column(node_ids("pairs", end, columns), 0) for end in given.T]
+    return np.stack([node_numbers("pairs", *each) for each in zip((source, destination), ends, strict=True)], 1)

@@ -19,9 +19,10 @@ from diskgnn.engines.work_units import MadeUnit
 from diskgnn.errors import ConfigError
 from diskgnn.files import faults
 from diskgnn.files.disk_space import file_bytes
+from diskgnn.files.traffic import Traffic
 from diskgnn.inference.pass_schedule import DegreePass, InferencePlan, RowPass, SumPass
 from diskgnn.inference.row_passes import RowPasses
-from diskgnn.inference.stored_windows import StoredFiles, StoredWindows, Traffic, window_files
+from diskgnn.inference.stored_windows import StoredFiles, StoredWindows, window_files
 from diskgnn.inference.sum_passes import SumPasses
 from diskgnn.ordered import as_finished
 from diskgnn.progress.reporter import Advance

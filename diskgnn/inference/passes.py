@@ -10,6 +10,7 @@ from functools import partial
 
 from diskgnn.engines.engine import Engine
 from diskgnn.engines.sent import Sent
+from diskgnn.files.traffic import Traffic
 from diskgnn.inference.pass_schedule import AnyPass, DegreePass, InferencePlan, RowPass, SumPass, reads_of
 from diskgnn.inference.pass_units import (
     PassesMade,
@@ -20,7 +21,7 @@ from diskgnn.inference.pass_units import (
     windows_side_by_side,
 )
 from diskgnn.inference.row_passes import RowPasses
-from diskgnn.inference.stored_windows import Rows, StoredFiles, StoredWindows, Traffic, window_files
+from diskgnn.inference.stored_windows import Rows, StoredFiles, StoredWindows, window_files
 from diskgnn.ordered import in_order
 from diskgnn.progress.reporter import Advance
 from diskgnn.system.resources import Resources

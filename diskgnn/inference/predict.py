@@ -19,12 +19,13 @@ from diskgnn.formats.artifacts import PACKED
 from diskgnn.formats.manifest import read_manifest
 from diskgnn.formats.rank_directories import ranks_in
 from diskgnn.graph.graph import Graph
+from diskgnn.importers.ids.named_nodes import chosen_nodes, read_nodes
 from diskgnn.importers.tables.times import Moment
 from diskgnn.inference.asked_times import AskedTimes, is_temporal, trained_sampling
-from diskgnn.inference.asking import Asked, asked_of, chosen_nodes, classes_of, kinds_of, pair_model
+from diskgnn.inference.asking import Asked, asked_of, classes_of, kinds_of, pair_model
 from diskgnn.inference.message_edges import AS_GIVEN, MessageEdges, trained_reverse_type, warn_of_held_out
 from diskgnn.inference.neighbourhoods import SPLIT, Neighbourhoods
-from diskgnn.inference.node_files import chosen_pairs, read_nodes, read_times
+from diskgnn.inference.node_files import chosen_pairs, read_times
 from diskgnn.inference.output_folder import OutputFolder, check_output
 from diskgnn.inference.prediction_files import check_suffix, check_what
 from diskgnn.inference.predictions import rows_of_pairs, write_nodes, write_pairs

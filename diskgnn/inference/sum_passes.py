@@ -12,11 +12,12 @@ import torch
 from torch import Tensor
 
 from diskgnn.files.row_reading import row_buffer
+from diskgnn.files.traffic import Traffic
 from diskgnn.inference.edges import EdgeFiles, EdgeWindow
 from diskgnn.inference.network import NetworkLayer
 from diskgnn.inference.pass_schedule import DegreePass, InferencePlan, Stored, SumPass
 from diskgnn.inference.sizes import CHUNK_ROWS
-from diskgnn.inference.stored_windows import StoredWindows, Traffic, window_file
+from diskgnn.inference.stored_windows import StoredWindows, window_file
 from diskgnn.ordered import in_order
 from diskgnn.progress.reporter import Advance
 from diskgnn.specs.schema import EdgeType

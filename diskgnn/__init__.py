@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from diskgnn.packing.pack import pack
     from diskgnn.preparing.estimate import estimate
     from diskgnn.preparing.prepare import prepare
+    from diskgnn.propagation.propagate import propagate
     from diskgnn.sampling.neighbourhood import Neighbourhood
     from diskgnn.sampling.sample import sample
     from diskgnn.specs.sampling import SamplingSpec
@@ -80,6 +81,7 @@ _MODULES = {
     "pack": "packing.pack",
     "predict": "inference.predict",
     "prepare": "preparing.prepare",
+    "propagate": "propagation.propagate",
     "push": "work.pushing",
     "read_target": "importers.seed_tables",
     "relink": "graph.relinking",
@@ -125,6 +127,7 @@ __all__ = [
     "pack",
     "predict",
     "prepare",
+    "propagate",
     "push",
     "read_target",
     "relink",

@@ -77,6 +77,80 @@ def propagate_labels(
         IndexError: offsets or neighbours out of range.
     """
 
+ROW_SET_BLOCK_NODES: int  # nodes of a block of a set of rows: its bits are whole blocks of uint64 words
+RowSetArrays = tuple[npt.NDArray[np.uint64], Int64, int]  # bits, members before each block and the end, nodes
+
+def count_before(words: npt.NDArray[np.uint64], before: Int64) -> None:
+    """Fill `before` [blocks + 1] with the members of a set before each block."""
+
+def row_ranks(members: RowSetArrays, nodes: Int64, ranks: Int64) -> None:
+    """Fill `ranks` [n] with how many members are before each of `nodes`.
+
+    Raises:
+        IndexError: a node out of range.
+    """
+
+def mark_sources(
+    first_node: int,
+    offsets: Int64,
+    begin: int,
+    sources: npt.NDArray[Any],
+    wanted: RowSetArrays,
+    marked: npt.NDArray[np.uint64],
+) -> int:
+    """Add the sources of edges into `wanted` nodes to the bits `marked`; return how many edges these are.
+
+    Args:
+        first_node, offsets: lists of nodes from `first_node` on, as parts of the CSC.
+        begin, sources: the edges from number `begin` on. The first list may have begun before, the last one may go on.
+
+    Raises:
+        IndexError, ValueError: the topology leads outside of itself.
+    """
+
+def prune_edges(
+    first_node: int,
+    offsets: Int64,
+    begin: int,
+    sources: npt.NDArray[Any],
+    weights: npt.NDArray[np.float32],
+    wanted: RowSetArrays,
+    sources_set: RowSetArrays,
+    add_own: bool,
+) -> tuple[Int64, npt.NDArray[Any], npt.NDArray[np.float32], bool, bool]:
+    """The lists of `wanted` nodes, with sources as ranks in `sources_set`; see `mark_sources`.
+
+    Returns:
+        (offsets [rows + 1]; sources; weights; whether the first list is the rest of one; whether the last one goes on).
+    """
+
+def mean_rows(
+    offsets: Int64,
+    sources: npt.NDArray[Any],
+    weights: npt.NDArray[np.float32],
+    *,
+    continues: bool,
+    goes_on: bool,
+    skips_own: bool,
+    carry: npt.NDArray[np.float64],
+    rows: npt.NDArray[np.float32],
+    width: int,
+    target: npt.NDArray[np.float32],
+    threads: int,
+) -> None:
+    """Fill `target` [lists * width] with the weighted means of sources' `rows`, summed in order in float64.
+
+    Args:
+        skips_own: the last edge of a list does not count.
+        carry: [width + 1] sums of a list that goes on, and its weight.
+
+    Raises:
+        ValueError: arrays that do not fit each other.
+    """
+
+def add_weights(offsets: Int64, begin: int, weights: npt.NDArray[np.float32], sums: npt.NDArray[np.float64]) -> None:
+    """Add to sums[i] the weights of edges into node i, in their order: those of edges from number `begin` on."""
+
 class Relation:
     """The edges of one type in memory, or mapped: a CSC from nodes of type number `source` to those of `destination`.
 

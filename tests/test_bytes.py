@@ -6,7 +6,7 @@ Whoever changes a format on purpose replaces the digests: a failure prints those
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
@@ -23,6 +23,7 @@ import torch
 import diskgnn
 from diskgnn.files import faults
 from diskgnn.formats.manifest import open_artifact
+from diskgnn.formats.manifest_document import FileEntry
 from diskgnn.nn.block_models import make_model
 from diskgnn.specs.targets import LinkTarget, NodeTarget
 from diskgnn.system.resources import SmallBudgetError
@@ -79,6 +80,10 @@ DIGESTS: dict[str, dict[str, str]] = {
         "graph": "49b1171596019a684be3ce15c8f60642",
         "samples, expanded once": "8e40b7c6f36a59a2a45767a743f6e52c",
         "packed, expanded once": "41cd6ba1c6dbf5c9c73d4ee72757b492",
+    },
+    "hops": {
+        "float32": "26d83c6d4c8cd31c5535b3f0a293c1cc",
+        "int4, weighted": "9309ce4c9b89874824d2c6c436cef577",
     },
     "what a model says": {
         "infer": "07061314d23fbb6de06ceec16e75274f",
@@ -279,6 +284,32 @@ def test_artifacts_have_the_bytes_of_before(tmp_path: Path, name: str) -> None:
         exact[budget] = {what: open_artifact(path).digest for what, path in made.items()}
     assert exact["least"] == exact["plenty"]
     assert found["plenty"] == DIGESTS[name]
+
+
+def test_hops_have_the_bytes_of_before(tmp_path: Path) -> None:
+    """Features are any numbers: sums are in float64 and in the order of edges, and do not follow the processor."""
+    (tmp_path / "arrays").mkdir()
+    weights = np.random.default_rng(9).random(24000).astype(np.float32) + np.float32(0.1)
+    plain = one_type(tmp_path / "arrays", dtype="float32", width=10, seed=9)
+    nodes = {name: each for name, each in plain.items() if name not in ("edges", "reverse")} | {"quantise": "int4"}
+    edges = {"edges": plain["edges"], "weights": weights}
+    diskgnn.convert(tmp_path / "float32", **plain)
+    diskgnn.convert(
+        tmp_path / "int4, weighted", schema={"nodes": {"node": nodes}, "edges": {"node:to:node": edges}}
+    )  # fmt: skip
+    found = {}
+    for name in DIGESTS["hops"]:
+        for budget, within in BUDGETS.items():
+            out = tmp_path / f"{name} {budget}"
+            within(partial(diskgnn.propagate, tmp_path / name, out, hops=3, operators="mean,symmetric,gcn", seed=9))
+            found[budget] = found.get(budget, {}) | {name: open_artifact(out).files}
+    assert found["least"] == found["plenty"]
+    assert {name: digest_of_files(files) for name, files in found["plenty"].items()} == DIGESTS["hops"]
+
+
+def digest_of_files(files: Mapping[str, FileEntry]) -> str:
+    """Of their names, sizes and checksums: quantising made the graph of one."""
+    return blake2b(repr([(name, e.bytes, e.crc32c) for name, e in files.items()]).encode(), digest_size=16).hexdigest()
 
 
 @pytest.mark.filterwarnings("ignore:.*what was sampled is kept")

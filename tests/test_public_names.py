@@ -23,7 +23,7 @@ FOR_DEVELOPERS = {"ARCHITECTURE.md", "DESIGN.md", "PERFORMANCE.md", "RELIABILITY
 COMMANDS = {
     "convert": diskgnn.convert, "generate": diskgnn.generate, "sample": diskgnn.sample, "pack": diskgnn.pack,
     "prepare": diskgnn.prepare, "train": diskgnn.train, "evaluate": diskgnn.evaluate, "infer": diskgnn.infer,
-    "predict": diskgnn.predict, "fetch": diskgnn.fetch, "push": diskgnn.push,
+    "predict": diskgnn.predict, "propagate": diskgnn.propagate, "fetch": diskgnn.fetch, "push": diskgnn.push,
 }  # fmt: skip
 
 

@@ -35,7 +35,7 @@ _LINK = re.compile(r"\]\(([^)#\s]+)((?:#[^)]*)?)\)")
 # Sections of the reference, and the rooms and modules whose public names they have.
 SECTIONS = {
     "Make a graph": ("graph", "importers"),
-    "Prepare minibatches": ("preparing", "sampling", "packing", "specs"),
+    "Prepare minibatches": ("preparing", "sampling", "packing", "propagation", "specs"),
     "Copy to and from object stores": ("work",),
     "Load minibatches": ("loading", "fresh", "batches", "pyg"),
     "Train, evaluate, predict": ("training", "inference"),

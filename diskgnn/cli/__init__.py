@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from diskgnn.cli import caching, comparison, graphs, inference, inspection, preparing, stores, training
+from diskgnn.cli import caching, comparison, graphs, inference, inspection, preparing, propagating, stores, training
 from diskgnn.cli.command import Group
 from diskgnn.version import VERSION
 
@@ -28,7 +28,7 @@ def main() -> None:
 
 for _command in (
     graphs.convert, graphs.relink, graphs.generate, inspection.inspect, preparing.sample, preparing.pack,
-    preparing.prepare, training.train, training.evaluate, inference.infer, inference.predict, comparison.compare,
-    inspection.verify, stores.fetch, stores.push, caching.cache, inspection.doctor,
+    preparing.prepare, propagating.propagate, training.train, training.evaluate, inference.infer, inference.predict,
+    comparison.compare, inspection.verify, stores.fetch, stores.push, caching.cache, inspection.doctor,
 ):  # fmt: skip
     main.add_command(_command)

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 @click.argument("artifact", type=options.ARTIFACT)
 @click.pass_obj
 def inspect(output: Output, /, artifact: Path) -> None:
-    """Say what a graph, samples or packed directory holds and how it was made, or a folder of several ranks; or what a
-    checkpoint of `diskgnn train` is, and which commands take it."""
+    """Say what a graph, samples, packed or hops directory holds and how it was made, or a folder of several ranks; or
+    what a checkpoint of `diskgnn train` is, and which commands take it."""
     from diskgnn.formats.rank_directories import rank_directories
     from diskgnn.graph.artifact_description import describe
 
@@ -78,7 +78,8 @@ def _require_there(path: AnyPath) -> None:
         path.stat()
     except FileNotFoundError as error:
         raise ArtifactError(
-            f"{path} is not there; expected a graph, samples or packed directory, or a checkpoint of `diskgnn train`"
+            f"{path} is not there; expected a graph, samples, packed or hops directory, or a checkpoint of "
+            f"`diskgnn train`"
         ) from error
     except OSError:  # whoever opens it says so
         return
@@ -145,7 +146,7 @@ def verify(
     memory: int | str,
     threads: int | None,
 ) -> None:
-    """Compare every byte of a graph, samples or packed directory with its checksum, and list all that is damaged.
+    """Compare every byte of a graph, samples, packed or hops directory with its checksum, and list all that is damaged.
 
     With --repair, make damaged samples and packed data again, equal to the byte. A folder of several ranks is taken
     rank by rank.

@@ -1,4 +1,4 @@
-"""Artifact directories: graph/, samples/ and packed/: what their formats and files are called.
+"""Artifact directories: graph/, samples/, packed/ and hops/: what their formats and files are called.
 
 An artifact is a directory that is immutable once published. Its manifest.json names the format and version, the full
 config of the stage that wrote it, every file's size, checksum, dtype and shape, and the digest of the artifact that
@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from diskgnn.specs.schema import EdgeType
 
-GRAPH, SAMPLES, PACKED = "diskgnn.graph", "diskgnn.samples", "diskgnn.packed"
+GRAPH, SAMPLES, PACKED, HOPS = "diskgnn.graph", "diskgnn.samples", "diskgnn.packed", "diskgnn.hops"
 DERIVED = "diskgnn.derived"  # from a graph, by a later room, which alone knows its config and its files
-VERSIONS = {GRAPH: 5, SAMPLES: 3, PACKED: 3, DERIVED: 1}
+VERSIONS = {GRAPH: 5, SAMPLES: 3, PACKED: 3, HOPS: 1, DERIVED: 1}
 MADE_BY = {
     GRAPH: "diskgnn convert",
     SAMPLES: "diskgnn sample",
     PACKED: "diskgnn prepare",
+    HOPS: "diskgnn propagate",
     DERIVED: "diskgnn compare",
 }
 REPAIRED = (SAMPLES, PACKED)  # what `diskgnn verify --repair` makes again: all of it follows from a graph
@@ -57,10 +58,24 @@ def shard_file(split: str, epoch: int, shard: int) -> str:
     return f"{split}-{epoch:04d}-{shard:05d}.arrow"
 
 
-# samples/ and packed/
+# samples/ and packed/; hops/ has the graph's own, in the order of records
 def given_file(name: str, split: str) -> str:
     """The `seeds` of a split, or their `times`, where the user gave them in place of the graph's own."""
     return f"{name}-{split}.npy"
+
+
+# hops/
+STATISTICS = "statistics.npy"  # mean and deviation of each column of train records
+
+
+def records_file(split: str) -> str:
+    """hops/: a row of hop features for each seed."""
+    return f"records-{split}.npy"
+
+
+def record_checksums_file(split: str) -> str:
+    """hops/: of each CHECKSUM_CHUNK_BYTES of `records_file`."""
+    return f"records_crc-{split}.npy"
 
 
 # packed/: those of one row set carry its name, see `packed_config.RowSetConfig.name`

@@ -13,6 +13,8 @@ from diskgnn.files.checked_files import npy_data_offset
 from diskgnn.files.file_reading import read_array
 from diskgnn.formats import artifacts
 from diskgnn.formats.graph_config import GraphConfig
+from diskgnn.formats.hops import Hops
+from diskgnn.formats.hops_config import HopsConfig
 from diskgnn.formats.manifest import Manifest, open_artifact
 from diskgnn.formats.packed import Packed
 from diskgnn.formats.packed_config import PackedSplit
@@ -28,9 +30,10 @@ _KINDS = {
     artifacts.GRAPH: "a graph",
     artifacts.SAMPLES: "sampled minibatches",
     artifacts.PACKED: "packed minibatches",
+    artifacts.HOPS: "hop features of seeds",
     artifacts.DERIVED: "made from a graph, for a loader to compare",
 }
-_TOLD_APART = ("node_types", "edge_types", "source_contents")  # of a graph's config
+_TOLD_APART = ("node_types", "edge_types", "source_contents", "segments")  # of a config
 _COUNTED_DEGREES = 1 << 20  # a larger median is not told apart
 # Homophily is estimated on runs of consecutive edges, because single edges would cost one disk read each.
 _HOMOPHILY_RUNS, _HOMOPHILY_RUN_EDGES = 64, 256
@@ -91,7 +94,18 @@ def _facts(manifest: Manifest) -> dict[str, Any]:
         return _sequence_facts(Samples(manifest).config.splits)
     if manifest.format == artifacts.PACKED:
         return _sequence_facts(Packed(manifest).config.splits)
+    if manifest.format == artifacts.HOPS:
+        return _record_facts(Hops.open(manifest.path).config)
     return {}
+
+
+def _record_facts(config: HopsConfig) -> dict[str, Any]:
+    return {
+        **{f"{split}_records": count for split, count in config.num_rows.items()},
+        "record_bytes": config.row_bytes,
+        "segments": ", ".join(segment.name for segment in config.segments),
+        "numbers_per_segment": config.rows.num_features,
+    }
 
 
 def _graph_facts(graph: Graph) -> dict[str, Any]:

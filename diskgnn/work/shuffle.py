@@ -9,7 +9,7 @@ and more, or reading them is slow on a disk that seeks.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,6 +27,7 @@ from diskgnn.files.file_reading import fill, opened
 _LINK = struct.Struct("<qq")  # of a piece: where that before it of its partition begins (-1: nowhere), its length
 _CRC = struct.Struct("<I")  # CRC-32C of the link and the piece; both follow
 _NOWHERE = -1
+PIECE_BYTES = _LINK.size + _CRC.size  # of the log that each piece takes beside its content
 
 
 class DamagedStepError(ArtifactError):
@@ -123,7 +124,7 @@ class Shuffle:
         if self._log is not None:
             self._log.close()
 
-    def pieces(self, partition: int) -> Iterator[npt.NDArray[Any]]:
+    def pieces(self, partition: int) -> Generator[npt.NDArray[Any], None, None]:
         """Yields what was added to `partition`, piece by piece; from the log as uint8. Several threads may read.
 
         Raises:

@@ -63,5 +63,6 @@ void bind_sweeping(nb::module_& m);
 void bind_packing(nb::module_& m);
 void bind_pipeline(nb::module_& m);
 void bind_rows(nb::module_& m);
+void bind_propagation(nb::module_& m);
 
 }  // namespace diskgnn

@@ -43,4 +43,5 @@ NB_MODULE(_native, m) {
   bind_packing(m);
   bind_pipeline(m);
   bind_rows(m);
+  bind_propagation(m);
 }

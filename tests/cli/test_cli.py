@@ -30,8 +30,8 @@ def test_starts_without_torch_and_pyarrow():
 def test_version_and_commands_in_the_order_of_use():
     assert run("--version").output == f"main {__import__('diskgnn').__version__}\n"
     assert list(main.commands) == [
-        "convert", "relink", "generate", "inspect", "sample", "pack", "prepare", "train", "evaluate", "infer",
-        "predict", "compare", "verify", "fetch", "push", "cache", "doctor",
+        "convert", "relink", "generate", "inspect", "sample", "pack", "prepare", "propagate", "train", "evaluate",
+        "infer", "predict", "compare", "verify", "fetch", "push", "cache", "doctor",
     ]  # fmt: skip
 
 

@@ -21,7 +21,7 @@ KINDS = {
         r".+\.(artifact|buckets|ranges|values)\.(even|odd)\.npz"
     ),  # decided once, for all that follows
     "record": re.compile(r".+\.(even|odd)\.npz"),
-    "shuffle": re.compile(r"edges-.+\.(edges|records)|ids\..+"),
+    "shuffle": re.compile(r"edges-.+\.(edges|records)|ids\..+|hops\.(edges|stripes|kept)"),
     "unit": re.compile(r".+\.arrow|\d+-.+-\d{5}|.+\.part"),
     "extents": re.compile(r".+\.bin"),
     "places": re.compile(r".+\.nodes"),

@@ -257,6 +257,12 @@ def prepare_given(inputs: Path, out: Path, memory: Size = "auto") -> None:
     diskgnn.prepare(inputs / "quantised", out, memory=memory, **given)
 
 
+def propagate(inputs: Path, out: Path, memory: Size = "auto") -> None:
+    """Three hops by two operators."""
+    given = {"hops": 3, "operators": ("symmetric", "mean"), "threads": 1}
+    diskgnn.propagate(inputs / "graph", out, memory=memory, **given)
+
+
 def infer(inputs: Path, out: Path, memory: Size = "auto") -> None:
     """Logits of all nodes."""
     diskgnn.infer(inputs / "graph", out, inputs / "run", threads=1, memory=memory)
@@ -415,6 +421,7 @@ STAGES = {
     ),
     "convert, quantised": Stage(convert_quantised, "sources", small=(20_000, 13_000)),
     "prepare, given": Stage(prepare_given, "quantised", small=(65_536,)),
+    "propagate": Stage(propagate, "graph", small=(130_000, 160_000)),
     "fetch": Stage(fetch, "packed", read_error="StoreError"),
 }  # fmt: skip
 # Those that write nothing, or nothing here.

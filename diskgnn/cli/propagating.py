@@ -1,0 +1,61 @@
+"""The command that computes hops of whole neighbourhoods: propagate."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from diskgnn.cli import options
+from diskgnn.cli.command import Command
+from diskgnn.cli.rendering import Output
+
+
+@click.command(cls=Command, short_help="Average whole neighbourhoods, hop by hop, for models that learn from that.")
+@click.argument("graph", type=options.ARTIFACT)
+@click.argument("out", type=options.ARTIFACT)
+@click.option("--hops", type=click.IntRange(min=1), required=True, help="How far: 3 gives x, Px, PPx and PPPx.")
+@click.option(
+    "--operators",
+    default="mean",
+    show_default=True,
+    metavar="NAME,NAME,...",
+    help="What P is: mean of in-neighbours, symmetric (D^-1/2 A D^-1/2), gcn (the same of A + I).",
+)
+@click.option(
+    "--nodes",
+    metavar="all|FILE",
+    help="Of these nodes: all, or .npy of ids, your own where the graph keeps some, or of bool [N]; or a table with a "
+    "column `id`.  [default: the seeds of all splits]",
+)
+@options.seed
+@options.memory
+@options.output_disk
+@options.threads
+@options.overwrite
+@options.serve
+@click.option("--estimate", is_flag=True, help="Only count bytes, memory and disk space; edges are read for that.")
+@click.pass_obj
+def propagate(output: Output, /, graph: Path, out: Path, estimate: bool, overwrite: bool, **arguments: Any) -> None:
+    """Write to OUT, for each seed of GRAPH, its features and their means over 1, 2, ... hops.
+
+    Stopped half-way, the same command goes on where it was.
+    """
+    if estimate:
+        from diskgnn.propagation.propagate import estimate_propagation
+
+        found = estimate_propagation(graph, out, **arguments, reporter=output.reporter)
+        output.fields(f"propagating {graph} would take", vars(found))
+        if found.disk_bytes > found.free_disk_bytes:
+            missing = found.disk_bytes - found.free_disk_bytes
+            output.warn(f"it does not fit the disk under {out.absolute().parent}: {missing} bytes missing")
+        output.result(found)
+        return
+    from diskgnn.propagation.propagate import propagate
+
+    report = propagate(graph, out, overwrite=overwrite, **arguments, reporter=output.reporter)
+    output.stages([replace(report, details={})])
+    output.fields("what it took", report.details)
+    output.result(report)

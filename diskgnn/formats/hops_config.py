@@ -1,0 +1,65 @@
+"""What the manifest of a hops directory says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from diskgnn.formats.column_records import ColumnsMember, check_columns
+from diskgnn.formats.graph_config import TargetConfig
+from diskgnn.formats.records import INLINE, MOST_64_BITS, Record, one_of, whole
+from diskgnn.formats.row_format import RowFormat
+from diskgnn.specs.schema import SPLITS
+
+OPERATORS = ("mean", "symmetric", "gcn")
+ALL_NODES = "all"
+CHOSEN_NODES = "nodes"  # in place of a split, where nodes were chosen
+VALUE_BYTES = 4  # records are float32
+
+_Count = Annotated[int, whole(most=MOST_64_BITS)]
+
+
+@dataclass(frozen=True)
+class Segment(Record):
+    """Some columns of a record that belong together."""
+
+    name: str  # 'x', or operator/hop
+    width: Annotated[int, whole(1)]
+
+
+@dataclass(frozen=True)
+class HopsConfig(Record):
+    """The records of a hops directory, and what they were made with."""
+
+    hops: Annotated[int, whole(1)]  # K
+    operators: tuple[Annotated[str, one_of(*OPERATORS)], ...]
+    seed: int  # of the order of train records
+    nodes: str | None  # 'all', or the digest of those that were chosen; None: the graph's splits
+    node_type: str
+    num_nodes: _Count  # of the graph
+    rows: Annotated[RowFormat, INLINE]  # the features that they were made of
+    columns: ColumnsMember = field(default=None, kw_only=True)  # as in the graph
+    target: TargetConfig | None  # what y is, as in the graph
+    segments: tuple[Segment, ...]  # of each record, in order
+    row_bytes: Annotated[int, whole(1)]
+    num_rows: Mapping[str, _Count]  # records of each split
+
+    def check_parsed(self) -> None:
+        """Refuses records that are not what they say."""
+        check_columns(self.columns, self.rows)
+        if self.row_bytes != VALUE_BYTES * self.num_values:
+            raise ValueError(f"row_bytes is {self.row_bytes}, expected {VALUE_BYTES * self.num_values}")
+        if not self.num_rows.keys() <= {*SPLITS, CHOSEN_NODES}:
+            raise ValueError(f"records of {', '.join(self.num_rows)}")
+
+    @property
+    def num_values(self) -> int:
+        """Numbers of a record."""
+        return sum(segment.width for segment in self.segments)
+
+
+def segments_of(operators: tuple[str, ...], hops: int, width: int) -> tuple[Segment, ...]:
+    """Returns the segments of records: features, then the hops of each operator."""
+    names = ["x", *(f"{operator}/{hop}" for operator in operators for hop in range(1, hops + 1))]
+    return tuple(Segment(name, width) for name in names)

@@ -1,0 +1,1 @@
+"""Whole neighbourhoods, computed once: hops of features for models that average first and learn afterwards."""

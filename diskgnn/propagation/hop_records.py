@@ -1,0 +1,142 @@
+"""Records: what panels kept of each seed, side by side; and means and deviations of the train ones."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from diskgnn.errors import InputError
+from diskgnn.files.traffic import Traffic
+from diskgnn.formats import artifacts
+from diskgnn.formats.artifacts import given_file, node_file, record_checksums_file, records_file
+from diskgnn.formats.hops_config import ALL_NODES, HopsConfig
+from diskgnn.graph.type_data import NodeSet
+from diskgnn.progress.reporter import Reporter
+from diskgnn.propagation.kept_pieces import unpacked
+from diskgnn.propagation.record_order import RecordOrder, RecordWindow
+from diskgnn.work.runner import Output
+from diskgnn.work.shuffle import Shuffle
+from diskgnn.work.work_folder import State
+from diskgnn.work.writer import ArtifactWriter
+
+_PART_VALUES = 1 << 16  # in float64 at a time
+
+
+def first_state(config: HopsConfig) -> dict[str, npt.ArrayLike]:
+    """Returns the state of `write_records` at its beginning."""
+    zeros = np.zeros(config.num_values)
+    return {"windows": 0, "train_rows": 0, "mean": zeros, "squares": zeros}
+
+
+def write_records(
+    writer: ArtifactWriter,
+    config: HopsConfig,
+    windows: Sequence[RecordWindow],
+    kept: Shuffle,
+    order: RecordOrder,
+    reporter: Reporter,
+    traffic: Traffic,
+    state: State,
+    output: Output,
+) -> Generator[int, None, None]:
+    """Writes the records of all splits, a window at a time.
+
+    Raises:
+        InputError: a value is beyond float32.
+        DamagedStepError: what panels kept is damaged.
+    """
+    files = {
+        split: output.array(
+            records_file(split), np.float32, count, (config.num_values,), checksums=record_checksums_file(split)
+        )
+        for split, count in config.num_rows.items()
+    }
+    with reporter.stage("write records", order.num_records, "rows") as advance:
+        first = int(state["windows"])
+        advance(sum(window.last - window.first for window in windows[:first]))
+        for number, window in enumerate(windows[first:], first):
+            records = _put_together(config, window, kept, number)
+            _require_finite(config, records, order.of_window(window))
+            files[window.split].write(records)
+            traffic.add(read=records.nbytes, written=records.nbytes)
+            if window.split == "train":
+                _add_moments(records, state)
+            state["windows"] += 1
+            advance(len(records))
+            yield records.nbytes
+            del records
+    if count := int(state["train_rows"]):
+        deviation = np.sqrt(state["squares"] / count)
+        deviation[deviation == 0] = 1
+        writer.save_array(artifacts.STATISTICS, np.stack([state["mean"], deviation]))
+        output.writes([artifacts.STATISTICS])
+
+
+def _put_together(config: HopsConfig, window: RecordWindow, kept: Shuffle, number: int) -> npt.NDArray[np.float32]:
+    records = np.empty((window.last - window.first, config.num_values), np.float32)
+    filled = 0
+    for content in kept.pieces(number):
+        place, values = unpacked(content)
+        records[:, place : place + values.shape[1]] = values
+        filled += values.shape[1]
+    assert filled == config.num_values, (filled, config.num_values)
+    return records
+
+
+def _require_finite(config: HopsConfig, records: npt.NDArray[np.float32], nodes: npt.NDArray[np.int64]) -> None:
+    """Means are as large as what they are of at most; scales of small weights may be larger."""
+    if np.isfinite(records).all():
+        return
+    row, column = np.argwhere(~np.isfinite(records))[0].tolist()
+    names = [segment.name for segment in config.segments for _ in range(segment.width)]
+    raise InputError(
+        f"features: expected hops within float32, found {records[row, column]} in {names[column]!r} of node "
+        f"{nodes[row]}; divide the features, or multiply the weights of edges, and `diskgnn convert` again"
+    )
+
+
+def _add_moments(records: npt.NDArray[np.float32], state: State) -> None:
+    """Chan, Golub and LeVeque's update: no cancellation, however far the mean is from 0."""
+    step = max(1, _PART_VALUES // records.shape[1])
+    for first in range(0, len(records), step):
+        part = records[first : first + step].astype(np.float64)
+        before = int(state["train_rows"])
+        count = before + len(part)
+        mean = part.mean(axis=0)
+        shift = mean - state["mean"]
+        state["squares"] += ((part - mean) ** 2).sum(axis=0) + shift**2 * (before * len(part) / count)
+        state["mean"] += shift * (len(part) / count)
+        state["train_rows"] += len(part)
+
+
+def write_seeds(writer: ArtifactWriter, nodes: NodeSet, order: RecordOrder, traffic: Traffic) -> None:
+    """Writes whose records these are, and their labels.
+
+    Raises:
+        ArtifactError: the labels of the graph are damaged.
+    """
+    if order.chosen == ALL_NODES:
+        return
+    labels = None if order.chosen else _labels(nodes, order, traffic)
+    first = 0
+    for split, seeds in order.nodes.items():
+        assert seeds is not None
+        writer.save_array(given_file("seeds", split), seeds)
+        traffic.add(written=seeds.nbytes)
+        if labels is not None:
+            found = labels[first : first + len(seeds)]
+            writer.save_array(given_file("labels", split), found)
+            traffic.add(written=found.nbytes)
+        first += len(seeds)
+
+
+def _labels(nodes: NodeSet, order: RecordOrder, traffic: Traffic) -> npt.NDArray[Any] | None:
+    """Of all records, in one pass over the labels of the graph."""
+    if nodes.config.target is None:
+        return None
+    traffic.add(read=nodes.manifest.files[node_file(artifacts.LABELS, nodes.name)].bytes)
+    distinct, places = np.unique(np.concatenate(list(order.all_nodes())), return_inverse=True)
+    return nodes.labels_of(distinct)[places.reshape(-1)]

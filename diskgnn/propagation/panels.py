@@ -1,0 +1,132 @@
+"""Panels of columns: each runs through all hops of all operators, between two slices in memory.
+
+Hops do not mix columns. So no hop of all rows is ever written, and a panel needs nothing of another one.
+
+An operator P = D^-1 A is the mean of in-neighbours. The symmetric one is D^-1/2 A D^-1/2 = D^1/2 P D^-1/2: rows are
+scaled when they are loaded, then averaged again and again, and what is kept of a hop is scaled back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from diskgnn._native import mean_rows, page_memory
+from diskgnn.files.traffic import Traffic
+from diskgnn.formats.row_format import FeatureFile
+from diskgnn.progress.reporter import Reporter
+from diskgnn.propagation.hop_edges import SCALED, WITH_OWN, HopEdges
+from diskgnn.propagation.kept_pieces import packed
+from diskgnn.propagation.propagation_plan import PropagationPlan
+from diskgnn.propagation.record_order import RecordOrder
+from diskgnn.propagation.stripes import load
+from diskgnn.work.runner import Output
+from diskgnn.work.shuffle import Shuffle
+from diskgnn.work.work_folder import State
+
+Slice = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class Panels:
+    """What panels are computed from.
+
+    `kept` gets what records keep of them: a partition for each window of records.
+    """
+
+    plan: PropagationPlan
+    order: RecordOrder
+    features: FeatureFile
+    stripes: Shuffle
+    edges: HopEdges
+    kept: Shuffle
+    traffic: Traffic
+
+    def write(self, reporter: Reporter, state: State, output: Output) -> Generator[int, None, None]:
+        """Computes all panels that are missing.
+
+        Raises:
+            DamagedStepError: what steps before wrote is damaged.
+        """
+        del output
+        plan, rows = self.plan, self.plan.rows
+        width = self.features.rows.num_features
+        with (
+            ThreadPoolExecutor(plan.threads) as pool,
+            reporter.stage("compute hops", width * len(plan.operators), "columns") as advance,
+        ):
+            advance(int(state["columns"]) * len(plan.operators))
+            own_scales = {operator: self._own_scales(operator) for operator in plan.operators if operator in SCALED}
+            while (first := int(state["columns"])) < width:
+                columns = plan.panel(first)
+                handled_bytes = 0
+                slices = [page_memory(4 * len(rows.sets[hop]) * len(columns)).view(np.float32) for hop in (0, 1)]
+                for number, operator in enumerate(plan.operators):
+                    now = slices[0].reshape(-1, len(columns))
+                    loaded_bytes = load(self.features, self.stripes, columns, now, pool)
+                    self.traffic.add(read=loaded_bytes)
+                    handled_bytes += loaded_bytes
+                    if number == 0:
+                        self._keep(now, 0, columns, 0, None)
+                    if operator in SCALED:
+                        _scale(now, self.edges.scales(operator))
+                    for hop in range(1, rows.hops + 1):
+                        then = slices[hop % 2][: len(rows.sets[hop]) * len(columns)].reshape(-1, len(columns))
+                        handled_bytes += self._hop(hop, operator, now, then)
+                        segment = 1 + number * rows.hops + hop - 1
+                        self._keep(then, hop, columns, segment, own_scales.get(operator))
+                        now = then
+                    advance(len(columns))
+                del slices, now, then  # before the next panel takes their place
+                state["columns"][...] = columns.stop
+                yield handled_bytes
+
+    def _own_scales(self, operator: str) -> Slice:
+        """Of each record: what its rows were scaled by."""
+        all_scales = np.concatenate(list(self.edges.scales(operator)))
+        found, first = np.empty(self.order.num_records, np.float32), 0
+        for nodes in self.order.all_nodes():
+            found[first : first + len(nodes)] = all_scales[self.plan.rows.sets[0].ranks(nodes)]
+            first += len(nodes)
+        return found
+
+    def _hop(self, hop: int, operator: str, now: Slice, then: Slice) -> int:
+        """Fills `then` with the means of in-neighbours' rows of `now`; returns the bytes of the edges."""
+        width, row = now.shape[1], 0
+        carry = np.zeros(width + 1)
+        for piece in self.edges.pieces(hop):
+            num_rows = len(piece.offsets) - 1
+            mean_rows(
+                piece.offsets, piece.sources, piece.weights, continues=piece.continues, goes_on=piece.goes_on,
+                skips_own=self.edges.has_own and operator != WITH_OWN, carry=carry, rows=now.reshape(-1), width=width,
+                target=then[row : row + num_rows].reshape(-1), threads=self.plan.threads,
+            )  # fmt: skip
+            row += num_rows - piece.goes_on
+        assert row == len(then), (row, len(then))
+        return int(self.edges.shuffle.partition_bytes[hop - 1])
+
+    def _keep(self, now: Slice, hop: int, columns: range, segment: int, own_scales: Slice | None) -> None:
+        """Adds the rows of records to `kept`."""
+        place, first = segment * self.features.rows.num_features + columns.start, 0
+        for number, window in enumerate(self.plan.windows):
+            nodes = self.order.of_window(window)
+            values = now[self.plan.rows.sets[hop].ranks(nodes)]
+            if own_scales is not None:
+                scales = own_scales[first : first + len(nodes), None]
+                with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+                    values = np.where(scales > 0, values / scales, np.float32(0))
+            first += len(nodes)
+            self.traffic.add(written=values.nbytes)
+            self.kept.add(number, packed(place, values))
+
+
+def _scale(rows: Slice, scales: Generator[Slice, None, None]) -> None:
+    first = 0
+    for part in scales:
+        rows[first : first + len(part)] *= part[:, None]
+        first += len(part)
+    assert first == len(rows), (first, len(rows))

@@ -1,0 +1,114 @@
+// Hops of whole neighbourhoods: which rows they need, their edges, and their sums.
+#include "bindings/arrays.h"
+#include "propagation/edge_pruning.h"
+#include "propagation/neighbour_means.h"
+#include "propagation/row_set.h"
+
+namespace diskgnn {
+namespace {
+
+using Words = In<std::uint64_t>;
+using BoundSet = std::tuple<Words, In<std::int64_t>, std::int64_t>;  // bits, members before each block, nodes
+
+RowSet row_set(const BoundSet& set) {
+  const auto& [words, before, num_nodes] = set;
+  return {span_of(words), span_of(before), num_nodes};
+}
+
+void count_before(Words words, Out<std::int64_t> before) {
+  constexpr std::size_t kBlock = RowSet::kBlockWords;
+  require(words.size() % kBlock == 0 && before.size() == words.size() / kBlock + 1, "before does not fit the words");
+  nb::gil_scoped_release release;
+  std::int64_t found = 0;
+  for (std::size_t block = 0; block < before.size(); ++block) {
+    before.data()[block] = found;
+    if (block + 1 == before.size()) break;
+    for (std::size_t w = block * kBlock; w < (block + 1) * kBlock; ++w) found += std::popcount(words.data()[w]);
+  }
+}
+
+void row_ranks(const BoundSet& set, In<std::int64_t> nodes, Out<std::int64_t> ranks) {
+  require(nodes.size() == ranks.size(), "nodes and ranks differ in length");
+  nb::gil_scoped_release release;
+  const RowSet members = row_set(set);
+  for (std::size_t i = 0; i < nodes.size(); ++i) ranks.data()[i] = members.rank(nodes.data()[i]);
+}
+
+template <typename Id>
+EdgePiece<Id> edge_piece(std::int64_t first_node, const In<std::int64_t>& offsets, std::int64_t begin,
+                         const In<Id>& sources, const In<float>& weights) {
+  require(weights.size() == 0 || weights.size() == sources.size(), "weights and sources differ in length");
+  return {first_node, span_of(offsets), begin, span_of(sources), span_of(weights)};
+}
+
+template <typename Id>
+void bind_edges(nb::module_& m) {
+  m.def(
+      "mark_sources",
+      [](std::int64_t first_node, In<std::int64_t> offsets, std::int64_t begin, In<Id> sources, const BoundSet& wanted,
+         Out<std::uint64_t> marked) {
+        const auto piece = edge_piece<Id>(first_node, offsets, begin, sources, In<float>());
+        nb::gil_scoped_release release;
+        return mark_sources(piece, row_set(wanted), span_of(marked), std::get<2>(wanted));
+      },
+      "first_node"_a, "offsets"_a.noconvert(), "begin"_a, "sources"_a.noconvert(), "wanted"_a, "marked"_a.noconvert());
+  m.def(
+      "prune_edges",
+      [](std::int64_t first_node, In<std::int64_t> offsets, std::int64_t begin, In<Id> sources, In<float> weights,
+         const BoundSet& wanted, const BoundSet& sources_set, bool add_own) {
+        const auto piece = edge_piece<Id>(first_node, offsets, begin, sources, weights);
+        PrunedEdges<Id> found;
+        {
+          nb::gil_scoped_release release;
+          found = prune_edges(piece, row_set(wanted), row_set(sources_set), add_own);
+        }
+        return nb::make_tuple(to_numpy(std::move(found.offsets)), to_numpy(std::move(found.sources)),
+                              to_numpy(std::move(found.weights)), found.continues, found.goes_on);
+      },
+      "first_node"_a, "offsets"_a.noconvert(), "begin"_a, "sources"_a.noconvert(), "weights"_a.noconvert(), "wanted"_a,
+      "sources_set"_a, "add_own"_a);
+  m.def(
+      "mean_rows",
+      [](In<std::int64_t> offsets, In<Id> sources, In<float> weights, bool continues, bool goes_on, bool skips_own,
+         Out<double> carry, In<float> rows, std::size_t width, Out<float> target, unsigned threads) {
+        require(offsets.size() > 1 && width > 0 && threads > 0, "no rows, no columns, or no threads");
+        require(weights.size() == 0 || weights.size() == sources.size(), "weights and sources differ in length");
+        require(carry.size() == width + 1, "carry does not fit the columns");
+        require(target.size() == (offsets.size() - 1) * width, "target does not fit the rows");
+        const EdgeLists<Id> lists{span_of(offsets), span_of(sources), span_of(weights), continues, goes_on, skips_own};
+        nb::gil_scoped_release release;
+        const auto num_rows = static_cast<std::int64_t>(rows.size() / width);
+        require(lists.offsets.front() == 0 && lists.offsets.back() == static_cast<std::int64_t>(sources.size()),
+                "offsets do not fit the sources");
+        for (std::size_t i = 0; i + 1 < lists.offsets.size(); ++i) {
+          require(lists.offsets[i] <= lists.offsets[i + 1], "offsets do not ascend");
+          const bool has_own = !skips_own || (goes_on && i + 2 == lists.offsets.size());
+          require(has_own || lists.offsets[i] < lists.offsets[i + 1], "a list without the node itself");
+        }
+        for (const Id source : lists.sources) require(source >= 0 && source < num_rows, "a source that is no row");
+        mean_rows(lists, span_of(carry), span_of(rows), width, span_of(target), threads);
+      },
+      "offsets"_a.noconvert(), "sources"_a.noconvert(), "weights"_a.noconvert(), nb::kw_only(), "continues"_a,
+      "goes_on"_a, "skips_own"_a, "carry"_a.noconvert(), "rows"_a.noconvert(), "width"_a, "target"_a.noconvert(),
+      "threads"_a);
+}
+
+void add_edge_weights(In<std::int64_t> offsets, std::int64_t begin, In<float> weights, Out<double> sums) {
+  require(offsets.size() == sums.size() + 1, "sums do not fit the offsets");
+  nb::gil_scoped_release release;
+  add_weights(span_of(offsets), begin, span_of(weights), span_of(sums));
+}
+
+}  // namespace
+
+void bind_propagation(nb::module_& m) {
+  m.attr("ROW_SET_BLOCK_NODES") = 64 * RowSet::kBlockWords;
+  m.def("count_before", &count_before, "words"_a.noconvert(), "before"_a.noconvert());
+  m.def("row_ranks", &row_ranks, "members"_a, "nodes"_a.noconvert(), "ranks"_a.noconvert());
+  m.def("add_weights", &add_edge_weights, "offsets"_a.noconvert(), "begin"_a, "weights"_a.noconvert(),
+        "sums"_a.noconvert());
+  bind_edges<std::int32_t>(m);
+  bind_edges<std::int64_t>(m);
+}
+
+}  // namespace diskgnn

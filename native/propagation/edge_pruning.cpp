@@ -1,0 +1,79 @@
+#include "propagation/edge_pruning.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <stdexcept>
+
+namespace diskgnn {
+namespace {
+
+struct List {
+  std::int64_t node;
+  std::size_t begin, end;  // of what of it is in the piece
+  bool is_begun_before, goes_on;
+};
+
+// Calls `work` with the lists of wanted nodes.
+template <typename Id, typename Work>
+void for_each_list(const EdgePiece<Id>& piece, const RowSet& wanted, const Work& work) {
+  const auto end = piece.begin + static_cast<std::int64_t>(piece.sources.size());
+  for (std::size_t i = 0; i + 1 < piece.offsets.size(); ++i) {
+    const std::int64_t node = piece.first_node + static_cast<std::int64_t>(i);
+    const std::int64_t first = piece.offsets[i], last = piece.offsets[i + 1];
+    if (first > last) throw std::invalid_argument("offsets that do not ascend");
+    if (!wanted.has(node)) continue;
+    const auto from = std::clamp(first, piece.begin, end), to = std::clamp(last, from, end);
+    work(List{node, static_cast<std::size_t>(from - piece.begin), static_cast<std::size_t>(to - piece.begin),
+              first<piece.begin, last> end});
+  }
+}
+
+}  // namespace
+
+template <typename Id>
+std::int64_t mark_sources(const EdgePiece<Id>& piece, const RowSet& wanted, std::span<std::uint64_t> marked,
+                          std::int64_t num_nodes) {
+  std::int64_t num_edges = 0;
+  for_each_list(piece, wanted, [&](const List& list) {
+    num_edges += static_cast<std::int64_t>(list.end - list.begin);
+    for (std::size_t e = list.begin; e < list.end; ++e) {
+      const auto source = static_cast<std::uint64_t>(piece.sources[e]);
+      if (source >= static_cast<std::uint64_t>(num_nodes) || source / 64 >= marked.size()) {
+        throw std::out_of_range("a source that is no node");
+      }
+      marked[source / 64] |= std::uint64_t{1} << (source & 63);
+    }
+  });
+  return num_edges;
+}
+
+template <typename Id>
+PrunedEdges<Id> prune_edges(const EdgePiece<Id>& piece, const RowSet& wanted, const RowSet& sources_set, bool add_own) {
+  PrunedEdges<Id> found;
+  for_each_list(piece, wanted, [&](const List& list) {
+    if (found.offsets.size() == 1) found.continues = list.is_begun_before;
+    for (std::size_t e = list.begin; e < list.end; ++e) {
+      found.sources.push_back(static_cast<Id>(sources_set.rank(piece.sources[e])));
+    }
+    if (!piece.weights.empty()) {
+      const auto weights = piece.weights.subspan(list.begin, list.end - list.begin);
+      found.weights.insert(found.weights.end(), weights.begin(), weights.end());
+    }
+    found.goes_on = list.goes_on;
+    if (add_own && !list.goes_on) {
+      found.sources.push_back(static_cast<Id>(sources_set.rank(list.node)));
+      if (!piece.weights.empty()) found.weights.push_back(1.0F);
+    }
+    found.offsets.push_back(static_cast<std::int64_t>(found.sources.size()));
+  });
+  return found;
+}
+
+template std::int64_t mark_sources(const EdgePiece<std::int32_t>&, const RowSet&, std::span<std::uint64_t>,
+                                   std::int64_t);
+template std::int64_t mark_sources(const EdgePiece<std::int64_t>&, const RowSet&, std::span<std::uint64_t>,
+                                   std::int64_t);
+template PrunedEdges<std::int32_t> prune_edges(const EdgePiece<std::int32_t>&, const RowSet&, const RowSet&, bool);
+template PrunedEdges<std::int64_t> prune_edges(const EdgePiece<std::int64_t>&, const RowSet&, const RowSet&, bool);
+
+}  // namespace diskgnn

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import diskgnn
 from diskgnn.baselines.in_memory import InMemory
+from diskgnn.formats.hops import Hops
 from diskgnn.formats.packed import Packed
 from diskgnn.formats.samples import Samples
 from diskgnn.formats.verification import find_damage
@@ -31,7 +32,13 @@ def use(kind: str, folder: Path, sound: Path, scratch: Path) -> Iterator[tuple[s
         yield "prepare", lambda: _fresh(scratch / "out", lambda out: diskgnn.prepare(
             folder, out, **options, group_seeds=2, cpu_cache="10%", edge_ids=kind == "typed", threads=1
         ))  # fmt: skip
+        if kind == "graph":
+            yield "propagate", lambda: _fresh(scratch / "out", lambda out: diskgnn.propagate(
+                folder, out, hops=2, operators="symmetric", threads=1
+            ))  # fmt: skip
         yield "in memory", lambda: _first(InMemory(folder, **options))
+    elif kind == "hops":
+        yield "open", lambda: _open_hops(folder)
     elif kind == "samples":
         yield "open", lambda: _open_samples(folder)
         yield "pack", lambda: _fresh(scratch / "out", lambda out: diskgnn.pack(
@@ -53,6 +60,14 @@ def _open_graph(folder: Path) -> None:
     for edges in graph.edges.values():
         edges.topology()
         assert edges.splits is not None
+
+
+def _open_hops(folder: Path) -> None:
+    hops = Hops.open(folder)
+    for split in hops.config.num_rows:
+        assert hops.records(split).shape[1] == hops.config.num_values
+    mean, deviation = hops.statistics()
+    assert mean.shape == deviation.shape == (hops.config.num_values,)
 
 
 def _open_samples(folder: Path) -> None:

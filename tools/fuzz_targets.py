@@ -166,13 +166,17 @@ def sound_directories() -> Path:
     diskgnn.prepare(folder / "graph", folder / "packed", keep_input_nodes=True, samples=folder / "samples", **sampling)
     target = diskgnn.LinkTarget("author:writes:paper")
     diskgnn.prepare(folder / "typed", folder / "links", target=target, temporal="uniform", edge_ids=True, **sampling)
+    diskgnn.propagate(folder / "graph", folder / "hops", hops=2, operators="mean,gcn")
     return folder
+
+
+_KINDS = ("graph", "typed", "samples", "packed", "links", "hops")
 
 
 def sound_inputs() -> dict[str, list[bytes]]:
     """Bytes that each target accepts, to begin with."""
     folder = sound_directories()
-    manifests = [(folder / name / MANIFEST).read_bytes() for name in ("graph", "typed", "samples", "packed", "links")]
+    manifests = [(folder / name / MANIFEST).read_bytes() for name in _KINDS]
     return {
         "header": _headers(folder / "packed"),
         "typed_header": _headers(folder / "links"),

@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.errors import ArtifactError
+from diskgnn.files.checked_files import CHECKSUM_CHUNK_BYTES
 from diskgnn.formats import artifacts
-from diskgnn.formats.artifacts import record_checksums_file, records_file
+from diskgnn.formats.artifacts import given_file, record_checksums_file, records_file
 from diskgnn.formats.hops_config import ALL_NODES, HopsConfig
 from diskgnn.formats.manifest import Manifest, open_pinned
 from diskgnn.stores.locations import AnyPath
@@ -31,17 +32,23 @@ class Hops:
             ArtifactError: see `open_pinned`; its config is not one, or does not fit its files.
         """
         hops = Hops(open_pinned(path, artifacts.HOPS))
+        expected = dict[str, tuple[str, tuple[int, ...]]]()
         for split, count in hops.config.num_rows.items():
-            shapes: dict[str, tuple[str, tuple[int, ...]]] = {}
-            shapes[records_file(split)] = "<f4", (count, hops.config.num_values)
+            expected[records_file(split)] = "<f4", (count, hops.config.num_values)
             if hops.config.nodes != ALL_NODES:
-                shapes[artifacts.given_file("seeds", split)] = ("<i8", (count,))
-            for name, expected in shapes.items():
-                entry = hops.manifest.files.get(name)
-                if entry is None or (entry.dtype, entry.shape) != expected:
-                    raise ArtifactError(f"{path} has no {name} of {count} rows; make it with `diskgnn propagate` again")
-            if record_checksums_file(split) not in hops.manifest.files:
-                raise ArtifactError(f"{path} has no checksums of {split}; make it with `diskgnn propagate` again")
+                expected[given_file("seeds", split)] = "<i8", (count,)
+            if (records := hops.manifest.files.get(records_file(split))) is not None:
+                num_chunks = -(-records.bytes // CHECKSUM_CHUNK_BYTES)
+                expected[record_checksums_file(split)] = "<u4", (num_chunks,)
+        if "train" in hops.config.num_rows:
+            expected[artifacts.STATISTICS] = "<f8", (2, hops.config.num_values)
+        for name, (dtype, shape) in expected.items():
+            entry = hops.manifest.files.get(name)
+            if entry is None or (entry.dtype, entry.shape) != (dtype, shape):
+                raise ArtifactError(
+                    f"{path} does not fit what its manifest says: expected {dtype} {list(shape)} in {name}; make it "
+                    f"with `diskgnn propagate` again"
+                )
         return hops
 
     @cached_property

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.draws import batch_key, permutation
-from diskgnn.errors import ConfigError, InputError
+from diskgnn.errors import ArtifactError, ConfigError, InputError
 from diskgnn.formats.hops_config import ALL_NODES, CHOSEN_NODES
 from diskgnn.graph.type_data import NodeSet
 from diskgnn.importers.ids.named_nodes import chosen_nodes, read_nodes
@@ -44,6 +44,7 @@ class RecordOrder:
         Raises:
             InputError: nobody chose nodes, and the graph has no splits.
             ConfigError: something that is no nodes.
+            ArtifactError: seeds that are no nodes.
         """
         if chosen is None:
             if not any(map(len, nodes.splits.values())):
@@ -52,6 +53,12 @@ class RecordOrder:
                     f"or `diskgnn convert` it with a split"
                 )
             splits = dict(nodes.splits)
+            for split, seeds in splits.items():
+                if len(seeds) and (seeds.min() < 0 or seeds.max() >= nodes.num_nodes):
+                    raise ArtifactError(
+                        f"{nodes.manifest.path} is damaged: {split} has seeds that are none of its "
+                        f"{nodes.num_nodes} nodes; make it with `diskgnn convert` again"
+                    )
             if "train" in splits:
                 splits["train"] = splits["train"][permutation(len(splits["train"]), batch_key(seed, "hops/train", 0))]
             return RecordOrder(splits, nodes.num_nodes, None)

@@ -71,12 +71,16 @@ def test_neighbours_are_drawn_equally_often_in_the_mean():
     """Over many hashes, that is many lists, every position comes up with probability fanout / degree."""
     fanout, degree, num_lists, rounds = 4, 50, 200, 400
     random = np.random.default_rng(0)
+    lists = np.stack([random.choice(10**4, degree, replace=False) + num_lists for _ in range(num_lists)])
+    indptr = np.concatenate([np.arange(num_lists) * degree, np.full(10**4 + 1, lists.size)])
+    sampler = NeighborSampler(indptr, in_order(indptr, lists.ravel().astype(np.int32)))
+    rows, fanouts = np.arange(num_lists), np.array([fanout], np.int32)
     counts = np.zeros((num_lists, degree))
-    for row in range(num_lists):
-        neighbors = random.choice(10**6, degree, replace=False) + 1
-        sampler, _ = one_list(neighbors)
-        for start in random.integers(0, LAST, rounds, np.uint64, endpoint=True):
-            counts[row] += np.isin(neighbors, drawn(sampler, fanout, int(start)))
+    for start in random.integers(0, LAST, rounds, np.uint64, endpoint=True):
+        nodes, ((ends, indices),) = sampled_by(sampler, rows, fanouts, 0, 0, int(start))
+        assert np.array_equal(ends, np.arange(num_lists + 1) * fanout)
+        draws = nodes[indices].reshape(num_lists, 1, fanout)
+        counts += (lists[:, :, None] == draws).any(axis=2)
     shares = counts / rounds
     assert shares.mean() == pytest.approx(fanout / degree, rel=1e-12)
     # A neighbour is drawn when the start falls into the `fanout` gaps before its hash. A gap is 1 / degree in the

@@ -260,7 +260,7 @@ def test_a_journal_of_many_units_is_counted(tmp_path: Path) -> None:
     budget = OWN_BYTES + 120_000
 
     def name(unit: int) -> str:
-        return f"a-file-with-quite-a-long-name-{unit:05d}"
+        return f"{'a-file-with-quite-a-long-name-' * 8}{unit:05d}"
 
     def empty_files(missing: Iterator[int]) -> Units:
         for unit in missing:

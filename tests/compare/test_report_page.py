@@ -99,8 +99,8 @@ def test_on_paper_figures_are_whole_and_light(browser, tmp_path, copies):
     # Letter less margins of 12 mm is 255 mm high
     heights = "[...document.querySelectorAll('.figure')].map(figure => figure.getBoundingClientRect().height)"
     assert max(browser.evaluate(heights)) <= 255 / 25.4 * 96
-    printed = base64.b64decode(browser.call("Page.printToPDF", preferCSSPageSize=True)["data"])
-    assert printed.startswith(b"%PDF")
     if copies == 1:
+        printed = base64.b64decode(browser.call("Page.printToPDF", preferCSSPageSize=True)["data"])
+        assert printed.startswith(b"%PDF")
         assert 3 <= len(re.findall(rb"/Type\s*/Page\b", printed)) <= 7
     assert_all_ok(browser, page)

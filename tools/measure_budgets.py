@@ -16,6 +16,7 @@ import argparse
 import os
 import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -35,24 +36,28 @@ from diskgnn.units import format_size, parse_size
 _PLENTY, _ROWS = 2 << 30, 1 << 20  # memory of what is not measured; rows written at once
 
 
+def command(arguments: list[str]) -> list[str]:
+    """Of a process that runs `diskgnn ARGUMENTS`."""
+    return [sys.executable, "-m", "diskgnn", *arguments, "--json"]
+
+
 def run(arguments: list[str], limit_bytes: int) -> Finding:
     """Run `diskgnn ARGUMENTS` in a cgroup of its own."""
-    command = [sys.executable, "-m", "diskgnn", *arguments, "--json"]
-    return measurement.run(Measurement(arguments[0], command, limit_bytes, watched=True))
+    return measurement.run(Measurement(arguments[0], command(arguments), limit_bytes, watched=True))
 
 
-def least_bytes(arguments: list[str], limit_bytes: int) -> int:
+def least_bytes(arguments: list[str]) -> int:
     """What the refusal of one byte names; 0 if one byte is not refused.
 
     Raises:
         RuntimeError: another error.
     """
-    refused = run([*arguments, "--memory", "1"], limit_bytes)
-    if refused.exit_code == 0:
+    refused = subprocess.run(command([*arguments, "--memory", "1"]), capture_output=True, text=True, check=False)
+    if refused.returncode == 0:
         return 0
-    found = re.search(r"expected at least (\d+) bytes", refused.errors)
-    if refused.exit_code != 2 or found is None:
-        raise RuntimeError(f"{arguments[0]} with one byte: {refused.errors}")
+    found = re.search(r"expected at least (\d+) bytes", refused.stderr)
+    if refused.returncode != 2 or found is None:
+        raise RuntimeError(f"{arguments[0]} with one byte: {refused.stderr}")
     return int(found[1])
 
 
@@ -152,7 +157,7 @@ def measure(
         if only is not None and name not in only:
             continue
         stage.before()
-        least = least_bytes(stage.arguments, _PLENTY)
+        least = least_bytes(stage.arguments)
         budget = max(least, graph_bytes // over)
         stage.before()
         done = run([*stage.arguments, "--memory", str(budget)], budget + headroom_bytes)

@@ -37,7 +37,7 @@ def test_little_memory_means_fewer_threads(tmp_path: Path) -> None:
     from measure_budgets import least_bytes, run
 
     arguments = ["generate", str(tmp_path / "graph"), "--num-nodes", "40000", "--threads", "64"]
-    budget = least_bytes(arguments, 1 << 30)
+    budget = least_bytes(arguments)
     done = run([*arguments, "--memory", str(budget)], budget + HEADROOM_BYTES)
     assert (done.exit_code, done.oom_kills) == (0, 0)
     assert done.anonymous_bytes <= budget
@@ -63,7 +63,7 @@ def test_labels_of_many_columns_count(tmp_path: Path, given: bool) -> None:
         stages.append(["prepare", "graph", "prepared", "--fanouts", "2", "--cpu-cache", "0", "--threads", "1"])
     for name, *arguments in stages:
         places = [str(tmp_path / each) if each[0].isalpha() else each for each in arguments]
-        budget = least_bytes([name, *places], 1 << 30)
+        budget = least_bytes([name, *places])
         done = run([name, *places, "--memory", str(budget)], budget + HEADROOM_BYTES)
         assert (done.exit_code, done.oom_kills) == (0, 0), done.errors
         assert 60 << 20 < done.anonymous_bytes <= budget

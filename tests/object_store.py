@@ -167,14 +167,14 @@ class ObjectStore:
 
 
 class MostAllocated:
-    """The most that the files of some folders take while a block runs."""
+    """The most that the files of some folders take while a block runs, looked at every so many `seconds`."""
 
-    def __init__(self, *folders: Path) -> None:
-        self._folders, self._done, self.num_bytes = folders, threading.Event(), 0
+    def __init__(self, *folders: Path, seconds: float = 0.002) -> None:
+        self._folders, self._seconds, self._done, self.num_bytes = folders, seconds, threading.Event(), 0
         self._thread = threading.Thread(target=self._look)
 
     def _look(self) -> None:
-        while not self._done.wait(0.002):
+        while not self._done.wait(self._seconds):
             with suppress(OSError):  # something went while it was looked at
                 self.num_bytes = max(self.num_bytes, sum(map(allocated_bytes, self._folders)))
 

@@ -75,15 +75,17 @@ class Nodes:
     def __init__(self, folder):
         self.folder, self.deaths, self.scratch = folder, folder / "deaths", []
         quick = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 1000, "health_check_timeout_ms": 5000}
-        head = {"num_cpus": 0, "_system_config": quick, "include_dashboard": False}
+        head = {
+            "num_cpus": 0, "_system_config": quick,
+            "include_dashboard": False, "include_log_monitor": False, "no_monitor": True,  # nobody looks at them
+        }  # fmt: skip
         self.cluster = Cluster(initialize_head=True, head_node_args=head)
-        self.start_three()
 
-    def start_three(self):
-        """As many as are missing, each with a scratch folder of its own."""
+    def start(self, number):
+        """As many as are missing of so many, each with a scratch folder of its own."""
         for node in [each for each in self.cluster.worker_nodes if not each.remaining_processes_alive()]:
             self.cluster.remove_node(node, allow_graceful=False)
-        for _ in range(3 - len(self.cluster.worker_nodes)):
+        for _ in range(number - len(self.cluster.worker_nodes)):
             self.scratch.append(self.folder / f"scratch-{len(self.scratch)}")
             self.scratch[-1].mkdir()
             env = {"TMPDIR": str(self.scratch[-1]), "OMP_NUM_THREADS": "1", **STORE_CREDENTIALS}
@@ -100,7 +102,7 @@ class Nodes:
 
         def look():
             for number in count():
-                if number % 10 == 0:  # to look at all processes takes half as long as to wait for the next look
+                if number % 50 == 0:  # looking at all processes costs much more
                     workers.update(self._pids())
                 for pid in workers:
                     with suppress(OSError, IndexError):

@@ -62,6 +62,8 @@ class RayEngine:
         self._address = address
         self._stopping = threading.Event()
         self._topics = itertools.count()
+        self._board: Any = None
+        self._starting = threading.Lock()
 
     def __enter__(self) -> RayEngine:
         with ExitStack() as exits:
@@ -84,9 +86,9 @@ class RayEngine:
         here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
             ray.get_runtime_context().get_node_id(), soft=True
         )
-        board = ray.remote(Board).options(num_cpus=0, max_restarts=-1, max_task_retries=-1, scheduling_strategy=here)
-        self._board = board.remote()
-        exits.callback(ray.kill, self._board)
+        self._boards = ray.remote(Board).options(
+            num_cpus=0, max_restarts=-1, max_task_retries=-1, scheduling_strategy=here
+        )
         self._work = ray.remote(worker_tasks.work)
 
     def __exit__(self, *_: object) -> None:
@@ -224,7 +226,7 @@ class RayEngine:
             num_cpus=resources.threads, memory=resources.memory_bytes + PROCESS_BYTES, max_retries=_MAX_RETRIES,
             scheduling_strategy="SPREAD", name=f"diskgnn {calls[0][0].__name__}" if calls else "",
         )  # fmt: skip
-        tell = Telling(self._board, topic)
+        tell = Telling(self._started_board(), topic)
         results = [remote.remote(step, sent.value, sent.versions, tell, *rest) for step, sent, *rest in calls]
         waiting = results
         try:
@@ -249,6 +251,14 @@ class RayEngine:
             if isinstance(error, ray.exceptions.RayError) and not isinstance(error, ray.exceptions.RayTaskError):
                 raise _lost(error) from error
             raise
+
+    def _started_board(self) -> Any:
+        """With the first task: it is a process, and what is refused before needs none."""
+        with self._starting:
+            if self._board is None:
+                self._board = self._boards.remote()
+                self._exits.callback(self._ray.kill, self._board)
+        return self._board
 
     def _warn_of_no_room(self, resources: Resources) -> None:
         if not any(node.workers(resources.threads, resources.memory_bytes) for node in alive_nodes(self._ray)):

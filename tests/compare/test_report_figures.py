@@ -40,13 +40,15 @@ COLLISIONS = """
 """
 
 
+@pytest.fixture(scope="class")
+def opened(browser, page):
+    browser.look(width=1200)
+    browser.open(page, DRAWN)
+
+
+@pytest.mark.usefixtures("opened")
 class TestDrawn:
     """The page of `comparison()`, opened once."""
-
-    @pytest.fixture(scope="class", autouse=True)
-    def opened(self, browser, page):
-        browser.look(width=1200)
-        browser.open(page, DRAWN)
 
     def test_every_figure_is_drawn_without_complaint_or_network(self, browser, page):
         traced = [one for one in comparison().results if one.trace]

@@ -344,10 +344,19 @@ def _require_whole(path: Path, num_bytes: int) -> None:
 
 
 def _lost(error: Exception) -> WorkerLostError:
-    return WorkerLostError(
-        f"Ray lost a process or node that others needed ({type(error).__name__}: {_first_line(error)}). What is done "
-        f"was kept: the same command goes on with it, once Ray runs again (`ray status` says so)"
-    )
+    """Returns what Ray says of itself; of a full disk or store, a process that is gone is not the reason."""
+    errors = importlib.import_module("ray").exceptions
+    gone = (
+        errors.WorkerCrashedError, errors.NodeDiedError, errors.RayActorError, errors.ObjectLostError,
+        errors.LocalRayletDiedError, errors.RaySystemError,
+    )  # fmt: skip
+    said = f"{type(error).__name__}: {_first_line(error)}"
+    if isinstance(error, gone):
+        return WorkerLostError(
+            f"Ray lost a process or node that others needed ({said}). What is done was kept: the same command goes on "
+            f"with it, once Ray runs again (`ray status` says so)"
+        )
+    return WorkerLostError(f"Ray failed ({said}). What is done was kept: the same command goes on with it")
 
 
 def _first_line(error: Exception) -> str:

@@ -334,6 +334,7 @@ def test_a_quote_that_the_last_line_closes(tmp_path: Path, end: str) -> None:
         ('key;note;name\na;"one;A\r\nb;"two";B\r\nc;z;C\r\n', "note"),  # nothing but text
         ('key,name,note\na,A,"one\nb,B,two\nc,C,three"\nd,D,z\n', "note"),
         ('key,at,note\na,2024-01-01,"one\nb,2024-01-02,6"\nc,2024-01-03,z\n', "note"),
+        ('key,x,note\na,1,"one\nb,2,two\nc,NA,2\nd,4,"\ne,5,z\n', "note"),  # a row that it holds lacks a number
         ('src,dst,x\n1,2,"3\n2,3,4"\n3,1,5\n', "x"),  # the file's last column is looked at, whatever it holds
     ],
 )

@@ -31,6 +31,7 @@ from diskgnn.cli.rendering import Output
     "column `id`.  [default: the seeds of all splits]",
 )
 @options.seed
+@click.option("--ignore-times", is_flag=True, help="Of a graph with times: take all edges, later ones, too.")
 @options.memory
 @options.output_disk
 @options.threads

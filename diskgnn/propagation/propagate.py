@@ -22,6 +22,7 @@ from diskgnn.formats import artifacts
 from diskgnn.formats.hops_config import OPERATORS, VALUE_BYTES, HopsConfig, segments_of
 from diskgnn.formats.verification import verify_file
 from diskgnn.graph.graph import Graph
+from diskgnn.graph.held_out import HELD_OUT_SPLITS
 from diskgnn.graph.type_data import EdgeSet, NodeSet
 from diskgnn.paths import PathLike
 from diskgnn.progress.default_reporter import reporter_for
@@ -50,6 +51,7 @@ def propagate(
     operators: str | Sequence[str] = "mean",
     nodes: npt.ArrayLike | PathLike | None = None,
     seed: int = 0,
+    ignore_times: bool = False,
     memory: int | str = "auto",
     disk: int | str | None = None,
     threads: int | None = None,
@@ -72,7 +74,8 @@ def propagate(
             in-edges get zeros, and give zeros where rows are scaled by their degree.
         nodes: 'all', or [n] numbers of rows, or bool [N], or a file of ids: .npy, or a table with a column `id`. By
             default the seeds of all splits, with their labels.
-        seed: of the order of train records. Same seed, same bytes.
+        seed: of the order of train records, 0 to 2^64 - 1. Same seed, same bytes.
+        ignore_times: take all edges of a graph with times, also those that are later than a seed.
         memory: what the whole process may use, in bytes or as '2GiB'; 'auto' is half of what is available. It takes at
             least 4 bytes for each row that the first hop needs and 4 for each that it makes, 8 of a node at most,
             beside buffers; with more of it, edges are read less often.
@@ -86,7 +89,8 @@ def propagate(
         Its `details` have the rows and edges of each hop, and the bytes and memory that were predicted.
 
     Raises:
-        ConfigError: arguments that cannot work, a typed graph, or less memory than it takes, with the figure.
+        ConfigError: arguments that cannot work; a graph with types, times, features of edges, or seed edges that are
+            held out; or less memory than it takes, with the figure.
         InputError: no seeds, or features that are NaN or infinite; names a node and how many there are.
         ArtifactError, OutputExistsError, DiskFullError: see `diskgnn.work.writer`.
 
@@ -94,7 +98,7 @@ def propagate(
         >>> diskgnn.propagate("graph", "hops", hops=3, operators="mean,symmetric", memory="2GiB")
     """
     started, out, told = time.perf_counter(), Destination.of(out), reporter_for(reporter, progress)
-    asked = Propagation.of(graph, hops, operators, nodes, seed)
+    asked = Propagation.of(graph, hops, operators, nodes, seed, ignore_times=ignore_times)
     resources = Resources.of(memory, threads, told, sending_bytes=out.sending_bytes)
     resources = replace(resources, disk=out.budget(disk))
     resources.within(asked.fixed_need)  # refuses before anything is read
@@ -153,6 +157,7 @@ def estimate_propagation(
     operators: str | Sequence[str] = "mean",
     nodes: npt.ArrayLike | PathLike | None = None,
     seed: int = 0,
+    ignore_times: bool = False,
     memory: int | str = "auto",
     disk: int | str | None = None,
     threads: int | None = None,
@@ -165,7 +170,7 @@ def estimate_propagation(
         ConfigError, InputError, ArtifactError: as `propagate`.
     """
     out = Destination.of(out)
-    asked = Propagation.of(graph, hops, operators, nodes, seed)
+    asked = Propagation.of(graph, hops, operators, nodes, seed, ignore_times=ignore_times)
     resources = Resources.of(memory, threads, reporter_for(reporter, progress), sending_bytes=out.sending_bytes)
     resources.within(asked.fixed_need)
     plan = asked.plan(resources, Traffic())
@@ -187,7 +192,10 @@ class Propagation:
     config: HopsConfig
 
     @staticmethod
-    def of(graph: PathLike | Graph, hops: int, operators: str | Sequence[str], nodes: object, seed: int) -> Propagation:
+    def of(
+        graph: PathLike | Graph, hops: int, operators: str | Sequence[str], nodes: object, seed: int, *,
+        ignore_times: bool,
+    ) -> Propagation:  # fmt: skip
         """Checks them.
 
         Raises:
@@ -200,6 +208,7 @@ class Propagation:
         if isinstance(hops, bool) or not isinstance(hops, int) or hops < 1:
             raise ConfigError(f"hops: expected at least 1, found {hops!r}")
         node_set, edges, features = graph.only_nodes("propagate"), graph.only_edges("propagate"), graph.feature_file
+        _require_plain(node_set, edges, ignore_times=ignore_times)
         order = RecordOrder.of(node_set, nodes, seed)
         segments = segments_of(found, hops, features.rows.num_features)
         config = HopsConfig(
@@ -256,3 +265,24 @@ class Propagation:
     def _files(self) -> list[str]:
         named = [artifacts.records_file, artifacts.record_checksums_file]
         return [name(split) for split in self.config.num_rows for name in named]
+
+
+def _require_plain(nodes: NodeSet, edges: EdgeSet, *, ignore_times: bool) -> None:
+    """Refuses graphs of which whole neighbourhoods would be averaged as they are not meant."""
+    path, config = edges.manifest.path, edges.config
+    if not ignore_times and (config.has_times or nodes.config.has_times):
+        raise ConfigError(
+            f"ignore_times: {'edges' if config.has_times else 'nodes'} of {path} have times, and propagate takes all "
+            "edges, also those that are later than a seed: `diskgnn prepare --temporal uniform` draws none of these; "
+            "pass ignore_times=True to take all edges"
+        )
+    if config.rows is not None:
+        raise ConfigError(
+            f"edges of {path} have features, which propagate would leave out: `diskgnn prepare` draws edges with "
+            "theirs; or `diskgnn convert` again without them"
+        )
+    if held_out := [split for split in config.link_splits if split in HELD_OUT_SPLITS]:
+        raise ConfigError(
+            f"{path} has seed edges of {' and '.join(held_out)}, and propagate does not leave those out that are edges "
+            "of the graph: `diskgnn prepare` does; or `diskgnn convert` again without these seed edges"
+        )

@@ -6,20 +6,24 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from propagated_graphs import OPERATORS, Given, assert_hops_are_exact, convert, random_graph, segments
 
 import diskgnn
+from diskgnn.cli import main
 from diskgnn.errors import ConfigError, DataWarning, InputError
 from diskgnn.files import faults
 from diskgnn.formats.hops import Hops
 from diskgnn.formats.manifest import open_artifact
 from diskgnn.graph.artifact_description import describe
 from diskgnn.graph.graph import Graph
+from diskgnn.propagation.propagate import estimate_propagation
 from diskgnn.system.resources import SmallBudgetError
 
 pytestmark = pytest.mark.in_memory
@@ -203,6 +207,44 @@ def test_typed_graphs_are_refused(tmp_path: Path) -> None:
     diskgnn.convert(tmp_path / "graph", schema={"nodes": nodes, "edges": edges}, progress=False)
     with pytest.raises(ConfigError, match="typed graph"):
         diskgnn.propagate(tmp_path / "graph", tmp_path / "hops", hops=1, nodes="all", progress=False)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "edges", "told", "taken"),
+    [
+        ({}, {"times": np.arange(2000)}, "edges of .* have times.* `diskgnn prepare --temporal", True),
+        ({"times": np.arange(500)}, {}, "nodes of .* have times.* ignore_times=True", True),
+        ({}, {"features": np.ones((2000, 3), np.float32)}, "edges of .* have features.* `diskgnn prepare`", False),
+        ({}, {"seeds": ("train", "valid", "test")}, "seed edges of valid and test.* `diskgnn prepare`", False),
+        ({}, {"seeds": ("train",)}, None, True),
+    ],
+)
+def test_what_whole_neighbourhoods_would_pass_over_is_refused(
+    tmp_path: Path, nodes: dict[str, np.ndarray], edges: dict[str, Any], told: str | None, taken: bool
+) -> None:
+    """The future of a seed, what edges say, edges that are asked about."""
+    given = random_graph(12)
+    all_edges = given.edges[:, :2000]
+    splits = dict(zip(edges.get("seeds", ()), np.array_split(all_edges, 3, axis=1), strict=False))
+    labelled = {"features": given.features.astype(np.float32), "labels": np.zeros(500, int), **given.seeds}
+    schema = {
+        "nodes": {"node": labelled | nodes},
+        "edges": {"node:to:node": {"edges": all_edges, **{k: v for k, v in edges.items() if k != "seeds"}, **splits}},
+    }
+    graph, out = tmp_path / "graph", tmp_path / "hops"
+    diskgnn.convert(graph, schema=schema, progress=False)
+    if told is not None:
+        with pytest.raises(ConfigError, match=told):
+            diskgnn.propagate(graph, out, hops=2, progress=False)
+        with pytest.raises(ConfigError, match=told):
+            estimate_propagation(graph, out, hops=2, progress=False)
+        assert CliRunner().invoke(main, ["propagate", str(graph), str(out), "--hops", "2"]).exit_code == 2
+        assert not out.exists()
+    flags = ["--ignore-times"] if taken and told else []
+    if taken:
+        done = CliRunner().invoke(main, ["propagate", str(graph), str(out), "--hops", "2", *flags])
+        assert done.exit_code == 0, done.output
+        assert_hops_are_exact(out, Given(all_edges, given.features))
 
 
 def test_inspect_says_what_a_record_has(tmp_path: Path) -> None:

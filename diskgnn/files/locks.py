@@ -49,8 +49,13 @@ class FileLock:
         if self._descriptor is not None:
             with suppress(OSError):
                 self.path.unlink()
+            descriptor, self._descriptor = self._descriptor, None
+            os.close(descriptor)
+
+    def __del__(self) -> None:
+        # Ctrl-C between taking a lock and the block that gives it back ends no notebook and no worker of Ray.
+        if self._descriptor is not None:
             os.close(self._descriptor)
-            self._descriptor = None
 
 
 @contextmanager

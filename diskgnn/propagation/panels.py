@@ -20,7 +20,7 @@ from diskgnn.files.traffic import Traffic
 from diskgnn.formats.row_format import FeatureFile
 from diskgnn.progress.reporter import Reporter
 from diskgnn.propagation.hop_edges import SCALED, WITH_OWN, HopEdges
-from diskgnn.propagation.kept_pieces import packed
+from diskgnn.propagation.kept_pieces import empty_piece
 from diskgnn.propagation.propagation_plan import PropagationPlan
 from diskgnn.propagation.record_order import RecordOrder
 from diskgnn.propagation.stripes import load
@@ -56,7 +56,7 @@ class Panels:
         plan, rows = self.plan, self.plan.rows
         width = self.features.rows.num_features
         with (
-            ThreadPoolExecutor(plan.threads) as pool,
+            ThreadPoolExecutor(plan.loading_threads) as pool,
             reporter.stage("compute hops", width * len(plan.operators), "columns") as advance,
         ):
             advance(int(state["columns"]) * len(plan.operators))
@@ -87,10 +87,15 @@ class Panels:
 
     def _own_scales(self, operator: str) -> Slice:
         """Of each record: what its rows were scaled by."""
-        all_scales = np.concatenate(list(self.edges.scales(operator)))
+        rows, first = self.plan.rows.sets[0], 0
+        all_scales = np.empty(len(rows), np.float32)  # no slice is there yet, the first of which has as many
+        for part in self.edges.scales(operator):
+            all_scales[first : first + len(part)] = part
+            first += len(part)
+        assert first == len(rows), (first, len(rows))
         found, first = np.empty(self.order.num_records, np.float32), 0
         for nodes in self.order.all_nodes():
-            found[first : first + len(nodes)] = all_scales[self.plan.rows.sets[0].ranks(nodes)]
+            found[first : first + len(nodes)] = all_scales[rows.ranks(nodes)]
             first += len(nodes)
         return found
 
@@ -114,14 +119,16 @@ class Panels:
         place, first = segment * self.features.rows.num_features + columns.start, 0
         for number, window in enumerate(self.plan.windows):
             nodes = self.order.of_window(window)
-            values = now[self.plan.rows.sets[hop].ranks(nodes)]
-            if own_scales is not None:
+            ranks = self.plan.rows.sets[hop].ranks(nodes)
+            piece, values = empty_piece(place, len(nodes), len(columns))
+            np.take(now, ranks, axis=0, out=values, mode="clip")  # ranks are in range; to raise, it would make a copy
+            if own_scales is not None:  # rows of a scale of 0 have no in-edges: they are 0
                 scales = own_scales[first : first + len(nodes), None]
-                with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-                    values = np.where(scales > 0, values / scales, np.float32(0))
+                with np.errstate(over="ignore"):
+                    np.divide(values, scales, out=values, where=scales > 0)
             first += len(nodes)
             self.traffic.add(written=values.nbytes)
-            self.kept.add(number, packed(place, values))
+            self.kept.add(number, piece)
 
 
 def _scale(rows: Slice, scales: Generator[Slice, None, None]) -> None:

@@ -24,6 +24,7 @@ from diskgnn.work.shuffle import PIECE_BYTES
 _PIECES_HELD = 3  # of edges: one in use, one that waits, one that is read
 _SPANS_HELD = 4  # windows of features or records: two that are read or put together, one in use, its copies
 _SMALL_BYTES = 128 << 10  # of disk: headers and last pages of files, statistics, the manifest
+_KEEPING_BYTES = 2 * 8 + 1  # of a record: its node, its rank, and whether it has a scale
 _SEED_BYTES = 40  # of a record: its node, and what sorting them takes for the labels
 
 
@@ -37,6 +38,7 @@ class PropagationPlan:
     num_features: int
     most_columns: int  # of a panel
     threads: int
+    loading_threads: int = 1
     read_bytes: int = 0  # in all
     written_bytes: int = 0
     output_bytes: int = 0  # of the artifact
@@ -81,6 +83,20 @@ def _span_bytes(nodes: NodeSet, order: RecordOrder, config: HopsConfig) -> int:
     return _SPANS_HELD * max(spans)
 
 
+def _loading_bytes(nodes: NodeSet, config: HopsConfig) -> int:
+    """Of one thread that loads a stripe: a piece, the one that is read after it, and what they mean."""
+    rows = config.rows
+    num_rows = min(-(-window_rows(rows.row_bytes) // 64) * 64, nodes.num_nodes)
+    stored_bytes = -(-rows.row_bytes * min(COLUMNS, rows.num_features) // rows.num_features)
+    return num_rows * (2 * stored_bytes + VALUE_BYTES * COLUMNS * (rows.dtype != "float32"))
+
+
+def _keeping_bytes(order: RecordOrder, config: HopsConfig) -> tuple[int, int]:
+    """Of a window of records: that keeping it takes whatever the columns, and for each of them."""
+    num_rows = min(window_rows(config.row_bytes), order.num_records)
+    return KEPT_BYTES + _KEEPING_BYTES * num_rows, VALUE_BYTES * num_rows
+
+
 def _seed_bytes(order: RecordOrder, operators: Sequence[str]) -> int:
     seeds = 0 if order.chosen == ALL_NODES else _SEED_BYTES * order.num_records
     return seeds + SCALE_BYTES * len(scaled(operators)) * order.num_records
@@ -96,21 +112,31 @@ def make_plan(
     """
     need = fixed_need(nodes, edges, order, config)
     resources = resources.within(need)
-    column_bytes, piece_bytes = VALUE_BYTES * (len(rows.sets[0]) + len(rows.sets[1])), _piece_bytes(nodes, edges)
+    column_bytes = VALUE_BYTES * (len(rows.sets[0]) + len(rows.sets[1]))
+    # Beside slices there are pieces of edges, stripes that are loaded, or a window of records that is kept.
+    loading_bytes, (keeping_bytes, keeping_column_bytes) = _loading_bytes(nodes, config), _keeping_bytes(order, config)
+    beside_bytes = max(_piece_bytes(nodes, edges), loading_bytes)
+
+    def panel_bytes(columns: int) -> int:
+        return max(beside_bytes, keeping_bytes + columns * keeping_column_bytes) + columns * column_bytes
+
     of_rows = f"{len(rows.sets[0])} rows of features and {len(rows.sets[1])} of a hop"
-    resources.require(
-        f"{need.what} a column at a time, {VALUE_BYTES} for each of {of_rows},", piece_bytes + column_bytes
+    resources.require(f"{need.what} a column at a time, {VALUE_BYTES} for each of {of_rows},", panel_bytes(1))
+    num_features, memory_bytes = config.rows.num_features, resources.memory_bytes
+    columns = min(
+        num_features,
+        (memory_bytes - beside_bytes) // column_bytes,
+        (memory_bytes - keeping_bytes) // (column_bytes + keeping_column_bytes),
     )
-    num_features = config.rows.num_features
-    columns = min(num_features, (resources.memory_bytes - piece_bytes) // column_bytes)
     plans = list[PropagationPlan]()
     # Whole stripes are loaded once. Wider panels, which share some, read edges less often.
     for most_columns in dict.fromkeys([columns, columns // COLUMNS * COLUMNS or columns]):
         plan = PropagationPlan(
-            rows, config.operators, order.windows(config.row_bytes), num_features, most_columns, resources.threads
-        )
-        slice_bytes = column_bytes * max(map(len, plan.panels))
-        used_bytes = resources.held_bytes + max(piece_bytes + slice_bytes, need.least_bytes)
+            rows, config.operators, order.windows(config.row_bytes), num_features, most_columns, resources.threads,
+            min(resources.threads, beside_bytes // loading_bytes),
+        )  # fmt: skip
+        widest_bytes = panel_bytes(max(map(len, plan.panels)))
+        used_bytes = resources.held_bytes + max(widest_bytes, need.least_bytes)
         plans.append(_with_bytes(replace(plan, memory_bytes=used_bytes), nodes, edges, order, config))
     return min(plans, key=lambda plan: plan.read_bytes)
 

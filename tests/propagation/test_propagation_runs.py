@@ -123,7 +123,7 @@ def test_the_disk_that_is_predicted_suffices_and_less_is_refused(graph: Path, di
 COUNTED = """
 import sys, threading, diskgnn
 def written(): return int(dict(line.split(": ") for line in open("/proc/self/io").read().splitlines())["wchar"])
-graph, out, memory = sys.argv[1:]
+graph, out, memory, hops, operators, nodes = sys.argv[1:]
 most, is_over = 0, threading.Event()
 def watch():
     global most
@@ -133,13 +133,24 @@ def watch():
 watching = threading.Thread(target=watch)
 watching.start()
 before = written()
-report = diskgnn.propagate(graph, out, hops=3, operators="mean,symmetric", memory=memory)
+report = diskgnn.propagate(graph, out, hops=int(hops), operators=operators, nodes=nodes or None, memory=memory)
 is_over.set()
 print(written() - before, report.read_bytes, report.written_bytes, most, report.details["memory_bytes"])
 """
 
 
-@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="the kernel does not count here")
+def counted(graph: Path, out: Path, memory: str, hops: int, operators: str, nodes: str = "") -> list[int]:
+    done = subprocess.run(
+        [sys.executable, "-c", COUNTED, graph, out, memory, str(hops), operators, nodes], capture_output=True,
+        text=True, check=True, env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    return list(map(int, done.stdout.split()))
+
+
+kernel_counts = pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="the kernel does not count here")
+
+
+@kernel_counts
 @pytest.mark.parametrize("memory", ["112MiB", "1GiB"])
 def test_bytes_and_memory_are_as_predicted(tmp_path: Path, memory: str) -> None:
     """Within 2 %, and memory no more than that. The kernel counts what is written, and the process's own memory; it
@@ -150,11 +161,9 @@ def test_bytes_and_memory_are_as_predicted(tmp_path: Path, memory: str) -> None:
     seeds = {"train": random.permutation(num_nodes)[:3000]}
     given = Given(edges, random.standard_normal((num_nodes, 48)).astype(np.float32), None, seeds)
     graph = convert(given, tmp_path / "graph")
-    done = subprocess.run(
-        [sys.executable, "-c", COUNTED, graph, tmp_path / "hops", memory], capture_output=True, text=True, check=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    kernel_bytes, read_bytes, written_bytes, most_bytes, predicted_memory_bytes = map(int, done.stdout.split())
+    kernel_bytes, read_bytes, written_bytes, most_bytes, predicted_memory_bytes = counted(
+        graph, tmp_path / "hops", memory, 3, "mean,symmetric"
+    )
     with faults.pretending("memory.anonymous", 40 << 20):  # as that process has it
         predicted = estimate_propagation(graph, tmp_path / "other", hops=3, operators="mean,symmetric", memory=memory)
     assert read_bytes == pytest.approx(predicted.read_bytes, rel=0.02)
@@ -162,6 +171,23 @@ def test_bytes_and_memory_are_as_predicted(tmp_path: Path, memory: str) -> None:
     assert kernel_bytes == pytest.approx(predicted.written_bytes, rel=0.02)
     assert 0.85 * predicted_memory_bytes < most_bytes <= 1.02 * predicted_memory_bytes
     assert predicted.output_bytes == pytest.approx(open_artifact(tmp_path / "hops").total_bytes, rel=0.02)
+
+
+@kernel_counts
+@pytest.mark.parametrize("case", ["one seed beside all nodes", "all nodes are seeds"])
+def test_memory_is_as_predicted_where_records_or_features_are_most_of_it(tmp_path: Path, case: str) -> None:
+    if case == "one seed beside all nodes":
+        num_nodes = 8_000_000
+        edges = np.stack([np.arange(num_nodes), np.zeros(num_nodes, int)])
+        given = Given(edges, np.ones((num_nodes, 1), np.float32), None, {"train": np.array([0])})
+        asked = ("1GiB", 1, "symmetric")
+    else:
+        num_nodes = 150_000
+        edges = np.random.default_rng(1).integers(0, num_nodes, (2, 2 * num_nodes))
+        given = Given(edges, np.ones((num_nodes, 128), np.float32))
+        asked = ("1GiB", 1, "symmetric", "all")
+    *_, most_bytes, predicted_bytes = counted(convert(given, tmp_path / "graph"), tmp_path / "hops", *asked)
+    assert most_bytes <= 1.02 * predicted_bytes
 
 
 def test_the_command_says_what_it_took_and_what_it_would_take(graph: Path, tmp_path: Path) -> None:

@@ -93,16 +93,35 @@ def label(name: str) -> str:
     return name
 
 
-def whole_number(name: str, value: SupportsIndex, least: int = 1) -> int:
-    """`value` as an int: NumPy's numbers are welcome, but no JSON.
+def whole_number(name: str, value: SupportsIndex, least: int | None = 1) -> int:
+    """`value` as an int: NumPy's numbers are welcome, but no JSON. With `least` None it may be negative.
 
     Raises:
         ConfigError: no whole number, or less than `least`.
     """
-    try:
-        number = operator.index(value)
-    except TypeError as error:
-        raise ConfigError(f"{name}: expected a whole number, found {value!r}") from error
-    if number < least:
+    number = _index(f"{name}: expected a whole number", value)
+    if least is not None and number < least:
         raise ConfigError(f"{name}: expected at least {least}, found {number}")
     return number
+
+
+def seed_number(value: SupportsIndex) -> int:
+    """Returns a seed as an int.
+
+    Raises:
+        ConfigError: no whole number of 64 bits.
+    """
+    expected = "seed: expected a number from 0 to 2^64 - 1"
+    number = _index(expected, value)
+    if not 0 <= number < 1 << 64:
+        raise ConfigError(f"{expected}, found {number}")
+    return number
+
+
+def _index(expected: str, value: SupportsIndex) -> int:
+    if isinstance(value, bool):  # which JSON writes as true
+        raise ConfigError(f"{expected}, found {value!r}")
+    try:
+        return operator.index(value)
+    except TypeError as error:
+        raise ConfigError(f"{expected}, found {value!r}") from error

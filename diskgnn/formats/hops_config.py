@@ -15,6 +15,7 @@ from diskgnn.specs.schema import SPLITS
 OPERATORS = ("mean", "symmetric", "gcn")
 ALL_NODES = "all"
 CHOSEN_NODES = "nodes"  # in place of a split, where nodes were chosen
+MOST_HOPS = 255  # rounding adds up, and beyond that neighbourhoods have long had all that they reach
 VALUE_BYTES = 4  # records are float32
 
 _Count = Annotated[int, whole(most=MOST_64_BITS)]

@@ -9,6 +9,7 @@ from diskgnn.errors import ConfigError
 from diskgnn.formats.graph_config import GraphConfig
 from diskgnn.formats.row_format import RowFormat
 from diskgnn.specs.schema import SPLITS
+from diskgnn.units import seed_number
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,7 @@ class GenerationSpec:
             )
         if not 0 <= self.homophily <= 1:
             raise ConfigError(f"homophily: expected a number from 0 to 1, found {self.homophily}")
-        if not 0 <= self.seed < 1 << 64:
-            raise ConfigError(f"seed: expected a number from 0 to 2^64 - 1, found {self.seed}")
+        object.__setattr__(self, "seed", seed_number(self.seed))
         fractions = self.fractions
         if not all(0 <= fraction <= 1 for fraction in fractions.values()) or sum(fractions.values()) > 1 + 1e-9:
             raise ConfigError(f"expected fractions from 0 to 1 whose sum is at most 1, found {fractions}")

@@ -61,6 +61,7 @@ class HopRows:
 
     sets: Sequence[RowSet]  # [hops + 1]: number k has the rows of hop k, number 0 the features that are needed
     num_edges: Sequence[int]  # [hops + 1] into the rows of hop k; 0 of the features
+    sweeps: int  # over all edges, that found them
 
     @property
     def hops(self) -> int:
@@ -101,4 +102,10 @@ def find_rows(
                 advance(len(piece.sources))
             sets.append(RowSet.of(marked, num_nodes))
             counts.append(num_edges)
-    return HopRows(sets[::-1], [0, *counts[::-1]])
+            if len(sets[-1]) == len(wanted):  # no hop before that needs others
+                left = hops - len(counts)
+                advance(left * edges.num_edges)
+                return HopRows(
+                    [*[wanted] * (left + 1), *sets[-2::-1]], [0, *[num_edges] * left, *counts[::-1]], sweep + 1
+                )
+    return HopRows(sets[::-1], [0, *counts[::-1]], hops)

@@ -19,7 +19,7 @@ from diskgnn.files.destination import Destination
 from diskgnn.files.disk_space import DiskBudget, free_bytes
 from diskgnn.files.traffic import Traffic
 from diskgnn.formats import artifacts
-from diskgnn.formats.hops_config import OPERATORS, VALUE_BYTES, HopsConfig, segments_of
+from diskgnn.formats.hops_config import MOST_HOPS, OPERATORS, VALUE_BYTES, HopsConfig, segments_of
 from diskgnn.formats.verification import verify_file
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.held_out import HELD_OUT_SPLITS
@@ -36,6 +36,7 @@ from diskgnn.propagation.record_order import RecordOrder
 from diskgnn.propagation.stripes import stored_columns, transpose
 from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.resources import Need, Resources
+from diskgnn.units import seed_number, whole_number
 from diskgnn.work.publishing import published
 from diskgnn.work.runner import Work
 from diskgnn.work.writer import ArtifactWriter
@@ -67,7 +68,7 @@ def propagate(
     Args:
         graph: graph directory, or an opened one, with one type of nodes, which have features, and one of edges.
         out: the hops directory to write. A killed run with the same arguments goes on where it stopped.
-        hops: how far, at least 1.
+        hops: how far, 1 to 255.
         operators: of 'mean' (the mean of in-neighbours), 'symmetric' (D^-1/2 A D^-1/2) and 'gcn' (the same of A + I):
             several as a list, or as 'mean,symmetric'. A has the stored in-edges, with their weights; equal edges count
             as often as they are there. D has the in-degrees: the weights of in-edges, added up. Nodes without
@@ -202,11 +203,9 @@ class Propagation:
             ConfigError, InputError: see `propagate`.
         """
         graph = graph if isinstance(graph, Graph) else Graph.open(graph)
-        found = tuple(operators.split(",") if isinstance(operators, str) else operators)
-        if not found or len(set(found)) != len(found) or not set(found) <= set(OPERATORS):
-            raise ConfigError(f"operators: expected different ones of {', '.join(OPERATORS)}, found {operators!r}")
-        if isinstance(hops, bool) or not isinstance(hops, int) or hops < 1:
-            raise ConfigError(f"hops: expected at least 1, found {hops!r}")
+        found, hops, seed = _checked_operators(operators), whole_number("hops", hops), seed_number(seed)
+        if hops > MOST_HOPS:
+            raise ConfigError(f"hops: expected at most {MOST_HOPS}, found {hops}")
         node_set, edges, features = graph.only_nodes("propagate"), graph.only_edges("propagate"), graph.feature_file
         _require_plain(node_set, edges, ignore_times=ignore_times)
         order = RecordOrder.of(node_set, nodes, seed)
@@ -265,6 +264,14 @@ class Propagation:
     def _files(self) -> list[str]:
         named = [artifacts.records_file, artifacts.record_checksums_file]
         return [name(split) for split in self.config.num_rows for name in named]
+
+
+def _checked_operators(operators: object) -> tuple[str, ...]:
+    names = operators.split(",") if isinstance(operators, str) else operators
+    found = [str(name).strip() for name in names] if isinstance(names, Sequence) else []
+    if not found or len({*found}) < len(found) or not {*found} <= {*OPERATORS}:
+        raise ConfigError(f"operators: expected different ones of {', '.join(OPERATORS)}, found {operators!r}")
+    return tuple(found)
 
 
 def _require_plain(nodes: NodeSet, edges: EdgeSet, *, ignore_times: bool) -> None:

@@ -144,7 +144,7 @@ def make_plan(
 def _with_bytes(
     plan: PropagationPlan, nodes: NodeSet, edges: EdgeSet, order: RecordOrder, config: HopsConfig
 ) -> PropagationPlan:
-    rows, hops, manifest = plan.rows, plan.rows.hops, nodes.manifest
+    rows, manifest = plan.rows, nodes.manifest
     features = nodes.feature_file
     assert features is not None
     weights = WEIGHT_BYTES * edges.config.has_weights
@@ -162,7 +162,7 @@ def _with_bytes(
     checksums_bytes = 4 * (record_bytes // CHECKSUM_CHUNK_BYTES)
     output_bytes = record_bytes + checksums_bytes + seeds_bytes
     read = (
-        (hops + 1) * topology_bytes + 2 * weights_bytes  # compared with its checksum, then used
+        (rows.sweeps + 1) * topology_bytes + 2 * weights_bytes  # compared with its checksum, then used
         + sum(read_bytes(features, *bounds) for bounds in feature_windows(features, rows.sets[0]))
         + 4 * (features.num_bytes // CHECKSUM_CHUNK_BYTES)
         + len(config.operators) * (_loaded_bytes(plan, features) + len(plan.panels) * edge_bytes)

@@ -5,7 +5,6 @@ Public functions take its fields as keywords (`SamplingOptions`), make it in the
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -154,7 +153,7 @@ class SamplingSpec:
             "batch_size": whole_number("batch_size", self.batch_size),
             "epochs": whole_number("epochs", self.epochs),
             "first_epoch": whole_number("first_epoch", self.first_epoch, least=0),
-            "seed": operator.index(self.seed),
+            "seed": whole_number("seed", self.seed, least=None),
             "splits": tuple(split for split in SPLITS if split in self.splits),
             "draw_period": draw_period,
             "group_seeds": whole_number("group_seeds", self.group_seeds),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
@@ -41,7 +40,7 @@ class TrainingConfig:
         for name in ("epochs", "evaluate_every", "record_every_batches", "checkpoint_every_batches", "patience"):
             if (value := getattr(self, name)) is not None:
                 object.__setattr__(self, name, whole_number(name, value))
-        object.__setattr__(self, "seed", operator.index(self.seed))
+        object.__setattr__(self, "seed", whole_number("seed", self.seed, least=None))
         for name in ("lr", "weight_decay"):
             rate = float(getattr(self, name))
             if not 0 <= rate < math.inf:

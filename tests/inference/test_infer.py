@@ -448,6 +448,7 @@ def test_refusals(graph: Graph, tmp_path: Path):
         ({"nodes": [NUM_NODES]}, "nodes: expected ids from 0 to 8999"),
         ({"nodes": [0.5]}, r"nodes: expected at least one id \[n\], or bool \[9000\], found float64"),
         ({"nodes": []}, "nodes: expected at least one id"),
+        ({"nodes": np.zeros(NUM_NODES, bool)}, "nodes: expected at least one id .*found no True"),
     ):
         with pytest.raises(ConfigError, match=message):
             diskgnn.infer(graph, out, net, memory=PLENTY, **arguments)

@@ -186,9 +186,20 @@ def test_arguments_that_cannot_work(tmp_path: Path) -> None:
     propagate = partial(diskgnn.propagate, graph, tmp_path / "hops", progress=False)
     with pytest.raises(ConfigError, match="hops: expected at least 1, found 0"):
         propagate(hops=0)
-    for operators in ("median", "mean,mean", []):
+    for hops in (1.0, True, None, "a"):
+        with pytest.raises(ConfigError, match=f"hops: expected a whole number, found {hops!r}"):
+            propagate(hops=hops)
+    with pytest.raises(ConfigError, match="hops: expected at most 255, found 50000000"):
+        propagate(hops=50_000_000)
+    for operators in ("median", "mean,mean", [], None, 3, [1], [["mean"]]):
         with pytest.raises(ConfigError, match="operators: expected different ones of mean, symmetric, gcn"):
             propagate(hops=1, operators=operators)
+    for seed in ("a", 1.5, True, None, -1, 1 << 64):
+        with pytest.raises(ConfigError, match=rf"seed: expected a number from 0 to 2\^64 - 1, found {seed!r}"):
+            propagate(hops=1, seed=seed)
+    for nodes, told in {"ragged": ([[1], [2, 3]], "no array"), "none": (np.zeros(500, bool), "no True")}.values():
+        with pytest.raises(ConfigError, match=rf"nodes: expected at least one id \[n\], or bool \[500\].*{told}"):
+            propagate(hops=1, nodes=nodes)
     with pytest.raises(ConfigError, match="each node once"):
         propagate(hops=1, nodes=[1, 1])
     with pytest.raises(ConfigError, match="ids from 0 to 499"):
@@ -199,6 +210,34 @@ def test_arguments_that_cannot_work(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="has no seeds"):
         diskgnn.propagate(convert(without, tmp_path / "plain"), tmp_path / "hops", hops=1, progress=False)
     assert not (tmp_path / "hops").exists()
+
+
+def test_numbers_of_numpy_and_spaces_are_welcome(tmp_path: Path) -> None:
+    graph = convert(random_graph(9), tmp_path / "graph")
+    given = {"hops": np.int64(2), "operators": "mean, gcn", "seed": np.uint64((1 << 64) - 1)}
+    diskgnn.propagate(graph, tmp_path / "a", **given, progress=False)
+    diskgnn.propagate(graph, tmp_path / "b", hops=2, operators=["mean", "gcn"], seed=(1 << 64) - 1, progress=False)
+    assert Hops.open(tmp_path / "a").manifest.digest == open_artifact(tmp_path / "b").digest
+
+
+def test_edges_are_swept_until_no_rows_are_added(tmp_path: Path) -> None:
+    """0 <- 1 <- 2 <- 3, and 4 by itself: 8 hops of node 0 need 4 sweeps, those of all nodes one."""
+    edges = np.array([[1, 2, 3], [0, 1, 2]])
+    given = Given(edges, np.arange(10.0).reshape(5, 2), None, {"train": np.array([0])})
+    graph = convert(given, tmp_path / "graph")
+    for nodes in (None, "all"):
+        out = tmp_path / f"hops-{nodes}"
+        found = estimate_propagation(graph, out, hops=8, nodes=nodes, progress=False)
+        assert found.rows == ((4,) * 6 + (3, 2, 1) if nodes is None else (5,) * 9)
+        assert found.edges == ((3,) * 6 + (2, 1) if nodes is None else (3,) * 8)
+        diskgnn.propagate(graph, out, hops=8, nodes=nodes, progress=False)
+        assert_hops_are_exact(out, given)
+    graph = convert(random_graph(2, num_nodes=5000, width=1), tmp_path / "larger")
+    topology_bytes = Graph.open(graph).topology_bytes
+    report = diskgnn.propagate(graph, tmp_path / "deep", hops=20, nodes="all", progress=False)
+    assert 20 * topology_bytes < report.read_bytes < 27 * topology_bytes  # each hop's edges once, not twice
+    predicted = estimate_propagation(graph, tmp_path / "none", hops=20, nodes="all", progress=False)
+    assert report.read_bytes == pytest.approx(predicted.read_bytes, rel=0.02)
 
 
 def test_typed_graphs_are_refused(tmp_path: Path) -> None:

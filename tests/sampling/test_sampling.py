@@ -216,6 +216,8 @@ def test_64_bit_ids_give_the_same_minibatches(tmp_path):
         ({"batch_size": 0}, ConfigError, "batch_size"),
         ({"batch_size": 1.5}, ConfigError, "batch_size"),
         ({"epochs": 0}, ConfigError, "epochs"),
+        ({"seed": "a"}, ConfigError, "seed: expected a whole number, found 'a'"),
+        ({"seed": True}, ConfigError, "seed: expected a whole number, found True"),
         ({"threads": 0}, ConfigError, "threads"),
         ({"splits": ["training"]}, ConfigError, "training"),
         ({"splits": ["test"]}, InputError, "no nodes"),

@@ -179,6 +179,7 @@ def test_evaluates_when_asked_and_in_the_end(sources):
         ({"dropout": 1.0}, "dropout: .*found 1.0"),
         ({"num_layers": 0}, "num_layers: .*found 0"),
         ({"epochs": 2.5}, "epochs: expected a whole number, found 2.5"),
+        ({"seed": "a"}, "seed: expected a whole number, found 'a'"),
         ({"model": "gat", "hidden": 10}, "multiple of heads=4, found 10"),
         ({"best_by": "accuracy"}, "best_by: expected a validation split"),
         ({"patience": 2}, "patience: expected a validation split"),

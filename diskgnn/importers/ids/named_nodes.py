@@ -32,13 +32,17 @@ def chosen_nodes(nodes: npt.ArrayLike | None, num_nodes: int) -> npt.NDArray[np.
     """
     if nodes is None:
         return None
-    found = np.asarray(nodes)
+    expected = f"nodes: expected at least one id [n], or bool [{num_nodes}]"
+    try:
+        found = np.asarray(nodes)
+    except ValueError as error:  # rows of several lengths
+        raise ConfigError(f"{expected}, found what is no array ({error})") from error
     if found.dtype == np.bool_ and found.shape == (num_nodes,):
+        if not found.any():
+            raise ConfigError(f"{expected}, found no True")
         return np.flatnonzero(found)
     if found.ndim != 1 or found.dtype.kind not in "iu" or not len(found):
-        raise ConfigError(
-            f"nodes: expected at least one id [n], or bool [{num_nodes}], found {found.dtype} {list(found.shape)}"
-        )
+        raise ConfigError(f"{expected}, found {found.dtype} {list(found.shape)}")
     if found.min() < 0 or found.max() >= num_nodes:
         raise ConfigError(f"nodes: expected ids from 0 to {num_nodes - 1}, found {found.min()} to {found.max()}")
     return found.astype(np.int64)

@@ -16,7 +16,7 @@ TORTURE = Path(__file__).parents[1] / "tools" / "torture"
 KILLS, FLIPS = 2 * 25, 20  # two of each stage
 # Together these have each kind of file, and each way of going on: folds with shuffles, with runs of rows and with ids;
 # maps of units that are kept, used up and fetched.
-AIMED = ("convert", "convert ids", "sample", "prepare links", "prepare, large", "infer", "fetch")
+AIMED = ("convert", "convert ids", "sample", "prepare links", "prepare, large", "propagate", "infer", "fetch")
 
 
 @pytest.mark.slow

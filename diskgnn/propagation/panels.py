@@ -134,6 +134,7 @@ class Panels:
 def _scale(rows: Slice, scales: Generator[Slice, None, None]) -> None:
     first = 0
     for part in scales:
-        rows[first : first + len(part)] *= part[:, None]
+        with np.errstate(over="ignore"):  # records that are not finite are refused in a sentence
+            rows[first : first + len(part)] *= part[:, None]
         first += len(part)
     assert first == len(rows), (first, len(rows))

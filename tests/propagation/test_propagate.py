@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import warnings
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -178,6 +179,19 @@ def test_values_that_are_no_numbers_are_refused(tmp_path: Path, value: float) ->
         assert sorted(path.name for path in tmp_path.iterdir()) in (["graph"], [".hops.lock", "graph"])
     lonely = np.array([499])  # no edge leads from there, or to it
     diskgnn.propagate(graph, tmp_path / "hops", hops=3, nodes=lonely, progress=False)
+
+
+def test_hops_beyond_float32_are_refused_without_a_warning_before(tmp_path: Path) -> None:
+    given = random_graph(4, num_nodes=60, width=2, weighted=True)
+    with pytest.warns(DataWarning):
+        graph = convert(
+            Given(given.edges, given.features * 1e37, given.weights * np.float32(1e-38)), tmp_path / "graph"
+        )  # fmt: skip
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(InputError, match=r"expected hops within float32.* 'symmetric/1' of"):
+            diskgnn.propagate(graph, tmp_path / "hops", hops=1, operators="symmetric", nodes="all", progress=False)
+    assert not (tmp_path / "hops").exists()
 
 
 def test_arguments_that_cannot_work(tmp_path: Path) -> None:

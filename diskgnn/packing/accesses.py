@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -34,7 +34,6 @@ _RANGE_NODES = 1 << 21  # at most, so that an int32 for each of a range's nodes 
 _CHUNK_NODES = 1 << 20
 INT32 = np.dtype(np.int32)
 _READ_AHEAD = 4  # pieces
-_CHECK_BYTES = 1 << 20  # read at once for a checksum: what the nearest caches hold
 
 
 def num_ranges(num_nodes: int) -> int:
@@ -42,13 +41,21 @@ def num_ranges(num_nodes: int) -> int:
     return max(_MIN_RANGES, -(-num_nodes // _RANGE_NODES))
 
 
+Claim = Callable[[int], object]  # is told of bytes before they are written to a scratch file
+
+
+def _ignore(num_bytes: int) -> None:
+    """A claim where nothing limits the disk space."""
+
+
 class Accesses:
     """The nodes of each minibatch of one sequence, in ascending order, and their positions in the minibatch."""
 
-    def __init__(self, num_nodes: int, scratch: Path, memory: ScratchMemory) -> None:
+    def __init__(self, num_nodes: int, scratch: Path, memory: ScratchMemory, claim: Claim = _ignore) -> None:
         """Starts without minibatches. What does not fit `memory` goes to `scratch` and to files beside it."""
         self.num_nodes = num_nodes
         self.scratch = scratch
+        self.claim = claim
         self._memory = memory
         self.range_starts = np.linspace(0, num_nodes, num_ranges(num_nodes) + 1).astype(np.int64)
         self._range_bounds: list[npt.NDArray[np.int64]] = []  # per minibatch [num_ranges + 1], in its nodes
@@ -85,6 +92,7 @@ class Accesses:
         *,
         threads: int = 1,
         memory_bytes: int = 0,
+        claim: Claim = _ignore,
     ) -> list[Accesses]:
         """Sorts the nodes of each minibatch for several row sets. Returns the accesses of each.
 
@@ -93,12 +101,13 @@ class Accesses:
             row_sets: `num_nodes` and `scratch` of each row set, see `sort`.
             threads: threads that sort.
             memory_bytes: what all of them may keep in memory, with the columns that are added to them later.
+            claim: called with the bytes of scratch files before they are written, those of later columns included.
 
         Raises:
             IndexError: a node that is not in [0, num_nodes).
         """
         memory = ScratchMemory(memory_bytes)
-        found = [Accesses(num_nodes, scratch, memory) for num_nodes, scratch in row_sets]
+        found = [Accesses(num_nodes, scratch, memory, claim) for num_nodes, scratch in row_sets]
         sorting = (
             partial(accesses._sort, nodes, accesses._reserve(nodes))
             for minibatch in minibatches
@@ -142,7 +151,7 @@ class Accesses:
 
     def column(self, suffix: str) -> AccessColumn:
         """Adds an empty column, for one more number of each access."""
-        column = AccessColumn(self.scratch.with_suffix(suffix), self._memory)
+        column = AccessColumn(self.scratch.with_suffix(suffix), self._memory, self.claim)
         self._columns.append(column)
         return column
 
@@ -244,9 +253,9 @@ class AccessColumn:
     the file would take longer than much of what is done with them.
     """
 
-    def __init__(self, path: Path, memory: ScratchMemory) -> None:
+    def __init__(self, path: Path, memory: ScratchMemory, claim: Claim) -> None:
         """Starts an empty column in the new scratch file `path`. `memory` is shared with other columns."""
-        self.path, self._memory = path, memory
+        self.path, self._memory, self._claim = path, memory, claim
         self.dtype: np.dtype[Any] = INT32  # or that of the first numbers
         self.read_bytes = 0  # from the file so far
         # Room for all that might be kept: pages that nobody writes to take nothing.
@@ -255,7 +264,11 @@ class AccessColumn:
         path.touch()
 
     def reserve(self, count: int, dtype: np.dtype[Any]) -> int:
-        """Reserves `count` places for the next minibatch, which `write` fills. Returns the first of them."""
+        """Reserves `count` places for the next minibatch, which `write` fills. Returns the first of them.
+
+        Raises:
+            DiskFullError: the file may not take what memory does not.
+        """
         if self._end == 0:
             self._set_dtype(dtype)
         first, self._end = self._end, self._end + count
@@ -263,12 +276,17 @@ class AccessColumn:
         fits = self._num_kept == first and self._end <= len(self._kept)
         if fits and self._memory.claim(count * self.dtype.itemsize):
             self._num_kept = self._end
+        else:
+            self._claim(count * self.dtype.itemsize)
         return first
 
     def resize(self, ends: npt.NDArray[np.int64], dtype: np.dtype[Any]) -> None:
         """Reserves the places of all minibatches at once, which `write` fills in any order.
 
         The numbers of minibatch b end at `ends[b]` ([B]). They have any value until they are written.
+
+        Raises:
+            DiskFullError: the file may not take what memory does not.
         """
         self._set_dtype(dtype)
         for end in ends[ends <= len(self._kept)].tolist():
@@ -276,6 +294,7 @@ class AccessColumn:
                 break
             self._num_kept = end
         self._end = int(ends[-1]) if len(ends) else 0
+        self._claim((self._end - self._num_kept) * self.dtype.itemsize)
         os.truncate(self.path, self._end * self.dtype.itemsize)
 
     def write(self, first: int, numbers: npt.NDArray[Any]) -> None:

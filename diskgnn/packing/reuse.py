@@ -23,12 +23,6 @@ from diskgnn.packing.accesses import INT32, Accesses, changes_named
 MAX_BATCHES = 1 << 29  # next uses are int32 and span two cycles
 
 
-def most_scratch_bytes(num_accesses: int, node_bytes: int, num_batches: int) -> int:
-    """Returns the most that scratch files take for a minibatch of `num_accesses`, in a sequence of `num_batches`."""
-    access_bytes = node_bytes + INT32.itemsize + _distance_dtype(num_batches).itemsize
-    return num_accesses * access_bytes + min(num_accesses, num_batches) * 2 * INT32.itemsize
-
-
 def _distance_dtype(num_batches: int) -> np.dtype[Any]:
     """Returns the dtype for how many minibatches later a row is needed next: at most a full cycle, 0 for static rows.
 
@@ -146,6 +140,7 @@ class Reuse:
         calls = (partial(count, batch) for batch in range(num_batches))
         with self._arcs.open("wb") as file:
             for pairs in in_order(pool, calls, threads):
+                self.accesses.claim(pairs.nbytes)
                 file.write(pairs.data)
                 bounds.append(bounds[-1] + len(pairs) // 2)
                 uses, rows = pairs[::2], pairs[1::2]

@@ -284,6 +284,9 @@ class _RowsBetween:
             remainder ^= crc32c_part(rows.reshape(-1), left_bytes)
         return remainder == self.remainder
 
+    def load(self, file: SpanReader) -> None:
+        """Does nothing: rows of static files are written to their places, page or not."""
+
 
 def map_nodes(placed: PlacedRows) -> npt.NDArray[Any]:
     """Maps the nodes of a split's rows, without reading ahead.

@@ -26,7 +26,7 @@ from diskgnn.packing.pack_request import PackRequest
 from diskgnn.packing.packing_need import scratch_memory_bytes
 from diskgnn.packing.placed import Placed, PlacedSplit, placing_step
 from diskgnn.packing.placement import Schedule
-from diskgnn.packing.reuse import MAX_BATCHES, Reuse, most_scratch_bytes
+from diskgnn.packing.reuse import MAX_BATCHES, Reuse
 from diskgnn.packing.row_files import reserve
 from diskgnn.packing.split_labels import SplitLabels
 from diskgnn.packing.static_choice import Nodes, choose_static
@@ -186,20 +186,17 @@ class SplitPlacer:
 
     def _accesses(self, split: str, scratch: Scratch, advance: Advance) -> list[Accesses]:
         samples, row_sets = self._request.samples, self._request.row_sets
-        num_batches = samples.config.splits[split].num_batches
 
         def needed() -> Iterator[list[npt.NDArray[Any]]]:
             for minibatch in samples.read(split):
-                nodes = [row_set.needed(minibatch) for row_set in row_sets]
-                scratch.claim(sum(most_scratch_bytes(len(each), each.itemsize, num_batches) for each in nodes))
-                yield nodes
+                yield [row_set.needed(minibatch) for row_set in row_sets]
                 advance(1)
 
         files = [scratch.path(f"{row_set.config.name}.accesses") for row_set in row_sets]
         sizes = [row_set.num_rows for row_set in row_sets]
         return Accesses.sort_all(
             needed(), list(zip(sizes, files, strict=True)), threads=self._resources.threads,
-            memory_bytes=scratch_memory_bytes(self._resources),
+            memory_bytes=scratch_memory_bytes(self._resources), claim=scratch.claim,
         )  # fmt: skip
 
     def _static_in(self, state: State) -> Sequence[Nodes]:

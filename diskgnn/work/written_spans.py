@@ -30,6 +30,10 @@ class Written(Protocol):
         """Returns True if `file` still has it."""
         ...
 
+    def load(self, file: SpanReader) -> None:
+        """Reads what a step that goes on needs of it in memory."""
+        ...
+
 
 @dataclass(frozen=True)
 class Span:
@@ -38,7 +42,7 @@ class Span:
     offset: int
     num_bytes: int
     crc32c: int
-    tail: npt.NDArray[np.uint8] | None = None  # [4096], gets the last page as far as these bytes reach; zeros follow
+    tail: npt.NDArray[np.uint8] | None = None  # [4096], for the last page as far as these bytes reach; zeros follow
 
     @staticmethod
     def of_zeros(begin: int, end: int) -> Span:
@@ -46,14 +50,18 @@ class Span:
         return Span(begin, end - begin, crc32c(bytes(end - begin)))
 
     def is_whole(self, file: SpanReader) -> bool:
-        """Returns True if they are there. Then `tail` has their last page."""
-        crc, end = 0, self.offset + self.num_bytes
+        """Returns True if they are there."""
+        crc = 0
         for piece in file.pieces(self.offset, self.num_bytes):
             crc = crc32c(piece, crc)
+        return crc == self.crc32c
+
+    def load(self, file: SpanReader) -> None:
+        """Reads the last page into `tail`, if there is one."""
         if self.tail is not None:
+            end = self.offset + self.num_bytes
             self.tail[:] = 0
             file.read(end - end % DIRECT_ALIGNMENT, self.tail[: end % DIRECT_ALIGNMENT].data)
-        return crc == self.crc32c
 
 
 @dataclass(frozen=True)
@@ -75,7 +83,7 @@ class SpanReader:
 
 
 def require_written(path: Path, spans: Iterable[Written], step: str) -> None:
-    """Compares what `step` has written to a file.
+    """Compares what `step` has written to a file, and loads what going on with it needs.
 
     Raises:
         DamagedStepError: it is something else; or the file is missing, ends early or cannot be read.
@@ -86,6 +94,7 @@ def require_written(path: Path, spans: Iterable[Written], step: str) -> None:
             for span in spans:
                 if not span.is_whole(file):
                     raise DamagedStepError(step, f"{path} is not what was written from byte {span.offset} on")
+                span.load(file)
     except DamagedStepError:
         raise
     except (ArtifactError, OSError) as error:

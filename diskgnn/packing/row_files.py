@@ -258,7 +258,8 @@ class StaticFile:
         """Does nothing: rows are written at once."""
 
     def close(self) -> None:
-        """Adds the file to the artifact."""
+        """Cuts off what somebody else has put behind the rows, and adds the file to the artifact."""
+        os.truncate(self._path, self._num_bytes)
         self._writer.add(self.name, crc32c=crc32c_of_remainder(int(self._state[0]), self._num_bytes))
 
 

@@ -119,6 +119,16 @@ def test_a_kill_while_publishing_costs_nothing(packing: Packing, tmp_path: Path)
     assert [path.name for path in tmp_path.iterdir()] == ["packed"]
 
 
+def test_what_somebody_put_behind_static_rows_is_cut_off(one_type: Packing, tmp_path: Path) -> None:
+    with pytest.raises(Killed), faults.armed("pack.window", Killed(), after=10):
+        one_type.pack(tmp_path / "packed")
+    (static,) = staging_of(tmp_path / "packed").glob("static-*.npy")
+    with static.open("ab") as file:
+        file.write(bytes(3000))
+    one_type.pack(tmp_path / "packed")
+    assert verify_artifact(tmp_path / "packed").digest == one_type.digest
+
+
 def test_a_static_tier_that_is_chosen_stays_chosen(one_type: Packing, tmp_path: Path) -> None:
     """Free memory of the GPU decided at first; a run that goes on finds less of it."""
 

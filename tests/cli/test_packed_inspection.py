@@ -75,4 +75,4 @@ def test_a_damaged_header_is_no_error_here(packed):
 
 def test_nothing_there_may_be_a_checkpoint_too(tmp_path):
     said = run("inspect", tmp_path / "nope", exit_code=ArtifactError.exit_code).stderr
-    assert "nope is not there; expected a graph, samples or packed directory, or a checkpoint" in said
+    assert "nope is not there; expected a graph, samples, packed or hops directory, or a checkpoint" in said

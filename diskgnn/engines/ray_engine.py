@@ -249,11 +249,11 @@ class RayEngine:
             self._cancel(waiting)
             yield from self._told(topic)  # what arrived meanwhile is kept
             if isinstance(error, ray.exceptions.RayError) and not isinstance(error, ray.exceptions.RayTaskError):
-                raise _lost(error) from error
+                raise _lost(ray.exceptions, error) from error
             raise
 
     def _started_board(self) -> Any:
-        """With the first task: it is a process, and what is refused before needs none."""
+        """Returns the board. It starts with the first task, since it is a process that a refused call does not need."""
         with self._starting:
             if self._board is None:
                 self._board = self._boards.remote()
@@ -285,7 +285,7 @@ class RayEngine:
             if not isinstance(error.cause, Exception):
                 raise
             if isinstance(error.cause, errors.RayError):  # Ray failed within the task, not what it runs
-                raise _lost(error.cause) from error
+                raise _lost(errors, error.cause) from error
             raise error.cause from error
         except errors.RayError as error:
             raise WorkerLostError(
@@ -343,9 +343,8 @@ def _require_whole(path: Path, num_bytes: int) -> None:
         )
 
 
-def _lost(error: Exception) -> WorkerLostError:
-    """Returns what Ray says of itself; of a full disk or store, a process that is gone is not the reason."""
-    errors = importlib.import_module("ray").exceptions
+def _lost(errors: Any, error: Exception) -> WorkerLostError:
+    """Returns an error for one of Ray's `errors`. Not all mean that a process is gone: a full disk does not."""
     gone = (
         errors.WorkerCrashedError, errors.NodeDiedError, errors.RayActorError, errors.ObjectLostError,
         errors.LocalRayletDiedError, errors.RaySystemError,

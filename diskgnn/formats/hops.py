@@ -53,7 +53,7 @@ class Hops:
 
     @cached_property
     def config(self) -> HopsConfig:
-        """What it was made with."""
+        """The config in its manifest."""
         return self.manifest.parsed(HopsConfig.parse)
 
     def records(self, split: str) -> npt.NDArray[np.float32]:

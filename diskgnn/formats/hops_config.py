@@ -1,4 +1,4 @@
-"""What the manifest of a hops directory says of it."""
+"""The config in the manifest of a hops directory."""
 
 from __future__ import annotations
 

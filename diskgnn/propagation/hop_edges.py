@@ -127,7 +127,7 @@ class HopEdges:
                 self._add(hop - 1, EdgePiece(*found).packed())
 
     def _add_scales(self, first: int, degrees: npt.NDArray[np.float64]) -> None:
-        """Of the whole graph's degrees: a row that a hop needs may have in-neighbours that no hop needs."""
+        """Takes degrees from the whole graph: a row that a hop needs may have in-neighbours that no hop needs."""
         needed = self._rows.sets[0].members(first, first + len(degrees))
         for number, operator in enumerate(self._scaled):
             total = degrees[needed] + (operator == WITH_OWN)

@@ -134,7 +134,7 @@ def write_seeds(writer: ArtifactWriter, nodes: NodeSet, order: RecordOrder, traf
 
 
 def _labels(nodes: NodeSet, order: RecordOrder, traffic: Traffic) -> npt.NDArray[Any] | None:
-    """Of all records, in one pass over the labels of the graph."""
+    """Returns the labels of all records, in one pass over those of the graph."""
     if nodes.config.target is None:
         return None
     traffic.add(read=nodes.manifest.files[node_file(artifacts.LABELS, nodes.name)].bytes)

@@ -1,4 +1,4 @@
-"""What panels keep for records: some values of the records of a window."""
+"""Pieces that panels write for records: some columns of the records of one window."""
 
 from __future__ import annotations
 

@@ -102,10 +102,10 @@ def find_rows(
                 advance(len(piece.sources))
             sets.append(RowSet.of(marked, num_nodes))
             counts.append(num_edges)
-            if len(sets[-1]) == len(wanted):  # no hop before that needs others
-                left = hops - len(counts)
-                advance(left * edges.num_edges)
-                return HopRows(
-                    [*[wanted] * (left + 1), *sets[-2::-1]], [0, *[num_edges] * left, *counts[::-1]], sweep + 1
-                )
-    return HopRows(sets[::-1], [0, *counts[::-1]], hops)
+            if len(sets[-1]) == len(wanted):  # hops before this one need the same
+                break
+        sweeps, left = len(counts), hops - len(counts)
+        advance(left * edges.num_edges)
+    sets += sets[-1:] * left
+    counts += counts[-1:] * left
+    return HopRows(sets[::-1], [0, *counts[::-1]], sweeps)

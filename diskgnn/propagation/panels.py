@@ -33,7 +33,7 @@ Slice = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, eq=False)
 class Panels:
-    """What panels are computed from.
+    """Everything that panels are computed from.
 
     `kept` gets what records keep of them: a partition for each window of records.
     """
@@ -86,7 +86,7 @@ class Panels:
                 yield handled_bytes
 
     def _own_scales(self, operator: str) -> Slice:
-        """Of each record: what its rows were scaled by."""
+        """Returns [records] the factor by which the rows of each record's node were scaled."""
         rows, first = self.plan.rows.sets[0], 0
         all_scales = np.empty(len(rows), np.float32)  # no slice is there yet, the first of which has as many
         for part in self.edges.scales(operator):

@@ -35,7 +35,7 @@ from diskgnn.propagation.propagation_plan import PropagationPlan, fixed_need, ma
 from diskgnn.propagation.record_order import RecordOrder
 from diskgnn.propagation.stripes import stored_columns, transpose
 from diskgnn.system.allocators import freed_memory_returned
-from diskgnn.system.resources import Need, Resources
+from diskgnn.system.resources import Resources
 from diskgnn.units import seed_number, whole_number
 from diskgnn.work.publishing import published
 from diskgnn.work.runner import Work
@@ -100,9 +100,7 @@ def propagate(
     """
     started, out, told = time.perf_counter(), Destination.of(out), reporter_for(reporter, progress)
     asked = Propagation.of(graph, hops, operators, nodes, seed, ignore_times=ignore_times)
-    resources = Resources.of(memory, threads, told, sending_bytes=out.sending_bytes)
-    resources = replace(resources, disk=out.budget(disk))
-    resources.within(asked.fixed_need)  # refuses before anything is read
+    resources = replace(asked.resources(out, memory, threads, told), disk=out.budget(disk))
     writer = ArtifactWriter(
         out, artifacts.HOPS, config=asked.config.to_json(), source=asked.graph.manifest, overwrite=overwrite,
         resumable=True, disk=resources.disk,
@@ -135,7 +133,7 @@ def propagate(
 
 @dataclass(frozen=True)
 class PropagationEstimate:
-    """What `propagate` with the same arguments would take: counted, but for pages and headers of files."""
+    """Figures of a `propagate` with the same arguments: counted, but for pages and headers of files."""
 
     records: int
     record_bytes: int
@@ -172,8 +170,7 @@ def estimate_propagation(
     """
     out = Destination.of(out)
     asked = Propagation.of(graph, hops, operators, nodes, seed, ignore_times=ignore_times)
-    resources = Resources.of(memory, threads, reporter_for(reporter, progress), sending_bytes=out.sending_bytes)
-    resources.within(asked.fixed_need)
+    resources = asked.resources(out, memory, threads, reporter_for(reporter, progress))
     plan = asked.plan(resources, Traffic())
     return PropagationEstimate(
         asked.order.num_records, asked.config.row_bytes, tuple(map(len, plan.rows.sets)),
@@ -217,10 +214,15 @@ class Propagation:
         )  # fmt: skip
         return Propagation(graph, node_set, edges, order, config)
 
-    @property
-    def fixed_need(self) -> Need:
-        """Memory that it takes whatever the rows that hops need."""
-        return fixed_need(self.nodes, self.edges, self.order, self.config)
+    def resources(self, out: Destination, memory: int | str, threads: int | None, reporter: Reporter) -> Resources:
+        """Returns the resources given, unless they are less than it takes whatever the rows that hops need.
+
+        Raises:
+            ConfigError: they are no size, or less than that. Nothing has been read then.
+        """
+        resources = Resources.of(memory, threads, reporter, sending_bytes=out.sending_bytes)
+        resources.within(fixed_need(self.nodes, self.edges, self.order, self.config))
+        return resources
 
     def plan(self, resources: Resources, traffic: Traffic) -> PropagationPlan:
         """Finds the rows that hops need, and decides on panels.

@@ -1,4 +1,4 @@
-"""What propagation takes, decided beforehand: panels, bytes that are moved, memory, disk."""
+"""Decides beforehand what propagation takes: panels, bytes that are moved, memory, disk."""
 
 from __future__ import annotations
 
@@ -69,14 +69,14 @@ def fixed_need(nodes: NodeSet, edges: EdgeSet, order: RecordOrder, config: HopsC
 
 
 def _piece_bytes(nodes: NodeSet, edges: EdgeSet) -> int:
-    """Of pieces of edges, in each step that reads some."""
+    """Returns the bytes of pieces of edges, in each step that reads some."""
     piece_edges, window_nodes = min(PIECE_EDGES, edges.num_edges), min(WINDOW_NODES, nodes.num_nodes)
     edge_bytes = edges.id_dtype.itemsize + WEIGHT_BYTES * edges.config.has_weights
     return _PIECES_HELD * (3 * OFFSET_BYTES * window_nodes + edge_bytes * piece_edges)
 
 
 def _span_bytes(nodes: NodeSet, order: RecordOrder, config: HopsConfig) -> int:
-    """Of windows of features, then of records, while no slice is in memory."""
+    """Returns the bytes of windows of features, then of records, while no slice is in memory."""
     stored_bytes, row_bytes = config.rows.row_bytes, config.row_bytes
     spans = [stored_bytes * min(window_rows(stored_bytes), nodes.num_nodes),
              row_bytes * min(window_rows(row_bytes), order.num_records)]  # fmt: skip
@@ -84,7 +84,7 @@ def _span_bytes(nodes: NodeSet, order: RecordOrder, config: HopsConfig) -> int:
 
 
 def _loading_bytes(nodes: NodeSet, config: HopsConfig) -> int:
-    """Of one thread that loads a stripe: a piece, the one that is read after it, and what they mean."""
+    """Returns the bytes of a thread that loads a stripe: a piece, the next one, and their values."""
     rows = config.rows
     num_rows = min(-(-window_rows(rows.row_bytes) // 64) * 64, nodes.num_nodes)
     stored_bytes = -(-rows.row_bytes * min(COLUMNS, rows.num_features) // rows.num_features)
@@ -92,7 +92,7 @@ def _loading_bytes(nodes: NodeSet, config: HopsConfig) -> int:
 
 
 def _keeping_bytes(order: RecordOrder, config: HopsConfig) -> tuple[int, int]:
-    """Of a window of records: that keeping it takes whatever the columns, and for each of them."""
+    """Returns the bytes that keeping a window of records takes: fixed ones, and those of each column."""
     num_rows = min(window_rows(config.row_bytes), order.num_records)
     return KEPT_BYTES + _KEEPING_BYTES * num_rows, VALUE_BYTES * num_rows
 

@@ -14,7 +14,7 @@ from diskgnn.importers.ids.id_types import id_keys, id_kind
 
 
 def no_line(_: int) -> str:
-    """Of what has no lines."""
+    """Returns a place in a source that has no lines."""
     return ""
 
 
@@ -36,7 +36,7 @@ class IdColumns:
     line: Callable[[int], str] = no_line  # says where a row is in its file, for the end of a message
 
     def place(self, row: int) -> str:
-        """Where an id is, for messages."""
+        """Names the place of an id, for messages."""
         return f"{self.row_name} {row} (counted from 0){self.line(row)}"
 
     @property

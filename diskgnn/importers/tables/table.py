@@ -229,7 +229,7 @@ class Table:
         return isinstance(self._parts[0], csv_parts.CsvPart)
 
     def place(self, row: int) -> str:
-        """Where a row of a CSV file is, for the end of a message: ", line 5 of FILE"; "" of Parquet."""
+        """Names the place of a row, for the end of a message: ", line 5 of FILE" in CSV, "" in Parquet."""
         for part, num_rows in zip(self._parts, self._rows_of_parts, strict=True):
             if row < num_rows:
                 return f", {part.line_of(row)} of {part.path}" if isinstance(part, csv_parts.CsvPart) else ""

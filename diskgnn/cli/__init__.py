@@ -22,7 +22,7 @@ def main() -> None:
     Exit codes: 0 all is well, 1 something unexpected, 2 an argument that cannot work, 3 source data that is no
     valid graph, 4 a directory that is missing, damaged or made from something else, 5 the output exists, 6 too
     little disk space, 7 training diverged, 8 the disk or the store failed to read, 9 Ray lost its workers,
-    10 the disk failed to write, 130 interrupted, 143 terminated.
+    10 the disk failed to write, 129 hung up, 130 interrupted, 143 terminated.
     """
 
 

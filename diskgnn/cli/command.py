@@ -8,7 +8,7 @@ import threading
 import traceback
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, NoReturn
 
@@ -17,33 +17,39 @@ import click
 from diskgnn.cli.flags import with_flags
 from diskgnn.cli.options import EXPERTS, Option
 from diskgnn.cli.rendering import Output
-from diskgnn.errors import DiskGNNError
+from diskgnn.errors import DiskGNNError, WriteError
 from diskgnn.redaction import redacted
 
-# 128 + the signal's number: what a shell expects of a program that a signal ended.
-INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
+_ENDINGS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated", signal.SIGHUP: "hung up"}
 
 
-class Terminated(KeyboardInterrupt):
-    """SIGTERM: what batch systems and containers send before they kill."""
+class Ended(KeyboardInterrupt):
+    """SIGINT, or SIGTERM, which batch systems and containers send before they kill, or SIGHUP of a closed terminal."""
+
+    def __init__(self, number: int) -> None:
+        self.signal = signal.Signals(number)
 
 
 @contextmanager
-def _sigterm_like_ctrl_c() -> Iterator[None]:
-    """SIGTERM unwinds as Ctrl-C does: training saves its checkpoint, half-written output is removed."""
-    previous = signal.getsignal(signal.SIGTERM)
-    if previous in (signal.SIG_IGN, None) or threading.current_thread() is not threading.main_thread():
+def _signals_unwind() -> Iterator[None]:
+    """Within the block these signals unwind: training saves its checkpoint, half-written output is removed. Those that
+    are ignored (nohup, jobs of a shell's background) stay so."""
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
 
-    def terminate(*_: object) -> NoReturn:
-        raise Terminated
+    def end(number: int, _: object) -> NoReturn:
+        raise Ended(number)
 
-    signal.signal(signal.SIGTERM, terminate)
+    previous = {number: signal.getsignal(number) for number in _ENDINGS}
+    heeded = {number: old for number, old in previous.items() if old not in (signal.SIG_IGN, None)}
+    for number in heeded:
+        signal.signal(number, end)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, previous)
+        for number, old in heeded.items():
+            signal.signal(number, old)
 
 
 def _print_redacted(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -91,14 +97,15 @@ class Command(click.Command):
         with warnings.catch_warnings():
             warnings.showwarning = lambda message, *_, **__: output.warn(with_flags(str(message), self.params, unnamed))
             try:
-                with _sigterm_like_ctrl_c(), _shown(output, port):
-                    return super().invoke(ctx)
-            except Terminated:
-                output.error("terminated")
-                ctx.exit(TERMINATED)
-            except KeyboardInterrupt:
-                output.error("interrupted")
-                ctx.exit(INTERRUPTED)
+                with _signals_unwind(), _shown(output, port):
+                    return self._run(ctx, output)
+            except KeyboardInterrupt as error:
+                number = error.signal if isinstance(error, Ended) else signal.SIGINT
+                # Training has said it: its checkpoint may be older than its last step.
+                goes_on = "overwrite" in ctx.params
+                output.error(_ENDINGS[number] + (": run the same command again to go on" if goes_on else ""))
+                output.close()
+                ctx.exit(128 + number)  # as a shell tells of a program that a signal ended
             except (DiskGNNError, OSError, MemoryError) as error:
                 if debug:
                     sys.excepthook = _print_redacted
@@ -106,9 +113,18 @@ class Command(click.Command):
                 code = error.exit_code if isinstance(error, DiskGNNError) else 1
                 message = with_flags(str(error), self.params, unnamed) or type(error).__name__
                 output.error(message, kind=type(error).__name__, exit_code=code)
+                with suppress(WriteError):  # the message is on standard error
+                    output.close()
                 ctx.exit(code)
-            finally:
-                output.close()
+
+    def _run(self, ctx: click.Context, output: Output) -> Any:
+        try:
+            result = super().invoke(ctx)
+        except click.exceptions.Exit:  # of a command that has a result and its own exit code
+            output.close()
+            raise
+        output.close()
+        return result
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """For --help: the options of each section together, in the order of first occurrence, those in `last` at the

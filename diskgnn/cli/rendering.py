@@ -9,14 +9,16 @@ import os
 import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from diskgnn.errors import WriteError
 from diskgnn.progress.bars import BarReporter
 from diskgnn.progress.reporter import Reporter, StageReport
 from diskgnn.redaction import redacted
@@ -57,6 +59,80 @@ def _column_row(columns: Sequence[ReadItem]) -> tuple[Any, ...]:
     return first.of, name, first.use, first.how, width, max(shares) if shares else ""
 
 
+class _Stream:
+    """Standard output or standard error, as rich writes to it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Writes all of `text`, or does what `failed` does."""
+        with self._failing():
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Has everything written, or does what `failed` does."""
+        with self._failing():
+            self._stream.flush()
+
+    def failed(self, error: OSError) -> None:
+        """What to do about a write that failed."""
+        raise NotImplementedError
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenPipeError:
+            self.abandon()
+            raise SystemExit(1) from None  # as other programs whose reader has gone (`| head`)
+        except OSError as error:
+            self.failed(error)
+
+    def abandon(self) -> None:
+        """Drops what could not be written: Python would try that again when it ends, and exit with 120."""
+        with suppress(OSError), Path(os.devnull).open("wb") as nowhere:
+            os.dup2(nowhere.fileno(), self._stream.fileno())
+
+
+class _News(_Stream):
+    """Standard error, where bars and notes go: a job of hours does not end because its log is on a full disk, or its
+    terminal was closed."""
+
+    def failed(self, error: OSError) -> None:
+        """Goes on: room may be made."""
+
+    def flushed(self) -> bool:
+        """Tries once more. Returns True if nothing is left to be written."""
+        try:
+            self._stream.flush()
+        except OSError:
+            return False
+        return True
+
+
+class _Results(_Stream):
+    """Standard output."""
+
+    def failed(self, error: OSError) -> None:
+        """Raises a `WriteError` that tells what is lost."""
+        self.abandon()
+        raise WriteError(
+            error.errno,
+            f"standard output cannot be written ({error.strerror}): what the command has made is kept, only what it "
+            f"says of that is lost",
+        ) from error
+
+
+def _opened(kind: type[_Stream], stream: TextIO | None) -> Any:
+    """The stream; None of one that was closed (`2>&-`), which rich knows, too."""
+    return None if stream is None else kind(stream)
+
+
 class Output:
     """Where one command's words go. With --json, standard output gets one document when the command ends."""
 
@@ -67,8 +143,9 @@ class Output:
                 stream.reconfigure(errors="backslashreplace")
         # https://no-color.org; Rich itself would keep bold and dim
         colors: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
-        self.messages = Console(stderr=True, highlight=False, emoji=False, color_system=colors)
-        self.results = Console(highlight=False, emoji=False, color_system=colors)
+        self._stderr, self._stdout = _opened(_News, sys.stderr), _opened(_Results, sys.stdout)
+        self.messages = Console(file=self._stderr, stderr=True, highlight=False, emoji=False, color_system=colors)
+        self.results = Console(file=self._stdout, highlight=False, emoji=False, color_system=colors)
         if not self.results.is_terminal:
             self.results.width = 200  # a file or a pipe has no right edge to wrap at
         self.reporter: Reporter = BarReporter(self.messages)
@@ -182,6 +259,13 @@ class Output:
         self._document = {"error": {"kind": kind, "message": message, "exit_code": exit_code}}
 
     def close(self) -> None:
-        """Print the JSON document, if that was asked for."""
-        if self.as_json and self._document is not None:
-            print(json.dumps(to_json(self._document), indent=1))
+        """Print the JSON document, if that was asked for.
+
+        Raises:
+            WriteError: standard output cannot be written.
+        """
+        if self._stderr is not None and not self._stderr.flushed():
+            self._stderr.abandon()
+        document, self._document = self._document, None
+        if self.as_json and document is not None:
+            print(json.dumps(to_json(document), indent=1), file=self._stdout, flush=True)

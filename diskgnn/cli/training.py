@@ -80,7 +80,7 @@ _records = options.section("Records")
     "--checkpoint",
     type=options.OUTPUT,
     metavar="DIR",
-    help="Keep a checkpoint here, written after each epoch and on Ctrl-C or SIGTERM.",
+    help="Keep a checkpoint here, written after each epoch and on Ctrl-C, SIGTERM or SIGHUP.",
 )
 @_checkpoints(
     "--checkpoint-every",

@@ -22,6 +22,7 @@ from diskgnn import errors
 from diskgnn.cli import main
 from diskgnn.cli.command import Command
 from diskgnn.cli.flags import with_flags
+from diskgnn.files import faults
 
 
 def test_errors_have_their_own_exit_codes_and_name_the_fix(graph, tmp_path):
@@ -76,16 +77,46 @@ def test_a_bug_is_not_hidden():
     assert isinstance(CliRunner().invoke(failing).exception, AssertionError)
 
 
-def test_sigterm_ends_any_command_with_143(monkeypatch):
+@pytest.mark.parametrize(
+    ("number", "exit_code", "said"), [(signal.SIGTERM, 143, "terminated"), (signal.SIGHUP, 129, "hung up")]
+)
+def test_signals_end_any_command_as_ctrl_c_does(number, exit_code, said):
     @click.command(cls=Command)
-    def terminated():
-        signal.raise_signal(signal.SIGTERM)
+    def ended():
+        signal.raise_signal(number)
 
-    before = signal.getsignal(signal.SIGTERM)
-    result = CliRunner().invoke(terminated)
-    assert result.exit_code == 143
-    assert result.stderr == "error: terminated\n"
-    assert signal.getsignal(signal.SIGTERM) is before
+    before = signal.getsignal(number)
+    result = CliRunner().invoke(ended)
+    assert result.exit_code == exit_code
+    assert result.stderr == f"error: {said}\n"
+    assert signal.getsignal(number) is before
+
+
+def test_what_is_ignored_stays_ignored(monkeypatch):
+    @click.command(cls=Command)
+    def goes_on():
+        signal.raise_signal(signal.SIGHUP)
+
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup has it
+    try:
+        assert CliRunner().invoke(goes_on).exit_code == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_an_interrupted_stage_says_how_it_goes_on(graph, tmp_path):
+    with faults.armed("artifact.publish", KeyboardInterrupt()):
+        said = run("sample", graph, tmp_path / "samples", "--fanouts", "2", exit_code=130).stderr
+    assert said.endswith("error: interrupted: run the same command again to go on\n")
+    run("sample", graph, tmp_path / "samples", "--fanouts", "2")
+
+
+def test_ctrl_c_while_modules_are_imported_shows_no_traceback(tmp_path):
+    (tmp_path / "click.py").write_text("import signal; signal.raise_signal(signal.SIGINT)")
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{Path(__file__).parents[2]}"}
+    command = [sys.executable, "-m", "diskgnn", "--version"]
+    ended = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, check=False)
+    assert (ended.returncode, ended.stderr) == (-signal.SIGINT, "")
 
 
 def test_ctrl_c_ends_the_process_with_130(graph, tmp_path):

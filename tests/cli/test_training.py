@@ -64,16 +64,17 @@ def train_json(packed, *arguments):
     return losses, json.loads(result.stdout)["resumed_from"]
 
 
-def test_sigterm_saves_the_checkpoint_and_resume_goes_on_from_it(packed, tmp_path):
+@pytest.mark.parametrize(("number", "ending"), [(signal.SIGTERM, "terminated"), (signal.SIGHUP, "hung up")])
+def test_signals_save_the_checkpoint_and_resume_goes_on_from_it(packed, tmp_path, number, ending):
     expected, _ = train_json(packed)
-    before = signal.signal(signal.SIGTERM, lambda *_: pytest.fail("SIGTERM was not handled"))
+    before = signal.signal(number, lambda *_: pytest.fail("the signal was not handled"))
     try:
-        with faults.armed("training.step", lambda: signal.raise_signal(signal.SIGTERM), after=7):  # in the eighth step
+        with faults.armed("training.step", lambda: signal.raise_signal(number), after=7):  # in the eighth step
             training_arguments = ["train", packed, "--hidden", 4, "--epochs", 3, "--checkpoint", tmp_path / "run"]
-            result = run(*training_arguments, exit_code=143)
+            result = run(*training_arguments, exit_code=128 + number)
     finally:
-        signal.signal(signal.SIGTERM, before)
-    said = f"the checkpoint is in {tmp_path / 'run'}: go on with the same command and --resume\nerror: terminated\n"
+        signal.signal(number, before)
+    said = f"the checkpoint is in {tmp_path / 'run'}: go on with the same command and --resume\nerror: {ending}\n"
     assert result.stderr.endswith(said)
     assert train_json(packed, "--checkpoint", tmp_path / "run", "--resume") == (expected, [1, 3])
 

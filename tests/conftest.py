@@ -1,3 +1,4 @@
+import gc
 import io
 import os
 import signal
@@ -90,6 +91,15 @@ def pytest_sessionstart() -> None:
     """Has Ctrl-C raise KeyboardInterrupt, which tests rely on: a shell has what runs in its background ignore it."""
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    """Has the garbage collector leave alone what is there before the first test.
+
+    Those are 600,000 objects: 0.4 seconds each time that a test asks for a collection, or has made enough others.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

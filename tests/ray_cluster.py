@@ -1,72 +1,41 @@
 """A cluster of Ray on this machine, whose nodes die when a test says so."""
 
-import atexit
 import os
 import shutil
-import signal
-import sys
 import tempfile
 import threading
 from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
 from itertools import count
 from pathlib import Path
 
 import psutil
 import pytest
 import ray
+import ray_deaths
 from object_store import SECRET
 from ray.cluster_utils import Cluster
 
-from diskgnn.files import faults
-
 STORE_CREDENTIALS = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": SECRET}
-# Where a node dies: while it samples, when a unit has left it, in the schedule, while it writes headers, when all is
-# placed, while it packs, when it has published; before it computes a window of `infer`.
-POINTS = (
-    "sample.minibatch", "worker.unit",
-    "pack.schedule", "pack.header", "worker.placed",
-    "pack.window", "worker.packed",
-    "infer.window",
-)  # fmt: skip
 
 
 @contextmanager
 def cluster_that_dies():
-    """A cluster whose workers die at a point where a file of `deaths` has its name, and take their node along, once.
-
-    Where a file of `crashes` has its name, they die alone, again and again.
-    """
+    """A cluster whose workers die where a test says so; see `ray_deaths`."""
     folder = Path(tempfile.mkdtemp(prefix="ray", dir="/tmp"))  # sockets lie there: paths are to be short
     deaths, crashes = folder / "deaths", folder / "crashes"
     deaths.mkdir()
     crashes.mkdir()
 
-    def arm():
-        armed = ExitStack()
-        atexit.register(armed.close)  # as long as the worker lives
-        for point in POINTS:
-            armed.enter_context(faults.armed(point, partial(die, point)))
-
-    def die(point):
-        if (crashes / point).exists():
-            os.kill(os.getpid(), signal.SIGKILL)
-        try:
-            (deaths / point).rename(deaths / f"{point}.{os.getpid()}")
-        except FileNotFoundError:
-            return
-        os.kill(os.getppid(), signal.SIGKILL)  # the node: it goes down with its other workers
-        os.kill(os.getpid(), signal.SIGKILL)
-
     with pytest.MonkeyPatch.context() as patch, ExitStack() as exits:
         patch.setenv("RAY_AUTH_MODE", "disabled")
         patch.setenv("RAY_TMPDIR", str(folder))
+        patch.setenv("PYTHONPATH", str(Path(ray_deaths.__file__).parent), prepend=os.pathsep)  # workers import it
+        patch.setenv(ray_deaths.FOLDER, str(folder))
         (folder / "ray").mkdir()
         exits.callback(shutil.rmtree, folder, ignore_errors=True)
         found = Nodes(folder)
         exits.callback(found.cluster.shutdown)
-        ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
-        ray.init(found.cluster.address, runtime_env={"worker_process_setup_hook": arm}, log_to_driver=False)
+        ray.init(found.cluster.address, log_to_driver=False)
         exits.callback(ray.shutdown)
         yield found
 
@@ -74,9 +43,13 @@ def cluster_that_dies():
 class Nodes:
     def __init__(self, folder):
         self.folder, self.deaths, self.scratch = folder, folder / "deaths", []
-        quick = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 1000, "health_check_timeout_ms": 5000}
+        configured = {
+            "health_check_initial_delay_ms": 0, "health_check_period_ms": 1000, "health_check_timeout_ms": 5000,
+            # A `runtime_env` with a hook would do as well, but each worker would then start Python twice.
+            "preload_python_modules": ["ray_deaths"],
+        }  # fmt: skip
         head = {
-            "num_cpus": 0, "_system_config": quick,
+            "num_cpus": 0, "_system_config": configured,
             "include_dashboard": False, "include_log_monitor": False, "no_monitor": True,  # nobody looks at them
         }  # fmt: skip
         self.cluster = Cluster(initialize_head=True, head_node_args=head)
@@ -130,7 +103,7 @@ class Nodes:
 
     def died_at(self):
         """The points since it was asked last, each once for each node that died there."""
-        died = [file for file in self.deaths.iterdir() if file.name not in POINTS]
+        died = [file for file in self.deaths.iterdir() if file.name not in ray_deaths.POINTS]
         for file in died:
             file.unlink()
         return sorted(file.name.rpartition(".")[0] for file in died)

@@ -8,7 +8,6 @@ import errno
 import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,14 +16,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from commands import run, run_python
+from commands import Python, run, run_python
 from pyarrow import csv as pacsv
 from pyarrow import parquet as pq
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
-import torturing
 from torturing.children import in_child
-from torturing.disks import run_on_failing_disk
+from torturing.disks import compile_library, run_on_failing_disk
 from torturing.stages import make_inputs
 
 pytestmark = [
@@ -49,8 +47,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("library") / "failing_disk.so"
-    source = Path(torturing.__path__[0]) / "failing_disk.c"
-    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", path, source, "-ldl"], check=True)
+    compile_library(path)
     return path
 
 
@@ -146,16 +143,18 @@ def check_named(library: Path, folder: Path, name: str, *arguments: object) -> N
         assert str(folder / name) in found.stderr
 
 
-def test_arrays_are_read_again_where_the_disk_fails_twice(inputs: Path, tmp_path: Path) -> None:
+def test_arrays_are_read_again_where_the_disk_fails_twice(inputs: Path, tmp_path: Path, library: Path) -> None:
     """Also where the reads that fail are those that find out what kind of file it is, or those of its header."""
-    found = list(run_on_failing_disk(inputs, tmp_path, 240, 4, ("reads/convert",)))
+    found = list(run_on_failing_disk(library, inputs, tmp_path, 240, 4, ("reads/convert",), Python))
     assert len(found) >= 5 * 4 * 3
     assert not [each for each in found if each.failure]
 
 
 @pytest.mark.parametrize("kind", WAYS)
-def test_a_failing_disk_is_named_and_a_recovering_one_is_not_noticed(inputs: Path, tmp_path: Path, kind: str) -> None:
-    found = list(run_on_failing_disk(inputs, tmp_path, 0, 1, WAYS[kind]))
+def test_a_failing_disk_is_named_and_a_recovering_one_is_not_noticed(
+    inputs: Path, tmp_path: Path, library: Path, kind: str
+) -> None:
+    found = list(run_on_failing_disk(library, inputs, tmp_path, 0, 1, WAYS[kind], Python))
     assert {each.stage.replace(" of ", "/") for each in found} == set(WAYS[kind])
     assert len(found) > 8 * len(WAYS[kind])
     assert not [each for each in found if each.failure]

@@ -12,6 +12,7 @@ import pickle
 import shutil
 import socket
 import threading
+import uuid
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
@@ -38,6 +39,10 @@ _POLL_SECONDS = 0.5
 _POLLS_PER_LOOK = 20  # whether there are still nodes
 _CANCEL_SECONDS = 10  # that tasks get to end by themselves
 _MAX_ITEMS = 64  # that `each` has at the same time, in a thread here for each
+_BOARD = "diskgnn board of {}"  # its name, with the connection's job
+
+_boards: dict[str, Any] = {}  # by their names: Ray ends an actor that its driver does not hold any more
+_starting_board = threading.Lock()
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -61,9 +66,6 @@ class RayEngine:
         self._ray = _imported()
         self._address = address
         self._stopping = threading.Event()
-        self._topics = itertools.count()
-        self._board: Any = None
-        self._starting = threading.Lock()
 
     def __enter__(self) -> RayEngine:
         with ExitStack() as exits:
@@ -83,12 +85,6 @@ class RayEngine:
         except (OSError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
             found = f"expected that of a running Ray, found {self._address!r}"
             raise ConfigError(f"address: {found} ({_first_line(error)})") from error
-        here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
-            ray.get_runtime_context().get_node_id(), soft=True
-        )
-        self._boards = ray.remote(Board).options(
-            num_cpus=0, max_restarts=-1, max_task_retries=-1, scheduling_strategy=here
-        )
         self._work = ray.remote(worker_tasks.work)
 
     def __exit__(self, *_: object) -> None:
@@ -221,12 +217,12 @@ class RayEngine:
             Exception: what the step raised.
             CancelledError: another thread failed.
         """
-        ray, topic = self._ray, next(self._topics)
+        ray, topic, board = self._ray, uuid.uuid4().hex, _board(self._ray)
         remote = self._work.options(
             num_cpus=resources.threads, memory=resources.memory_bytes + PROCESS_BYTES, max_retries=_MAX_RETRIES,
             scheduling_strategy="SPREAD", name=f"diskgnn {calls[0][0].__name__}" if calls else "",
         )  # fmt: skip
-        tell = Telling(self._started_board(), topic)
+        tell = Telling(board, topic)
         results = [remote.remote(step, sent.value, sent.versions, tell, *rest) for step, sent, *rest in calls]
         waiting = results
         try:
@@ -238,7 +234,7 @@ class RayEngine:
                 if polls % _POLLS_PER_LOOK == 0:
                     self._warn_of_no_room(resources)
                 done, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=_POLL_SECONDS)
-                yield from self._told(topic)
+                yield from self._told(board, topic)
                 for each in done:
                     self._result(each)
             return [self._result(each) for each in results]
@@ -247,18 +243,13 @@ class RayEngine:
             raise
         except BaseException as error:
             self._cancel(waiting)
-            yield from self._told(topic)  # what arrived meanwhile is kept
+            yield from self._told(board, topic)  # what arrived meanwhile is kept
             if isinstance(error, ray.exceptions.RayError) and not isinstance(error, ray.exceptions.RayTaskError):
                 raise _lost(ray.exceptions, error) from error
             raise
-
-    def _started_board(self) -> Any:
-        """Returns the board. It starts with the first task, since it is a process that a refused call does not need."""
-        with self._starting:
-            if self._board is None:
-                self._board = self._boards.remote()
-                self._exits.callback(self._ray.kill, self._board)
-        return self._board
+        finally:
+            with suppress(ray.exceptions.RayError):
+                board.close.remote(topic)
 
     def _warn_of_no_room(self, resources: Resources) -> None:
         if not any(node.workers(resources.threads, resources.memory_bytes) for node in alive_nodes(self._ray)):
@@ -269,10 +260,10 @@ class RayEngine:
                 stacklevel=callers_level(),
             )
 
-    def _told(self, topic: int) -> list[Event]:
+    def _told(self, board: Any, topic: str) -> list[Event]:
         """Returns the events that came since it was asked last."""
         try:
-            events: list[Event] = self._ray.get(self._board.take.remote(topic))
+            events: list[Event] = self._ray.get(board.take.remote(topic))
         except self._ray.exceptions.RayError:  # progress is lost with the board, results are not
             return []
         return events
@@ -303,6 +294,24 @@ class RayEngine:
                     ray.cancel(each, force=force)
             if references:
                 _, references = ray.wait(list(references), num_returns=len(references), timeout=_CANCEL_SECONDS)
+
+
+def _board(ray: Any) -> Any:
+    """Returns the board of this process's connection to Ray, whose engines share it.
+
+    It is a process, so it starts with the first task, and not with a call that is refused. It ends with the connection.
+    """
+    context = ray.get_runtime_context()
+    name = _BOARD.format(context.get_job_id())
+    with _starting_board:
+        try:
+            return ray.get_actor(name)
+        except ValueError:  # there is none
+            _boards.pop(name, None)  # of an earlier connection that had this job's number
+        here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(context.get_node_id(), soft=True)
+        options = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": -1, "scheduling_strategy": here}
+        _boards[name] = ray.remote(Board).options(name=name, **options).remote()
+        return _boards[name]
 
 
 def _imported() -> Any:

@@ -1,3 +1,24 @@
+import subprocess
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from commands import Python
 from report_pages import browser, page
 
+from diskgnn.compare import step_runner
+
 __all__ = ["browser", "page"]
+
+
+@pytest.fixture
+def forked_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Comparisons of this process find torch imported, which takes each of their servers up to 5 seconds of a core.
+
+    Not for tests of what a step is charged for: the servers have more imported than steps need.
+    """
+
+    def start(command: list[str], **keywords: Any) -> Python:
+        return Python(*command[command.index("-m") :], **keywords)
+
+    monkeypatch.setattr(step_runner, "subprocess", SimpleNamespace(Popen=start, PIPE=subprocess.PIPE))

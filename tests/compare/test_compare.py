@@ -185,6 +185,7 @@ def requested_rows(graph, train):
         return sum(len(batch.input_nodes) for batch in source.epoch(0))
 
 
+@pytest.mark.usefixtures("forked_servers")
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

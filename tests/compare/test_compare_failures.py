@@ -50,6 +50,7 @@ def measured(graph, folder, variant, timeout_seconds=120.0):
         return list(measure(steps, job, variant, lambda _: None))
 
 
+@pytest.mark.usefixtures("forked_servers")
 def test_a_loader_that_raises_is_a_row(graph, tmp_path):
     unknown = Variant("no-such-loader", "x", "broken", lambda _: None, RANDOM)
     (row,) = measured(graph, tmp_path, unknown)

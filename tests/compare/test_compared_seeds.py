@@ -99,6 +99,7 @@ def test_the_same_node_at_several_times_keeps_its_labels(graph):
     assert rows < {(7, 1, 0), (7, 2, 1), (8, 3, 2), (9, 4, 3)}
 
 
+@pytest.mark.usefixtures("forked_servers")
 def test_a_score_that_cannot_be_measured_is_refused_before_anything_is(graph, seeds):
     """Labels of the valid seeds are all 1; or nothing is evaluated; or there is no such split."""
     ones = {split: np.ones(len(nodes), np.int64) for split, nodes in seeds.items()}
@@ -120,6 +121,7 @@ def test_a_score_that_cannot_be_measured_is_refused_before_anything_is(graph, se
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked_servers")
 def test_a_table_of_seeds_is_compared(graph, seeds, tmp_path):
     path, out, report = tmp_path / "seeds.parquet", tmp_path / "out.json", tmp_path / "page.html"
     split = np.repeat(list(seeds), [len(nodes) for nodes in seeds.values()])

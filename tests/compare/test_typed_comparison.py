@@ -63,6 +63,7 @@ def test_who_says_that_it_cannot_is_right(graph, tmp_path, variant):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked_servers")
 def test_links_with_fanouts_by_type_and_coordinated_draws(graph, tmp_path):
     """Who can is scored by MRR and bounded by Belady; who cannot is a row that says why."""
     out, report = tmp_path / "out.json", tmp_path / "report.html"

@@ -23,7 +23,7 @@ import numpy as np
 
 from torturing.aims import aims_of, hit
 from torturing.children import Deadline, in_child
-from torturing.disks import run_on_failing_disk
+from torturing.disks import compile_library, run_on_failing_disk
 from torturing.flips import flip_some, made_by
 from torturing.harms import KINDS
 from torturing.kills import Undisturbed, killed, undisturbed
@@ -148,7 +148,9 @@ class Torture:
             return
         seed, times = self._arguments.seed, self._arguments.faults
         again = f"tools/torture --seed {seed} --faults {times}"
-        for found in run_on_failing_disk(self._inputs, self._folder, seed, times):
+        library = self._folder / "failing_disk.so"
+        compile_library(library)
+        for found in run_on_failing_disk(library, self._inputs, self._folder, seed, times):
             count = counts.setdefault(found.stage, Count(f"{found.stage}, failing"))
             count.add(found.failure and f"{found.what}: {found.failure}", again)
             if not self._left:

@@ -14,9 +14,10 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -44,25 +45,41 @@ class Found:
     failure: str | None
 
 
+def compile_library(path: Path) -> None:
+    """Makes the library that fails.
+
+    Raises:
+        RuntimeError: there is no C compiler.
+    """
+    compiler, source = shutil.which("cc"), Path(__file__).with_name("failing_disk.c")
+    if compiler is None:
+        raise RuntimeError("a C compiler (cc) is needed for a disk that fails")
+    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", path, source, "-ldl"], check=True)
+
+
+def start_python(*arguments: object, **keywords: Any) -> subprocess.Popen[str]:
+    """Starts Python with these arguments; keywords are those of `subprocess.Popen`."""
+    return subprocess.Popen([sys.executable, *map(str, arguments)], **keywords)
+
+
 def run_on_failing_disk(
-    inputs: Path, folder: Path, seed: int, times: int, ways: Sequence[str] = WAYS
+    library: Path,
+    inputs: Path,
+    folder: Path,
+    seed: int,
+    times: int,
+    ways: Sequence[str] = WAYS,
+    start: Callable[..., subprocess.Popen[str]] = start_python,
 ) -> Iterator[Found]:
     """Attempts as they are made: at the first operation of each kind, and at `times` - 1 others.
 
     Raises:
-        RuntimeError: there is no C compiler, or the process ended otherwise than it should.
+        RuntimeError: the process ended otherwise than it should.
     """
-    library, source = folder / "failing_disk.so", Path(__file__).with_name("failing_disk.c")
-    compiler = shutil.which("cc")
-    if compiler is None:
-        raise RuntimeError("a C compiler (cc) is needed for a disk that fails")
-    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"], check=True)
-    command = [sys.executable, "-m", "torturing.disks", library, inputs, folder / "disks", str(seed), str(times)]
+    command = "-m", "torturing.disks", library, inputs, folder / "disks", seed, times, *ways
     preloaded = [*filter(None, os.environ.get("LD_PRELOAD", "").split(":")), str(library)]  # a sanitizer is the first
     environment = {"LD_PRELOAD": ":".join(preloaded), "PYTHONPATH": os.pathsep.join(sys.path)}
-    with subprocess.Popen(
-        [*command, *ways], env=os.environ | environment, stdout=subprocess.PIPE, text=True
-    ) as process:
+    with start(*command, env=os.environ | environment, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
             yield Found(**json.loads(line))
@@ -81,9 +98,12 @@ class FailingDisk:
         self._library.failing_disk_matched.restype = ctypes.c_long
 
     def attempt(self, stage: Stage, inputs: Path, out: Path, part: str, *how: int) -> tuple[Outcome, int]:
-        """Run a stage in a child, in which operations on files with `part` in their names fail; how many there were."""
+        """Run a stage in a child, in which operations on files with `part` in their names fail; how many there were.
 
-        def work() -> tuple[str | None, str, int]:
+        The result is the digest of what it made, unless that is published later.
+        """
+
+        def work() -> tuple[str | None, str, int, str | None]:
             stage.make_ready(inputs, out)
             self._library.failing_disk_arm(part.encode(), *how)
             error, message = None, ""
@@ -93,13 +113,14 @@ class FailingDisk:
                 error, message = type(failure).__name__, str(failure)
             matched = self._library.failing_disk_matched()
             self._library.failing_disk_arm(b"", 0, 0, 0, 0)
-            return error, message, matched
+            published = out.exists() and not stage.in_place
+            return error, message, matched, stage.digest(out) if published else None
 
         outcome = in_child(work)
         if not outcome.ended:
             return outcome, 1
-        error, message, matched = outcome.result  # type: ignore[misc]
-        return (Outcome(error=error, message=message) if error else Outcome()), matched
+        error, message, matched, digest = outcome.result  # type: ignore[misc]
+        return Outcome(digest, error, message), matched
 
 
 def below_inputs(
@@ -173,7 +194,7 @@ def finished(stage: Stage, inputs: Path, out: Path, expected: str, outcome: Outc
         return None  # where nothing is left the next run is a first one
     try:
         if out.exists() and not stage.in_place:
-            if in_child(lambda: stage.digest(out)).result != expected:
+            if outcome.result != expected:
                 return f"{outcome}, and what it published is not whole"
         else:
             made = in_child(again)
@@ -201,9 +222,14 @@ def main() -> None:
         kind, name = way.split("/")
         stage, out = ALL[name], out_folder / f"output{ALL[name].suffix}"
         stage.make_ready(Path(inputs), out)
-        whole = in_child(lambda stage=stage, out=out: stage.run(Path(inputs), out) and None)
+
+        def undisturbed(stage: Stage = stage, out: Path = out) -> str:
+            stage.run(Path(inputs), out)
+            return stage.digest(out)
+
+        whole = in_child(undisturbed)
         assert whole.ended, whole
-        expected = str(in_child(lambda stage=stage, out=out: stage.digest(out)).result)
+        expected = str(whole.result)
         _remove(out)
         attempts = below_inputs if kind == "reads" else at_outputs
         for found in attempts(disk, name, Path(inputs), out, expected, random, int(times)):

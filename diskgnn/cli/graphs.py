@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -208,6 +209,19 @@ def relink(output: Output, /, graph: Path, **arguments: Any) -> None:
     output.result({"graph": str(graph), "features": str(arguments["features"])})
 
 
+_SIZES_AND_SHARES = ("num_nodes", "avg_degree", "num_classes", "num_features", "feature_dtype", "train_fraction",
+                     "valid_fraction", "test_fraction", "homophily")  # fmt: skip
+
+
+def _refuse_beside_schema(names: Iterable[str]) -> None:
+    """Refuses options that a schema has in its place."""
+    context = click.get_current_context()
+    given = [name for name in names if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT]
+    if given:
+        flags = " and ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise click.UsageError(f"--schema says sizes and shares itself: leave out {flags}")
+
+
 @click.command(cls=Command, short_help="Make a synthetic graph directory.")
 @click.argument("out", type=options.ARTIFACT)
 @click.option(
@@ -247,6 +261,7 @@ def generate(output: Output, /, out: Path, schema: Path | None, **arguments: Any
     if schema is not None:
         from diskgnn.importers.generating import generate_typed
 
+        _refuse_beside_schema(_SIZES_AND_SHARES)
         kept = {name: arguments[name] for name in ("seed", "memory", "disk", "threads", "overwrite")}
         _graph_made(output, generate_typed(out, schema, **kept, reporter=output.reporter), out)
         return

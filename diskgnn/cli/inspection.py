@@ -154,6 +154,8 @@ def verify(
     from diskgnn.formats.rank_directories import rank_directories
 
     output: Output = ctx.obj
+    if not repair and (graph or samples):
+        raise click.UsageError(f"--{'graph' if graph else 'samples'} is for --repair: pass that, too, or leave it out")
 
     def made_again(path: AnyPath, samples: Path | None) -> list[Damage]:
         from diskgnn.preparing.repair import repair as make_again

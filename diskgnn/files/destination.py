@@ -10,7 +10,7 @@ from pathlib import Path
 
 from diskgnn.files.disk_space import DiskBudget
 from diskgnn.files.own_files import private_folder, require_own_folder
-from diskgnn.paths import PathLike
+from diskgnn.paths import PathLike, resolved
 from diskgnn.stores.locations import Location, StoredPath
 
 
@@ -44,7 +44,7 @@ class Destination:
     @property
     def staging(self) -> Path:
         """Where an `ArtifactWriter` has what it has not published yet."""
-        return staging_of(self.path.resolve())
+        return staging_of(resolved(self.path))
 
     def budget(self, disk: int | str | None) -> DiskBudget:
         """Returns the budget of disk for making one artifact: bytes, '100GiB', or None for what is free."""

@@ -17,7 +17,7 @@ from diskgnn.formats import artifacts
 from diskgnn.formats.artifacts import MANIFEST, node_file
 from diskgnn.formats.manifest import Manifest, read_manifest
 from diskgnn.formats.manifest_document import ExternalFile
-from diskgnn.paths import PathLike
+from diskgnn.paths import PathLike, resolved
 from diskgnn.stores.locations import local
 
 _COMPARED_CHUNKS = 1024
@@ -43,7 +43,7 @@ def relink(graph: PathLike, features: PathLike, *, node_type: str | None = None,
     Example:
         >>> diskgnn.relink("graph", "/mnt/new/features.npy")
     """
-    final = local(graph, "relinking").resolve()
+    final = resolved(local(graph, "relinking"))
     manifest = read_manifest(graph, artifacts.GRAPH)
     name, path = _external_name(manifest, node_type), local(features, "relinking").absolute()
     _require_same(manifest, name, path, verify)

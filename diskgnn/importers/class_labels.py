@@ -124,6 +124,11 @@ def class_labels(
             f"was meant? More classes than that need numbers: 0, 1, 2, ..."
         )
     values = values or None
+    if values is not None and classes is None and num_classes not in (None, len(values)):
+        raise InputError(
+            f"{column.name}: expected {num_classes} classes, as their number given says, found {len(values)} values "
+            f"({values_text(values)}): correct the labels or leave the number of classes out"
+        )
     if values is not None and len(values) == column.num_rows - num_nulls > _FEW:
         warnings.warn(
             f"{column.name}: each of {len(values)} rows has a class of its own ({values_text(values)}); is it another "

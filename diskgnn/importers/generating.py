@@ -20,7 +20,6 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn._native import FeatureType, GraphGenerator
-from diskgnn.errors import ConfigError
 from diskgnn.files.destination import Destination
 from diskgnn.formats import artifacts
 from diskgnn.formats.row_format import FEATURE_STORAGE, RowFormat
@@ -42,6 +41,7 @@ from diskgnn.progress.reporter import Reporter, StageReport
 from diskgnn.specs.schema import SPLITS, EdgeType, edge_type_name, reverse_edge_type
 from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.resources import Resources
+from diskgnn.units import seed_number
 from diskgnn.work.publishing import published
 from diskgnn.work.required_space import require_space
 from diskgnn.work.writer import ArtifactWriter
@@ -96,8 +96,7 @@ def generate_typed(
         ... })
     """
     started = time.perf_counter()
-    if not 0 <= seed < 1 << 64:
-        raise ConfigError(f"seed: expected a number from 0 to 2^64 - 1, found {seed}")
+    seed = seed_number(seed)
     out, spec, told = Destination.of(out), read_spec(schema), reporter_for(reporter, progress)
     resources = Resources.of(memory, threads, told, sending_bytes=out.sending_bytes)
     generator = _TypedGenerator(spec, seed, resources.threads)

@@ -284,7 +284,7 @@ def _labels(
             f"(`nodes`, label=NAME), or give the nodes ids"
         )
     elif given.task == "class":
-        return node_arrays.labels(given.labels, name, given.classes, known)
+        return node_arrays.labels(given.labels, name, given.classes, known, num_classes)
     else:
         rows = arrays.numbers(name, given.labels)
     check = values.multilabel if given.task == "multilabel" else values.regression

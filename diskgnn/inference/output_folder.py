@@ -15,6 +15,7 @@ from diskgnn.files.checked_files import sync
 from diskgnn.files.destination import staging_of
 from diskgnn.files.disk_space import DiskBudget
 from diskgnn.files.write_errors import beginning
+from diskgnn.paths import resolved
 from diskgnn.work.overwriting import refuse_inside_artifact
 from diskgnn.work.work_folder import WorkFolder
 
@@ -43,7 +44,7 @@ class OutputFolder(WorkFolder):
     def __init__(
         self, output: Path, making: Any, *, overwrite: bool, resumable: bool, disk: int | str | None = None
     ) -> None:
-        self.output = output.resolve()
+        self.output = resolved(output)
         check_output(self.output, overwrite=overwrite)
         budget = DiskBudget(disk, [staging_of(self.output)])
         super().__init__(self.output, making, resumable=resumable, disk=budget)

@@ -42,6 +42,7 @@ from diskgnn.stores.locations import local
 from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.device import checked_device
 from diskgnn.system.resources import Resources
+from diskgnn.units import seed_number
 
 
 @freed_memory_returned()
@@ -136,11 +137,18 @@ def predict(
         >>> diskgnn.predict("graph", "new.parquet", "runs/sage", nodes=[7, 12], what="classes")
     """
     started, out, device = time.perf_counter(), local(out, "predict"), checked_device(device)
+    seed = seed_number(seed)
     check_suffix(out)
     check_output(out, overwrite=overwrite)
     if pairs is not None and nodes is not None:
         raise ConfigError("pairs: expected nodes or pairs, found both")
+    if pairs is None and (hold_out_pairs or message_edges != "train"):
+        raise ConfigError(
+            f"{'hold_out_pairs' if hold_out_pairs else 'message_edges'}: only for pairs, found none; leave it out"
+        )
     asked_times, is_packed = AskedTimes(times, at, ignore_times), _is_packed(source)
+    if not is_packed and split != SPLIT:
+        raise ConfigError(f"split: only of a packed directory, found {split!r} of a graph; leave it out")
     if is_packed and (pairs is not None or fanouts is not None):
         raise ConfigError("pairs, fanouts: a packed directory has its own; give the graph that it was made from")
     if is_packed and (times is not None or at is not None):

@@ -17,6 +17,7 @@ AGGREGATIONS = ("mean", "sum", "max")
 NORMS = ("none", "batch", "layer")
 EMBEDDINGS = ("memory", "disk")
 DECODERS = ("dot", "distmult", "mlp")
+_ONLY_OF = {"aggregation": ("sage",), "heads": ("gat", "rgat", "hgt"), "num_bases": ("rgcn",)}
 EMBEDDING_COPIES = 4  # of each number of a vector: itself, Adam's two moments, and the weights of the best epoch
 
 
@@ -34,6 +35,10 @@ class ModelOptions(TypedDict, total=False):
     aggregation: str
     norm: str
     skip: bool
+
+
+def _one_of(names: tuple[str, ...]) -> str:
+    return " or ".join(filter(None, (", ".join(map(repr, names[:-1])), repr(names[-1]))))
 
 
 @dataclass(frozen=True)
@@ -130,13 +135,23 @@ class ModelSpec:
             raise ConfigError(
                 f"model: expected one of {', '.join(names)} for a graph with {kind} of nodes and edges, found {name!r}"
             )
-        if name != "sage" and self.aggregation != "mean":
-            raise ConfigError(f"aggregation: only for model='sage', found {self.aggregation!r} with {name!r}")
+        self._refuse_without_effect(name, schema)
         spec = replace(self, name=name, num_layers=num_layers, decoder=self.decoder_for(schema))
         if schema.is_typed and self.embeddings == "memory":
             types = input_types(schema, num_layers)
             spec._check_embeddings({name: nodes for name, nodes, width in types if width is None})
         return spec
+
+    def _refuse_without_effect(self, name: str, schema: SourceSchema) -> None:
+        """Refuses what this model does not have, rather than training another one than was asked for."""
+        for option, models in _ONLY_OF.items():
+            if (value := getattr(self, option)) != getattr(ModelSpec, option) and name not in models:
+                raise ConfigError(f"{option}: only for model={_one_of(models)}, found {value!r} with {name!r}")
+        if self.decoder is not None and isinstance(schema.target, str):
+            raise ConfigError(
+                f"decoder: only for pairs of nodes, found {self.decoder!r} for seeds that are nodes of type "
+                f"{schema.target!r}; leave it out"
+            )
 
     def decoder_for(self, schema: SourceSchema) -> str:
         """Returns the decoder that was asked for, or the usual one of what `schema` is for."""

@@ -17,7 +17,7 @@ from diskgnn.graph.graph import Graph
 from diskgnn.packing.pack_request import PackRequest
 from diskgnn.packing.row_sets import features_of, row_sets_of
 from diskgnn.packing.tiers import TierBudgets
-from diskgnn.paths import PathLike
+from diskgnn.paths import PathLike, resolved
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.specs.caches import CacheSpec
 from diskgnn.system.resources import Resources
@@ -97,8 +97,8 @@ class PrepareRequest:
 
     def written(self, ranks: int) -> list[Path]:
         """All places that preparing so many ranks writes to, but for an output that it replaces in one step."""
-        out = self.out.resolve()
-        samples = [] if self.samples is None else [self.samples, staging_of(self.samples.resolve())]
+        out = resolved(self.out)
+        samples = [] if self.samples is None else [self.samples, staging_of(resolved(self.samples))]
         return [self.scratch, staging_of(out) if ranks == 1 else out, *samples]
 
     def is_sampled(self) -> bool:

@@ -15,7 +15,7 @@ from diskgnn.specs.schema import SPLITS, EdgeType
 from diskgnn.specs.shard import Shard
 from diskgnn.specs.targets import LinkTarget, NodeTarget, Target, as_target
 from diskgnn.specs.user_sampler import AnySampler, UserSampler
-from diskgnn.units import counted, whole_number
+from diskgnn.units import counted, seed_number, whole_number
 
 if TYPE_CHECKING:
     from typing_extensions import Required, Unpack
@@ -61,7 +61,7 @@ class SamplingSpec:
         batch_size: seeds per minibatch; the last one of an epoch may have fewer.
         epochs: epochs of the train split to prepare; other splits are sampled once.
         eval_fanouts: fanouts of the splits other than train; `fanouts` by default.
-        seed: same seed, same bytes.
+        seed: 0 to 2^64 - 1; same seed, same bytes.
         first_epoch: the train epochs are this one and those that follow.
         splits: which splits to sample; those that the graph lacks are left out.
         draws: 'independent', or 'coordinated': all nodes of a minibatch agree on which neighbours to draw, so that
@@ -153,7 +153,7 @@ class SamplingSpec:
             "batch_size": whole_number("batch_size", self.batch_size),
             "epochs": whole_number("epochs", self.epochs),
             "first_epoch": whole_number("first_epoch", self.first_epoch, least=0),
-            "seed": whole_number("seed", self.seed, least=None),
+            "seed": seed_number(self.seed),
             "splits": tuple(split for split in SPLITS if split in self.splits),
             "draw_period": draw_period,
             "group_seeds": whole_number("group_seeds", self.group_seeds),

@@ -16,7 +16,8 @@ import psutil
 
 from diskgnn._native import HAVE_IO_URING, io_uring_refusal
 from diskgnn.errors import ConfigError
-from diskgnn.paths import PathLike
+from diskgnn.files.write_errors import raise_write_error
+from diskgnn.paths import PathLike, resolved
 from diskgnn.progress.reporter import SILENT, Reporter
 from diskgnn.system.disk_rates import ReadRates, measure_read_rates, scratch_file
 from diskgnn.system.memory import cgroup_limit_bytes, usable_cores
@@ -106,15 +107,19 @@ def diagnose(
         ConfigError: `folder` is no folder, or cannot be written and `measure` is set.
         DiskFullError: the temporary file does not fit.
     """
-    path = Path(folder).resolve()
+    path = resolved(folder)
     if not path.is_dir():
         raise ConfigError(f"expected a folder to look at, found {folder}: give the one that will hold your data")
     if measure and not os.access(path, os.W_OK):
         raise ConfigError(f"{path} cannot be written, so its disk cannot be measured: pass measure=False")
     machine = look_at_machine()
-    disk = look_at_folder(path)
-    if measure:
-        disk = replace(disk, rates=measure_read_rates(path, file_bytes=file_bytes, reporter=reporter))
+    try:
+        disk = look_at_folder(path)
+        if measure:
+            disk = replace(disk, rates=measure_read_rates(path, file_bytes=file_bytes, reporter=reporter))
+    except OSError as error:
+        raise_write_error(error, path / "the file to measure with", "nothing is left")
+        raise
     return Diagnosis(VERSION, machine, disk, advise(machine, disk))
 
 
@@ -166,7 +171,7 @@ def explain_refusal(refusal: str) -> str:
 
 def look_at_folder(path: Path) -> Folder:
     """Finds the file system under `path` and its O_DIRECT alignment, without measuring."""
-    path = path.resolve()
+    path = resolved(path)
     mounts = [mount for mount in psutil.disk_partitions(all=True) if path.is_relative_to(mount.mountpoint)]
     mount = max(mounts, key=lambda each: len(each.mountpoint), default=None)
     usage = psutil.disk_usage(str(path))

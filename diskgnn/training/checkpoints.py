@@ -18,7 +18,7 @@ import pickle
 import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import MISSING, asdict, fields, replace
 from pathlib import Path
 from typing import Any
@@ -64,12 +64,17 @@ def save_checkpoint(directory: PathLike, content: Mapping[str, Any]) -> Path:
     temporary = directory / f".{FILE}.partial"
     with writing(directory / FILE, "checkpoint"):
         directory.mkdir(parents=True, exist_ok=True)
-        with open_new_file(temporary) as file:
-            torch.save({"format": FORMAT, "version": VERSION, **content}, file)
-            faults.point("checkpoint.sync")
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(directory / FILE)
+        try:
+            with open_new_file(temporary) as file:
+                torch.save({"format": FORMAT, "version": VERSION, **content}, file)
+                faults.point("checkpoint.sync")
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(directory / FILE)
+        except OSError:
+            with suppress(OSError):  # a full disk needs the room
+                temporary.unlink()
+            raise
         descriptor = os.open(directory, os.O_RDONLY)
         try:
             os.fsync(descriptor)

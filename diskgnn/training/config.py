@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from diskgnn.errors import ConfigError
 from diskgnn.paths import PathLike
 from diskgnn.training.criterion import Criterion
-from diskgnn.units import whole_number
+from diskgnn.units import seed_number, whole_number
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class TrainingConfig:
         for name in ("epochs", "evaluate_every", "record_every_batches", "checkpoint_every_batches", "patience"):
             if (value := getattr(self, name)) is not None:
                 object.__setattr__(self, name, whole_number(name, value))
-        object.__setattr__(self, "seed", whole_number("seed", self.seed, least=None))
+        object.__setattr__(self, "seed", seed_number(self.seed))
         for name in ("lr", "weight_decay"):
             rate = float(getattr(self, name))
             if not 0 <= rate < math.inf:

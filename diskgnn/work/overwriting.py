@@ -19,6 +19,7 @@ from diskgnn.formats.artifacts import MANIFEST
 from diskgnn.formats.manifest import Manifest, read_manifest
 from diskgnn.formats.manifest_document import file_name
 from diskgnn.formats.records import typed
+from diskgnn.paths import resolved
 from diskgnn.stores.locations import AnyPath, Location, StoredPath, located
 from diskgnn.work.journal import Journal
 from diskgnn.work.sent_record import names_sent, record_of
@@ -40,7 +41,7 @@ def refuse_inside_artifact(output: AnyPath, argument: str = "out") -> None:
         ConfigError: names the directory.
     """
     place = located(output)
-    for folder in (place.resolve() if isinstance(place, Path) else place).parents:
+    for folder in (resolved(place) if isinstance(place, Path) else place).parents:
         if (kind := _kind_of_artifact(folder)) is not None:
             raise ConfigError(
                 f"{argument}: {output} lies inside of the {kind} directory {folder}: choose another place"
@@ -60,7 +61,10 @@ def require_replaceable(final: Path, format: str, *, overwrite: bool) -> None:  
 
     Raises:
         OutputExistsError: something is there, and `overwrite` is False; or it is not just such an artifact.
+        ConfigError: a symbolic link that leads in a circle.
     """
+    if final.is_symlink():  # `final` has no links, unless it leads in a circle
+        raise ConfigError(f"cannot write {final}: it is a symbolic link that leads in a circle; remove it")
     if not final.exists() or (final.is_dir() and not any(final.iterdir())):
         return
     # Overwriting deletes a directory: only one that holds the same kind of artifact and nothing else. Anything else

@@ -117,6 +117,8 @@ class WorkFolder:
                 self.restart()
         except BaseException as error:
             self._end(keeps=True)
+            with suppress(OSError):  # if it is empty, as on a disk that has no room for a journal
+                self.staging.rmdir()
             self._lock.release()
             raise_write_error(error, self.final, "nothing is left")
             raise

@@ -28,7 +28,7 @@ from diskgnn.formats.manifest_document import (
     FileEntry,
     content_digest,
 )
-from diskgnn.paths import PathLike
+from diskgnn.paths import PathLike, resolved
 from diskgnn.work.outbox import Outbox, refuse_headerless
 from diskgnn.work.overwriting import (
     clean_beside,
@@ -75,7 +75,7 @@ class ArtifactWriter(WorkFolder):
         self.format, self.config = format, dict(config)
         self.source = None if source is None else {"format": source.format, "digest": source.digest}
         making = [format, VERSIONS[format], self.config, self.source]
-        super().__init__(destination.path.resolve(), making, resumable=resumable, disk=disk)
+        super().__init__(resolved(destination.path), making, resumable=resumable, disk=disk)
         self.files: dict[str, FileEntry] = {}
         self.external: dict[str, ExternalFile] = {}
         assert durable or not resumable
@@ -188,7 +188,7 @@ class ArtifactWriter(WorkFolder):
         `headerless` is the dtype and shape of a file without a header.
         """
         path = path.absolute()
-        if path.resolve().is_relative_to(self.final):
+        if resolved(path).is_relative_to(self.final):
             raise OutputExistsError(
                 f"{path} lies in {self.final}, which would be replaced, and is to be referred to: it would be deleted. "
                 f"Choose another output, or move the file out of there first."

@@ -201,6 +201,43 @@ def test_arguments_are_shown_as_flags(message, shown):
     assert with_flags(message, [*map(click.Option, options), *flags]) == shown
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["generate", "out", "--num-nodes", 1000],
+        ["sample", "{graph}", "out", "--fanouts", 2],
+        ["prepare", "{graph}", "out", "--fanouts", 2],
+        ["propagate", "{graph}", "out", "--hops", 1],
+        ["predict", "{graph}", "--checkpoint", "run", "--out", "out.npy"],
+    ],
+)
+@pytest.mark.parametrize("seed", [-1, 1 << 64])
+def test_seeds_have_64_bits_everywhere(graph, tmp_path, monkeypatch, command, seed):
+    monkeypatch.chdir(tmp_path)
+    said = run(*(str(each).format(graph=graph) for each in command), "--seed", seed, exit_code=2).stderr
+    assert f"error: --seed: expected a number from 0 to 2^64 - 1, found {seed}\n" in said
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (["generate", "out", "--schema", "{graph}", "--num-nodes", 9, "--homophily", 0.1],
+         "--schema says sizes and shares itself: leave out --num-nodes and --homophily"),
+        (["verify", "{graph}", "--graph", "{graph}"], "--graph is for --repair: pass that, too, or leave it out"),
+        (["predict", "{graph}", "--checkpoint", "run", "--out", "out.npy", "--hold-out-pairs"],
+         "--hold-out-pairs: only for pairs, found none; leave it out"),
+        (["predict", "{graph}", "--checkpoint", "run", "--out", "out.npy", "--message-edges", "all"],
+         "--message-edges: only for pairs, found none; leave it out"),
+        (["predict", "{graph}", "--checkpoint", "run", "--out", "out.npy", "--split", "valid"],
+         "--split: only of a packed directory, found 'valid' of a graph; leave it out"),
+    ],
+)  # fmt: skip
+def test_options_without_effect_are_refused(graph, tmp_path, monkeypatch, command, said):
+    monkeypatch.chdir(tmp_path)
+    assert said in run(*(str(each).format(graph=graph) for each in command), exit_code=2).stderr
+    assert list(tmp_path.iterdir()) == [graph]
+
+
 @pytest.mark.parametrize("loaders", ["all", "mmap:random"])
 def test_a_comparison_that_ended_early_is_not_called_whole(graph, tmp_path, monkeypatch, loaders):
     measured = comparison(seeds=1)

@@ -49,6 +49,20 @@ def test_a_link_into_an_artifact_is_no_way_around(graph, tmp_path):
     assert not (graph / "inner").exists()
 
 
+def test_links_that_go_in_a_circle_are_one_line(graph, packed, tmp_path):
+    (tmp_path / "circle").symlink_to("circle")
+    circle = tmp_path / "circle"
+    for command in (
+        ["train", packed, "--hidden", 4, "--epochs", 1, "--checkpoint", circle],
+        ["sample", graph, circle, "--fanouts", 2],
+        ["sample", graph, circle / "samples", "--fanouts", 2],
+        ["generate", circle, "--num-nodes", 1000, "--overwrite"],
+    ):
+        assert f"cannot write {circle}" in run(*command, exit_code=2).stderr
+    run("relink", circle, "--features", graph / "features-node.npy", exit_code=4)
+    run("doctor", circle, "--no-measure", exit_code=2)
+
+
 def test_a_rank_that_was_deleted_is_named_and_made_alone(graph, tmp_path):
     prepare = ["prepare", graph, tmp_path / "ranks", "--fanouts", "2", "--batch-size", 1, "--ranks", "2", *CACHE]
     run(*prepare)

@@ -105,6 +105,17 @@ def test_what_is_no_class_is_refused(tmp_path: Path, labels: Any, error: type[Ex
     assert not (tmp_path / "graph").exists()
 
 
+@pytest.mark.parametrize("num_classes", [2, 5])
+def test_another_number_of_classes_than_there_are(tmp_path: Path, num_classes: int) -> None:
+    labels = np.array(["red", "green", "blue", "red"])
+    told = rf"labels: expected {num_classes} classes, .* found 3 values \(blue, green, red\): correct the labels or"
+    features = np.ones((4, 1), np.float32)
+    arrays = {"edges": np.array([[0, 1], [1, 2]]), "features": features, "labels": labels, "train": [0, 1]}
+    with pytest.raises(InputError, match=told):
+        convert(tmp_path / "graph", **arrays, num_classes=num_classes)
+    convert(tmp_path / "graph", **arrays, num_classes=3)
+
+
 def test_a_class_for_each_row_is_doubted(tmp_path: Path) -> None:
     with pytest.warns(DataWarning, match="each of 40 rows has a class of its own .n0, n1, .*another column that"):
         graph_of(tmp_path, pa.array([f"n{number}" for number in range(COUNT)]))

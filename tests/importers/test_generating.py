@@ -117,6 +117,13 @@ def test_mag240m_has_its_proportions() -> None:
     assert sum(2 if edges.reverse else 1 for edges in spec.edges.values()) == 5
 
 
+@pytest.mark.parametrize("seed", [-1, 1 << 64, 1.5, True, "a"])
+def test_seeds_have_64_bits(tmp_path: Path, seed: Any) -> None:
+    with pytest.raises(ConfigError, match=r"seed: expected a number from 0 to 2\^64 - 1, found "):
+        generate_typed(tmp_path / "graph", schema(), seed=seed)
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("part", "name", "keys", "message"),
     [

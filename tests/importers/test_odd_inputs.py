@@ -54,6 +54,17 @@ def test_shapes_that_no_array_has(
         convert(tmp_path / "graph", **given)
 
 
+@pytest.mark.parametrize("argument", ["edges", "features", "labels", "train", "nodes"])
+def test_pipes_are_refused_without_waiting(tmp_path: Path, given: dict[str, Path], argument: str) -> None:
+    given[argument] = tmp_path / "pipe"
+    os.mkfifo(given[argument])
+    writer = os.open(given[argument], os.O_RDWR | os.O_NONBLOCK)  # so that whoever opens it does not wait in this test
+    os.write(writer, b"src,dst\n0,1\n")
+    with pytest.raises(InputError, match=f"{argument}: expected .* found a pipe or a device, .* write what comes out"):
+        convert(tmp_path / "graph", **given)
+    os.close(writer)
+
+
 @pytest.mark.parametrize("shape", ["(10, 6", "(10, 2**70)", "10 6)", "(10, \\"])
 def test_headers_that_are_not_python(tmp_path: Path, given: dict[str, Path], shape: str) -> None:
     given["features"].write_bytes(npy("<f4", shape))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -123,6 +124,10 @@ def test_refusals(tmp_path: Path) -> None:
         with pytest.raises(error, match=message):
             diskgnn.convert(tmp_path / "graph", source=folder(tmp_path, description))
         assert not (tmp_path / "graph").exists()
+    sqlite3.connect(tmp_path / "shop.db").execute("create table users (name text primary key)").connection.close()
+    hint = "expected a description of the tables in YAML, found an SQLite database; pass it with format='sqlite'"
+    with pytest.raises(ConfigError, match=hint):
+        diskgnn.convert(tmp_path / "graph", source=tmp_path / "shop.db", format="relational")
     with pytest.raises(ConfigError, match=r"source: expected a description of the tables, found no file .*\.yaml"):
         diskgnn.convert(tmp_path / "graph", source=tmp_path, format="relational")
     with pytest.raises(InputError, match=r"found 'eve' in edge 3 .*no node has"):

@@ -176,6 +176,15 @@ def test_bytes_do_not_depend_on_memory(tmp_path: Path) -> None:
     assert Graph.open(tmp_path / "1MiB").splits["train"].tolist() == [5, 6, 7, 8]
 
 
+def test_another_number_of_nodes_than_there_are_ids(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": ["ann", "bob"], "x": [0.0, 1.0]}), tmp_path / "nodes.parquet")
+    pq.write_table(pa.table({"src": ["ann"], "dst": ["bob"]}), tmp_path / "edges.parquet")
+    tables = {"nodes": tmp_path / "nodes.parquet", "edges": tmp_path / "edges.parquet"}
+    with pytest.raises(InputError, match="expected 5 nodes, as the number of nodes given says, found 2 ids; leave it"):
+        convert(tmp_path / "graph", **tables, num_nodes=5)
+    convert(tmp_path / "graph", **tables, num_nodes=2)
+
+
 def test_refusals_leave_nothing(tmp_path: Path) -> None:
     def ends(src: list[Any], dst: list[Any]) -> pa.Table:
         return pa.table({"src": src, "dst": dst})

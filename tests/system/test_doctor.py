@@ -2,6 +2,7 @@ import errno
 import json
 import os
 import subprocess
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -146,6 +147,15 @@ def test_what_cannot_be_measured_is_refused_with_a_reason(tmp_path):
         measure_read_rates(tmp_path, file_bytes=1 << 60)
     with pytest.raises(ConfigError, match="expected a folder"):
         diagnose(tmp_path / "nowhere")
+
+
+def test_a_disk_without_an_inode_for_the_file_to_measure_with_is_full(tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(tmp_path / ".diskgnn-1"))
+
+    monkeypatch.setattr(tempfile, "mkstemp", full)
+    with pytest.raises(DiskFullError, match=r"ran full while .*the file to measure with was written"):
+        diagnose(tmp_path)
 
 
 def test_advice_is_given_only_where_something_could_be_better(tmp_path):

@@ -47,6 +47,7 @@ def test_a_crash_while_saving_leaves_the_checkpoint_before(sources, tmp_path):
     with faults.armed("checkpoint.sync", full, after=2), pytest.raises(DiskFullError, match=FILE):
         train(sources["train"], model=make_net(), epochs=1, checkpoint=tmp_path, checkpoint_every_batches=2)
     assert load_checkpoint(tmp_path)["position"]["batch"] == 4
+    assert [file.name for file in tmp_path.iterdir()] == [FILE]  # half a checkpoint would take room of a full disk
     assert not source_threads()
 
 

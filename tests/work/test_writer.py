@@ -25,6 +25,7 @@ from diskgnn.formats.artifacts import GRAPH, PACKED, SAMPLES
 from diskgnn.formats.manifest import open_artifact
 from diskgnn.formats.verification import verify_artifact
 from diskgnn.work.array_file import ArrayFile
+from diskgnn.work.journal import Journal
 from diskgnn.work.work_folder import Note
 from diskgnn.work.writer import ArtifactWriter
 
@@ -311,6 +312,19 @@ def test_a_disk_that_runs_full(tmp_path: Path, resumable: bool, kept: str, left:
     ):
         write_two()
     assert names(tmp_path) == left
+
+
+def test_a_disk_without_room_for_a_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Journal, "begin", full)
+    with (
+        pytest.raises(DiskFullError, match="nothing is left"),
+        ArtifactWriter(tmp_path / "samples", SAMPLES, config={}, resumable=True),
+    ):
+        pass
+    assert names(tmp_path) == []
 
 
 def test_two_writers(tmp_path: Path) -> None:

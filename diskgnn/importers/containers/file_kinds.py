@@ -45,6 +45,7 @@ _NAMES = {
     "parquet": "a Parquet file; give tables as `nodes` or `edges`",
     "pickle": "a Python pickle, which is never unpickled; save the array that is meant with np.save",
     "sqlite": "an SQLite database; pass it with format='sqlite' if its tables have foreign keys, or export them as CSV",
+    "stream": "a pipe or a device, which cannot be read twice; write what comes out of it to a file, and give that",
     "text": "a text file; name a table .csv, and pass it with format='snap' if it lists edges",
     "text.gz": "a compressed text file; pass it with format='snap' if it lists edges",
     "torch": "a file saved by torch; pass it with format='pyg' if it holds a graph of PyTorch Geometric",
@@ -60,6 +61,8 @@ def kind_of(path: AnyPath) -> str | None:
         InputError: it may not be read.
     """
     path = located(path)
+    if isinstance(path, Path) and path.exists() and not path.is_file() and not path.is_dir():
+        return "stream"  # opening a pipe waits for whoever writes to it
     try:
         with ReadableFile(path) as file:
             head = file.read(_HEAD_BYTES)

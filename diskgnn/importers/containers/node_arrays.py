@@ -62,9 +62,11 @@ def labels(
     name: str = "labels",
     classes: tuple[ClassValue, ...] | None = None,
     known: KnownClasses | None = None,
+    num_classes: int | None = None,
 ) -> ClassLabels:
     """Labels [N], or [N, 1], as classes. Whole numbers are classes already, -1 for none; text and truth values become
-    some. `classes` are what these are called, if the user says it; `known` are those of another graph.
+    some, `num_classes` of them if the user says it, as are `classes`, what these are called; `known` are those of
+    another graph.
 
     Raises:
         InputError: another shape, or labels of other kinds.
@@ -73,7 +75,7 @@ def labels(
     if rows.row_shape not in ((), (1,)):
         raise InputError(f"{name}: expected shape [N], found {rows.shape}; a class for each node, or another `task`")
     if rows.dtype.kind in "bUSO" or (known is not None and known.values is not None):
-        return class_labels(array_column(name, rows), None, classes, known)
+        return class_labels(array_column(name, rows), num_classes, classes, known)
     if rows.dtype.kind == "f":
         fraction = first_fraction(rows)
         raise InputError(

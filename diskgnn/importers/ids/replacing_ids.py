@@ -187,6 +187,11 @@ class _Replacing:
             labels = self._spread_column(name, named("labels", owner, nodes.labels), nodes.labels)
 
         def finish(num_nodes: int) -> NodeInput:
+            if nodes.num_nodes not in (None, num_nodes):
+                raise InputError(
+                    f"{name}: expected {nodes.num_nodes} nodes, as the number of nodes given says, found {num_nodes} "
+                    f"ids; leave it out, or are the files of the same graph?"
+                )
             dense: dict[str, Any] = {
                 split: np.concatenate([np.empty(0, np.int64), *lookup.nodes()]) for split, lookup in splits.items()
             }

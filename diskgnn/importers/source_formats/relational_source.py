@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from diskgnn.errors import ConfigError
+from diskgnn.importers.containers.file_kinds import describe, kind_of
 from diskgnn.importers.graph_input import load_yaml, mapping_of
 from diskgnn.importers.tables.frames import FrameTable, RowTable
 from diskgnn.importers.tables.table import Table, TableColumns
 from diskgnn.specs.schema import SPLITS
 
+_MAYBE_YAML = ("text", "csv", "json", "empty")  # by their first bytes
 DESCRIPTION = "relational.yaml"  # in a folder that is given in its place
 
 
@@ -101,6 +103,8 @@ def described(path: Path) -> RelationalSource:
     path = path / DESCRIPTION if path.is_dir() else path
     if not path.is_file():
         raise ConfigError(f"source: expected a description of the tables, found no file {path}")
+    if (kind := kind_of(path)) is not None and kind not in _MAYBE_YAML and not kind.startswith("UTF-"):
+        raise ConfigError(f"source: expected a description of the tables in YAML, found {describe(path)}")
     content = mapping_of(str(path), load_yaml(path), ("tables", "tasks", "val_timestamp"))
     tables = {}
     for name, given in mapping_of(f"{path}: tables", content.get("tables")).items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -17,7 +18,7 @@ import click
 from diskgnn.cli.flags import with_flags
 from diskgnn.cli.options import EXPERTS, Option
 from diskgnn.cli.rendering import Output
-from diskgnn.errors import DiskGNNError, WriteError
+from diskgnn.errors import ConfigError, DiskGNNError, WriteError
 from diskgnn.redaction import redacted
 
 _ENDINGS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated", signal.SIGHUP: "hung up"}
@@ -77,6 +78,18 @@ def _read_of_a_source(ctx: click.Context) -> set[str]:
     return {name for name, value in ctx.params.items() if value is None} if ctx.params.get("format") else set()
 
 
+def _told(error: Exception) -> tuple[int, str]:
+    """The exit code and the message of an error that is part of the job."""
+    if isinstance(error, DiskGNNError):
+        return error.exit_code, str(error)
+    if isinstance(error, PermissionError) and error.filename is not None:
+        place = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else error.filename
+        return ConfigError.exit_code, (
+            f"you have no permission for {place}: have that changed (chmod, chown), or run this as its owner"
+        )
+    return 1, str(error) or type(error).__name__
+
+
 class Command(click.Command):
     """A click command whose function finds an `Output` in `ctx.obj`."""
 
@@ -110,8 +123,8 @@ class Command(click.Command):
                 if debug:
                     sys.excepthook = _print_redacted
                     raise
-                code = error.exit_code if isinstance(error, DiskGNNError) else 1
-                message = with_flags(str(error), self.params, unnamed) or type(error).__name__
+                code, message = _told(error)
+                message = with_flags(message, self.params, unnamed)
                 output.error(message, kind=type(error).__name__, exit_code=code)
                 with suppress(WriteError):  # the message is on standard error
                     output.close()

@@ -206,10 +206,14 @@ def _settings(
 
 
 def _check_writable_file(path: Path, argument: str) -> None:
-    from diskgnn.training.result_files import writing
+    from diskgnn.training.result_files import refuse_foreign, writing
     from diskgnn.work.overwriting import refuse_inside_artifact
 
     refuse_inside_artifact(path, argument)
+    if argument == "out":
+        refuse_foreign(path, argument, "{", "JSON of a comparison")
+    else:
+        refuse_foreign(path, argument, "<", "page of a comparison")
     with writing(path, argument):
         path.parent.mkdir(parents=True, exist_ok=True)
         is_new = not path.exists()

@@ -8,6 +8,7 @@ import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from diskgnn.errors import ConfigError
 from diskgnn.files.disk_space import DiskBudget
 from diskgnn.files.own_files import private_folder, require_own_folder
 from diskgnn.paths import PathLike, resolved
@@ -52,7 +53,13 @@ class Destination:
 
 
 def staging_of(path: Path) -> Path:
-    """Returns where an `ArtifactWriter` of `path` has what it has not published yet."""
+    """Returns where an `ArtifactWriter` of `path` has what it has not published yet.
+
+    Raises:
+        ConfigError: `path` is the root of all folders, beside which nothing can be.
+    """
+    if not path.name:
+        raise ConfigError(f"cannot write {path}: choose a folder in it")
     return path.with_name(f".{path.name}.partial")
 
 

@@ -118,7 +118,7 @@ def infer(
     started = time.perf_counter()
     out = local(out, "infer")
     check_suffix(out)
-    check_output(out, overwrite=overwrite)
+    check_output(out, overwrite=overwrite, nodes=nodes)
     graph = graph if isinstance(graph, Graph) else Graph.open(graph)
     asked = asked_of(
         graph.manifest.path, kinds_of(graph), model, what, node_type, classes_of(graph), graph.config.known_columns

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from diskgnn.errors import OutputExistsError
+from diskgnn.errors import ConfigError, OutputExistsError
 from diskgnn.files.checked_files import sync
 from diskgnn.files.destination import staging_of
 from diskgnn.files.disk_space import DiskBudget
@@ -91,11 +92,12 @@ class OutputFolder(WorkFolder):
         shutil.rmtree(self.staging, ignore_errors=True)
 
 
-def check_output(output: Path, *, overwrite: bool) -> None:
-    """Refuse an output that is there, would be in an artifact, or cannot be written.
+def check_output(output: Path, *, overwrite: bool, **inputs: object) -> None:
+    """Refuse an output that is there, would be in an artifact, or cannot be written. `inputs` may be paths of files.
 
     Raises:
-        ConfigError: it lies inside of an artifact's directory, or of a folder that may not be written to.
+        ConfigError: it lies inside of an artifact's directory, or of a folder that may not be written to, or is one of
+            the inputs.
         OutputExistsError: it is a file and `overwrite` is False, or it is something else.
     """
     refuse_inside_artifact(output)
@@ -103,6 +105,9 @@ def check_output(output: Path, *, overwrite: bool) -> None:
         raise OutputExistsError(f"{output} is a directory; choose a file in it, ending in .npy, .parquet or .csv")
     if output.exists() and not overwrite:
         raise OutputExistsError(f"{output} exists already; pass overwrite=True to replace it")
+    for name, path in inputs.items():
+        if isinstance(path, str | os.PathLike) and output.exists() and Path(path).exists() and output.samefile(path):
+            raise ConfigError(f"{name}: {path} would be replaced by what is made of it; choose another output")
     there = next(folder for folder in output.absolute().parents if folder.exists())
     with beginning(output), tempfile.TemporaryFile(prefix=f".{output.name}.", dir=there):
         pass

@@ -139,7 +139,7 @@ def predict(
     started, out, device = time.perf_counter(), local(out, "predict"), checked_device(device)
     seed = seed_number(seed)
     check_suffix(out)
-    check_output(out, overwrite=overwrite)
+    check_output(out, overwrite=overwrite, nodes=nodes, pairs=pairs)
     if pairs is not None and nodes is not None:
         raise ConfigError("pairs: expected nodes or pairs, found both")
     if pairs is None and (hold_out_pairs or message_edges != "train"):

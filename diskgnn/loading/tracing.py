@@ -18,6 +18,7 @@ from typing import Any, Protocol, TypeGuard
 from diskgnn.errors import ConfigError
 from diskgnn.paths import PathLike
 
+TRACE_START = '{"displayTimeUnit": "ms", "traceEvents": ['
 MAX_EVENTS = 200_000  # of one timeline, about 25 MB as a file: the first ones are kept
 TRAIN_TRACK = "train"  # the thread that trains
 _COLLECT_EVERY_EVENTS = 256  # of the training thread; how much a source keeps meanwhile is its own business
@@ -130,7 +131,7 @@ def write_trace(events: Sequence[TraceEvent], path: PathLike) -> None:
     process = os.getpid()
     with Path(path).open("w", encoding="utf-8") as file:
         # One record after the other: all of them at once take more memory than what is traced can spare.
-        file.write('{"displayTimeUnit": "ms", "traceEvents": [\n')
+        file.write(f"{TRACE_START}\n")
         file.write(json.dumps(_metadata("process_name", process, 0, "diskgnn")))
         for (track, lane), thread in threads.items():
             name = f"{track} {lane + 1}" if lane else track

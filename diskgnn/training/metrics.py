@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 from diskgnn.errors import ConfigError
 from diskgnn.files.own_files import open_new_file
 from diskgnn.paths import PathLike
-from diskgnn.training.result_files import check_writable, writing
+from diskgnn.training.result_files import check_writable, refuse_foreign, writing
 from diskgnn.training.results import EpochResult, Spent, TrainResult
 
 if TYPE_CHECKING:
@@ -101,6 +101,7 @@ class MetricsWriter:
         self._file = None
         if path is not None:
             self._path = Path(path)
+            refuse_foreign(path, "metrics", _RECORD_START.decode(), "file of training metrics")
             with writing(path, "metrics"):
                 self._path.parent.mkdir(parents=True, exist_ok=True)
                 if self._path.is_file():

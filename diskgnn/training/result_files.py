@@ -11,7 +11,7 @@ from pathlib import Path
 from diskgnn.batches.batch_source import BatchSource
 from diskgnn.errors import ConfigError, DiskGNNError
 from diskgnn.files.write_errors import raise_write_error
-from diskgnn.loading.tracing import Timeline, write_trace
+from diskgnn.loading.tracing import TRACE_START, Timeline, write_trace
 from diskgnn.paths import PathLike
 from diskgnn.stores.locations import local
 from diskgnn.work.overwriting import refuse_inside_artifact
@@ -50,7 +50,7 @@ def output_places(**outputs: PathLike | None) -> dict[str, Path | None]:
     places = {argument: None if path is None else local(path, argument) for argument, path in outputs.items()}
     for argument, path in places.items():
         if path is not None:
-            refuse_inside_artifact(path / "file" if argument in ("checkpoint", "tensorboard") else path, argument)
+            refuse_inside_artifact(path, argument, is_folder=argument in ("checkpoint", "tensorboard"))
     return places
 
 
@@ -67,6 +67,27 @@ def check_writable(directory: PathLike, argument: str) -> None:
             os.fsync(file.fileno())
 
 
+def refuse_foreign(path: PathLike, argument: str, start: str, what: str) -> None:
+    """Refuses a file that is there and does not begin with `start`: it is something else, which would be lost.
+
+    Args:
+        path: of the output.
+        argument: that names it.
+        start: with what each file of this kind begins.
+        what: the kind, for the message.
+
+    Raises:
+        ConfigError: it is another file, or cannot be read.
+    """
+    with writing(path, argument):
+        if not Path(path).is_file():
+            return
+        with Path(path).open("rb") as file:
+            head = file.read(len(start))
+    if head != start.encode()[: len(head)]:  # of a killed run, less may be there
+        raise ConfigError(f"{argument}: {path} exists and is no {what}; name another file (it was not changed)")
+
+
 @contextmanager
 def traced(source: BatchSource, path: PathLike) -> Iterator[Timeline]:
     """Makes a timeline of the block, written to `path` when it ends, however it ends.
@@ -74,6 +95,7 @@ def traced(source: BatchSource, path: PathLike) -> Iterator[Timeline]:
     Raises:
         ConfigError, DiskFullError: see `writing`. `path` is tried before the block begins.
     """
+    refuse_foreign(path, "trace", TRACE_START, "timeline of training")
     with writing(path, "trace"):
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         write_trace([], path)

@@ -28,7 +28,7 @@ _LEAVING = "leaving"
 _FORMAT = re.compile(rb'"format":\s*"diskgnn\.(\w+)"')
 
 
-def refuse_inside_artifact(output: AnyPath, argument: str = "out") -> None:
+def refuse_inside_artifact(output: AnyPath, argument: str = "out", *, is_folder: bool = False) -> None:
     """Refuse an output that lies in the directory of an artifact, at any depth, before anything is written.
 
     It might replace one of the artifact's files. Where it does not, the artifact could not be overwritten any more.
@@ -36,16 +36,29 @@ def refuse_inside_artifact(output: AnyPath, argument: str = "out") -> None:
     Args:
         output: a file or directory that is to be written; it need not exist.
         argument: what to call it.
+        is_folder: files are written to it, so that it must not be an artifact's directory either.
 
     Raises:
         ConfigError: names the directory.
     """
     place = located(output)
-    for folder in (resolved(place) if isinstance(place, Path) else place).parents:
+    place = resolved(place) if isinstance(place, Path) else place
+    for folder in (*((place,) if is_folder else ()), *place.parents):
         if (kind := _kind_of_artifact(folder)) is not None:
-            raise ConfigError(
-                f"{argument}: {output} lies inside of the {kind} directory {folder}: choose another place"
-            )
+            where = f"is a {kind} directory" if folder == place else f"lies inside of the {kind} directory {folder}"
+            raise ConfigError(f"{argument}: {output} {where}: choose another place")
+
+
+def refuse_other_bytes_than_text(path: Path) -> None:
+    """Refuses a path whose bytes are no text in UTF-8, by which native code opens no file.
+
+    Raises:
+        ConfigError: names the path.
+    """
+    try:
+        str(resolved(path)).encode()
+    except UnicodeEncodeError as error:
+        raise ConfigError(f"cannot write {path}: expected a path in UTF-8; choose another output") from error
 
 
 def _kind_of_artifact(folder: Location) -> str | None:

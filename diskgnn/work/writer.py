@@ -21,7 +21,7 @@ from diskgnn.files.checked_files import ChecksummedFile, npy_header, npy_header_
 from diskgnn.files.destination import Destination
 from diskgnn.files.disk_space import JOURNAL, UNLIMITED, DiskBudget, file_bytes
 from diskgnn.files.exchange import exchange
-from diskgnn.formats.artifacts import MANIFEST, VERSIONS
+from diskgnn.formats.artifacts import MANIFEST, PACKED, VERSIONS
 from diskgnn.formats.manifest import Manifest, open_artifact, read_manifest
 from diskgnn.formats.manifest_document import (
     ExternalFile,
@@ -34,6 +34,7 @@ from diskgnn.work.overwriting import (
     clean_beside,
     note_leaving,
     refuse_inside_artifact,
+    refuse_other_bytes_than_text,
     remove_left,
     require_replaceable,
 )
@@ -72,6 +73,8 @@ class ArtifactWriter(WorkFolder):
     ) -> None:
         refuse_inside_artifact(path)
         destination = Destination.of(path)
+        if format == PACKED:
+            refuse_other_bytes_than_text(destination.path)
         self.format, self.config = format, dict(config)
         self.source = None if source is None else {"format": source.format, "digest": source.digest}
         making = [format, VERSIONS[format], self.config, self.source]

@@ -39,7 +39,8 @@ def test_nothing_is_written_into_an_artifact(graph, packed, tmp_path, monkeypatc
     before = _files(tmp_path), set(tmp_path.iterdir())
     for command in COMMANDS:
         arguments = [each.format(graph=graph, packed=packed) for each in command]
-        assert "lies inside of the" in run(*arguments, exit_code=2).stderr, arguments
+        said = run(*arguments, exit_code=2).stderr
+        assert "lies inside of the" in said or f"{packed} is a packed directory" in said, arguments
         assert (_files(tmp_path), set(tmp_path.iterdir())) == before, arguments
 
 
@@ -47,6 +48,11 @@ def test_a_link_into_an_artifact_is_no_way_around(graph, tmp_path):
     (tmp_path / "link").symlink_to(graph, target_is_directory=True)
     run("generate", tmp_path / "link" / "inner", "--num-nodes", 1000, exit_code=2)
     assert not (graph / "inner").exists()
+
+
+def test_the_root_of_all_folders_is_no_output(graph):
+    for command in (["generate", "/", "--num-nodes", 1000], ["sample", graph, "/", "--fanouts", 2, "--overwrite"]):
+        assert "cannot write /: choose a folder in it" in run(*command, exit_code=2).stderr
 
 
 def test_links_that_go_in_a_circle_are_one_line(graph, packed, tmp_path):
@@ -115,3 +121,31 @@ def test_a_read_only_disk_is_no_failing_one(tmp_path):
     assert "is on a read-only file system" in stderr
     assert list(tmp_path.iterdir()) == []
     assert "10 the disk failed to write" in " ".join(run("--help").stdout.split())
+
+
+def test_files_that_are_something_else_are_not_lost(graph, packed, tmp_path):
+    run("train", packed, "--hidden", 4, "--epochs", 1, "--checkpoint", tmp_path / "run", "--metrics", tmp_path / "m",
+        "--trace", tmp_path / "t")  # fmt: skip
+    run("train", packed, "--hidden", 4, "--epochs", 1, "--metrics", tmp_path / "m", "--trace", tmp_path / "t")
+    nodes = tmp_path / "nodes.csv"
+    nodes.write_text("id\n3\n")
+    apply = [tmp_path / "generated", "--checkpoint", tmp_path / "run", "--nodes", nodes, "--out", nodes, "--overwrite"]
+    compare = ["compare", graph, "--memory", "1GiB", "--fanouts", "2", *CACHE]
+    train = ["train", packed, "--hidden", 4, "--epochs", 1]
+    for command, said in (
+        ([*train, "--metrics", nodes], "--metrics: {} exists and is no file of training metrics; name another file"),
+        ([*train, "--trace", nodes], "--trace: {} exists and is no timeline of training; name another file"),
+        ([*compare, "--out", nodes], "--out: {} exists and is no JSON of a comparison; name another file"),
+        ([*compare, "--report", nodes], "--report: {} exists and is no page of a comparison; name another file"),
+        (["infer", *apply], "--nodes: {} would be replaced by what is made of it; choose another output"),
+        (["predict", *apply, "--fanouts", "2"], "--nodes: {} would be replaced by what is made of it; choose another"),
+    ):
+        assert said.format(nodes) in run(*command, exit_code=2).stderr
+        assert nodes.read_text() == "id\n3\n"
+
+
+def test_paths_that_are_no_text_are_refused_where_native_code_opens_them(graph, tmp_path):
+    run("sample", graph, tmp_path / "samples", "--fanouts", 2)
+    for command in (["pack", graph, tmp_path / "samples"], ["prepare", graph, "--fanouts", 2]):
+        said = run(*command, os.fsdecode(os.fsencode(tmp_path) + b"/\xff"), *CACHE, exit_code=2).stderr
+        assert "expected a path in UTF-8; choose another output" in said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -253,6 +254,28 @@ def test_leading_zeros_are_said_and_kept_if_asked(tmp_path: Path) -> None:
         assert ids.read()["id"].to_pylist() == ["007", "010"]
     with pytest.raises(InputError, match=r"expected ids of type string, .*found int64 such as 7; there is '007'"):
         convert(tmp_path / "both", **given, columns=TableColumns(types={"id": "string"}))
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        (("999", "1.000", "12.500"), "numbers such as 999 and 1.000, which is read as 1: if the dot groups thousands"),
+        (("-5", "", "-1.250"), "numbers such as -5 and -1.250, which is read as -1.25"),
+        (("1.000", "2.500", "3.125"), ""),  # as "%.3f" writes them
+        (("3", "0.125", "1.500"), ""),
+        (("3", "2.5", "1.000"), ""),
+        (("1000", "1.500", "3"), ""),
+    ],
+)
+def test_dots_that_may_group_thousands_are_said(tmp_path: Path, values: tuple[str, ...], told: str) -> None:
+    given = files(tmp_path, "id,x\n" + "".join(f"{i},{value}\n" for i, value in enumerate(values)), "src,dst\n0,1\n")
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        convert(tmp_path / "graph", **given)
+        convert(tmp_path / "typed", **given, columns=TableColumns(types={"x": "double"}))
+    said = [str(each.message) for each in found if "thousands" in str(each.message)]
+    assert len(said) == bool(told)
+    assert all(told in each for each in said)
 
 
 def test_a_column_of_one_number_each_stands_for_the_numbers(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from diskgnn.stores.locations import Location
 _HEAD_BYTES = 4 << 20  # of text, which decide about the types of columns
 _MAGIC_BYTES = 64  # in which files that are no text have zeros
 _BEYOND = 1  # a byte, by which Arrow knows that the last row of the head may be cut
+_BELOW_THOUSAND, _GROUPED = r"^[+-]?\d{1,3}$", r"^[+-]?[1-9]\d{0,2}\.\d{3}$"
 _DELIMITERS = (",", "\t", ";", "|", " ")
 
 
@@ -151,11 +152,28 @@ class CsvPart:
         """Text of the first rows such as 007, which is read as the number 7; None if there is none."""
         if not pa.types.is_integer(self._types[column]):
             return None
-        head = self._head()
-        with self._open([column], pa.BufferReader(head), _HEAD_BYTES, self._types | {column: pa.string()}) as reader:
-            text = next(reader).column(0)
+        text = self._first_texts(column)
         found = text.filter(pc.match_substring_regex(text, "^0[0-9]"))
         return str(found[0].as_py()) if len(found) else None
+
+    def thousands(self, column: str) -> tuple[str, str] | None:
+        """Texts of the first rows such as 999 and 1.000, where all are such: the dots may group thousands, and are
+        read as the points of fractions. None of other columns, and where the type was given."""
+        if not pa.types.is_floating(self._types[column]) or column in self._said:
+            return None
+        text = self._first_texts(column)
+        text = text.filter(pc.greater(pc.utf8_length(text), 0))
+        is_whole, is_grouped = (pc.match_substring_regex(text, pattern) for pattern in (_BELOW_THOUSAND, _GROUPED))
+        if not pc.all(pc.or_(is_whole, is_grouped), min_count=0).as_py():
+            return None
+        whole, grouped = text.filter(is_whole), text.filter(is_grouped)
+        return (whole[0].as_py(), grouped[0].as_py()) if len(whole) and len(grouped) else None
+
+    def _first_texts(self, column: str) -> pa.Array:
+        """The texts that a column has in the head of the file."""
+        head, types = self._head(), self._types | {column: pa.string()}
+        with self._open([column], pa.BufferReader(head), _HEAD_BYTES, types) as reader:
+            return next(reader).column(0)
 
     def _warn_of_numbers_as_names(self) -> None:
         """Warns where the line of names is most likely a row: numbers that are not 0, 1, 2, ... or years."""

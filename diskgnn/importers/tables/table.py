@@ -245,6 +245,13 @@ class Table:
             else None
         )
 
+    def thousands(self, column: str) -> tuple[str, str] | None:
+        """Texts in a CSV file such as 999 and 1.000, see `CsvPart.thousands`; None if there are none such."""
+        for part in self._parts:
+            if isinstance(part, csv_parts.CsvPart) and part.schema.names.count(column) == 1:
+                return part.thousands(column)
+        return None
+
     def _require_one(self, column: str) -> None:
         for part in self._parts:
             if (count := part.schema.names.count(column)) > 1:

@@ -139,6 +139,8 @@ def features(
             )
     asked |= columns.encode
     encoding = TableEncoding(table.name, kinds, asked, "encode", said=columns.encode)
+    for name in encoding.columns:
+        _warn_of_thousands(table, name)
     if as_they_are and len(names) == 1 and names[0] not in columns.encode and _is_vectors(kinds[names[0]]):
         rows = _list_features(table, names[0], row_name)
         listing.read(of, names[0], "features", "vector", rows.row_shape[0])
@@ -164,6 +166,8 @@ def _known_features(
 ) -> RowSource:
     """Features as another graph has them, matched by the names of columns."""
     names = [column.name for column in known.columns]
+    for name in {*names} & {*free}:
+        _warn_of_thousands(table, name)
     if unknown := [name for name in named if name not in names]:
         raise ConfigError(
             f"{row_name}: features: {known.graph} has no feature {unknown[0]!r}; leave it out, `encoding_of` says "
@@ -187,6 +191,18 @@ def _known_features(
         find_statistics(encoding, table)
     encoding.list_columns(of, listing)
     return rows or encoded_rows(row_name, table, encoding)
+
+
+def _warn_of_thousands(table: Table, column: str) -> None:
+    if (found := table.thousands(column)) is not None:
+        whole, grouped = found
+        warnings.warn(
+            f"{table.name}: column {column!r} has numbers such as {whole} and {grouped}, which is read as "
+            f"{float(grouped):g}: if the dot groups thousands, take it out; if not, say types={column}:double in "
+            f"`columns`",
+            DataWarning,
+            stacklevel=callers_level(),
+        )
 
 
 def _is_number(kind: pa.DataType) -> bool:
@@ -346,6 +362,7 @@ def numbers(table: Table, column: str, name: str) -> RowSource:
     has_lists = pa.types.is_fixed_size_list(kind)
     width: tuple[int, ...] = (kind.list_size,) if has_lists else ()
     value_kind = kind.value_type if has_lists else kind
+    _warn_of_thousands(table, column)
     if not (pa.types.is_integer(value_kind) or pa.types.is_floating(value_kind) or pa.types.is_boolean(value_kind)):
         raise InputError(f"{name}: expected numbers, or fixed-size lists of them, in column {column!r}, found {kind}")
     dtype = np.dtype(np.float64 if pa.types.is_floating(value_kind) else np.int64)

@@ -22,6 +22,7 @@ from diskgnn.version import VERSION
 if TYPE_CHECKING:
     from diskgnn.batches.batch_source import BatchSource, LoadStats
     from diskgnn.batches.blocks import Block, Pairs
+    from diskgnn.batches.hop_batch import HopBatch
     from diskgnn.batches.minibatch import MiniBatch, TypedMiniBatch
     from diskgnn.fresh.fresh_epochs import FreshEpochs
     from diskgnn.graph.generation import generate
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from diskgnn.importers.seed_tables import read_target
     from diskgnn.inference.infer import infer
     from diskgnn.inference.predict import predict
+    from diskgnn.loading.hops_loader import HopsLoader
+    from diskgnn.loading.hops_options import HopsOptions
     from diskgnn.loading.loader import Loader
     from diskgnn.loading.loader_options import LoaderOptions
     from diskgnn.packing.pack import pack
@@ -58,6 +61,9 @@ _MODULES = {
     "FreshEpochs": "fresh.fresh_epochs",
     "Graph": "graph.graph",
     "GraphInput": "importers.convert",
+    "HopBatch": "batches.hop_batch",
+    "HopsLoader": "loading.hops_loader",
+    "HopsOptions": "loading.hops_options",
     "LoadStats": "batches.batch_source",
     "LinkTarget": "specs.targets",
     "Loader": "loading.loader",
@@ -102,6 +108,9 @@ __all__ = [
     "FreshEpochs",
     "Graph",
     "GraphInput",
+    "HopBatch",
+    "HopsLoader",
+    "HopsOptions",
     "InputError",
     "LinkTarget",
     "LoadStats",

@@ -10,6 +10,7 @@ for batch in loader:
 
 from diskgnn.nn.between import Between
 from diskgnn.nn.block_models import BlockModel, elu_dropout, make_model, relu_dropout
+from diskgnn.nn.hop_models import SGC, SIGN, HopModel
 from diskgnn.nn.layers import GATLayer, GCNLayer, SAGELayer
 from diskgnn.nn.model_output import model_input
 from diskgnn.nn.model_spec import ModelSpec
@@ -19,11 +20,14 @@ from diskgnn.training.named_models import named_model
 from diskgnn.training.optimizers import make_optimizer
 
 __all__ = [
+    "SGC",
+    "SIGN",
     "Between",
     "BlockModel",
     "GATLayer",
     "GCNLayer",
     "HGTLayer",
+    "HopModel",
     "ModelSpec",
     "RGATLayer",
     "RGCNLayer",

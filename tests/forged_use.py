@@ -39,6 +39,8 @@ def use(kind: str, folder: Path, sound: Path, scratch: Path) -> Iterator[tuple[s
         yield "in memory", lambda: _first(InMemory(folder, **options))
     elif kind == "hops":
         yield "open", lambda: _open_hops(folder)
+        yield "load", lambda: _first(diskgnn.HopsLoader(folder))
+        yield "train", lambda: diskgnn.train(folder, epochs=1, hidden=2)
     elif kind == "samples":
         yield "open", lambda: _open_samples(folder)
         yield "pack", lambda: _fresh(scratch / "out", lambda out: diskgnn.pack(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from diskgnn.batches.minibatch import AnyMiniBatch
+from diskgnn.batches.minibatch import AnyBatch
 from diskgnn.errors import ArtifactError, ConfigError
 from diskgnn.specs.schema import SourceSchema, one_type_schema
 
@@ -86,7 +86,7 @@ class BatchSource(Protocol):
         """Returns the number of blocks in each minibatch."""
         ...
 
-    def epoch(self, epoch: int) -> Iterator[AnyMiniBatch]:
+    def epoch(self, epoch: int) -> Iterator[AnyBatch]:
         """Yields the minibatches of epoch `epoch`. If `load_state_dict` named this epoch, those that it counts are
         skipped.
         """
@@ -116,7 +116,7 @@ def schema_of(source: BatchSource) -> SourceSchema:
 
 
 @contextmanager
-def minibatches(source: BatchSource, epoch: int) -> Iterator[Iterator[AnyMiniBatch]]:
+def minibatches(source: BatchSource, epoch: int) -> Iterator[Iterator[AnyBatch]]:
     """The minibatches of an epoch; its iterator is closed when the block is left, however it is left.
 
     What the iterator itself started ends with it; a `Loader` keeps its threads, idle, until it is closed.

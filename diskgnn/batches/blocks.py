@@ -120,3 +120,13 @@ def moved(value: _T, device: torch.device | str, non_blocking: bool) -> _T:
 
     found: _T = move(value)
     return found
+
+
+def array_lines(name: str, value: Tensor | Mapping[str, Tensor] | None) -> Iterator[str]:
+    """Yields a line for each array that a minibatch calls `name`, with its dtype and shape; none for None."""
+    if isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from array_lines(f"{name}[{key!r}]", each)
+    elif value is not None:
+        device = "" if value.device.type == "cpu" else f" on {value.device}"
+        yield f"{name}: {str(value.dtype).removeprefix('torch.')} {list(value.shape)}{device}"

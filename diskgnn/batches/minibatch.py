@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from diskgnn.batches import interop
-from diskgnn.batches.blocks import Block, Pairs, moved
+from diskgnn.batches.blocks import Block, Pairs, array_lines, moved
+from diskgnn.batches.hop_batch import HopBatch
 from diskgnn.specs.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, EdgeType
 
 if TYPE_CHECKING:
@@ -247,12 +248,20 @@ class TypedMiniBatch:
 
 
 AnyMiniBatch = MiniBatch | TypedMiniBatch
+AnyBatch = AnyMiniBatch | HopBatch
 
 
-def labels_of(batch: AnyMiniBatch) -> Tensor:
+def labels_of(batch: AnyBatch) -> Tensor:
     """Returns y of a minibatch whose seeds have labels, as those have that a task is for."""
     assert batch.y is not None
     return batch.y
+
+
+def pairs_of(batch: AnyBatch) -> Pairs:
+    """Returns the pairs of a minibatch whose seeds are the ends of some."""
+    assert not isinstance(batch, HopBatch)
+    assert batch.pairs is not None
+    return batch.pairs
 
 
 def _described(batch: AnyMiniBatch) -> str:
@@ -276,7 +285,7 @@ def _described(batch: AnyMiniBatch) -> str:
 def _lines(batch: AnyMiniBatch) -> Iterator[str]:
     layers: Sequence[Block | Mapping[EdgeType, Block]] = batch.blocks
     for name in ("x", "y", "input_nodes", "trees"):
-        yield from _arrays(name, getattr(batch, name))
+        yield from array_lines(name, getattr(batch, name))
     for number, layer in enumerate(layers):
         if isinstance(layer, Mapping):
             yield from (
@@ -286,15 +295,6 @@ def _lines(batch: AnyMiniBatch) -> Iterator[str]:
             yield f"blocks[{number}]: {_sizes(layer)}"
     if batch.pairs is not None:
         yield f"pairs: {len(batch.pairs.src):,}"
-
-
-def _arrays(name: str, value: Tensor | Mapping[str, Tensor] | None) -> Iterator[str]:
-    if isinstance(value, Mapping):
-        for key, each in value.items():
-            yield from _arrays(f"{name}[{key!r}]", each)
-    elif value is not None:
-        device = "" if value.device.type == "cpu" else f" on {value.device}"
-        yield f"{name}: {str(value.dtype).removeprefix('torch.')} {list(value.shape)}{device}"
 
 
 def _sizes(block: Block) -> str:

@@ -60,3 +60,5 @@ def propagate(output: Output, /, graph: Path, out: Path, estimate: bool, overwri
     output.stages([replace(report, details={})])
     output.fields("what it took", report.details)
     output.result(report)
+    if arguments["nodes"] is None:
+        output.next("diskgnn", "train", out, "--model", "sign", "--checkpoint", out.with_name(f"{out.name}-run"))

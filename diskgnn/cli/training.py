@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from diskgnn.cli import model_options, options
 from diskgnn.cli.command import Command
-from diskgnn.cli.options import CACHE, combined
+from diskgnn.cli.options import CACHE, Size, combined
 from diskgnn.cli.rendering import Output
+from diskgnn.errors import ConfigError
 from diskgnn.nn.model_spec import EMBEDDINGS
 from diskgnn.stores.locations import located
 from diskgnn.units import format_seconds, format_size
+
+if TYPE_CHECKING:
+    from diskgnn.loading.hops_options import HopsOptions
+    from diskgnn.loading.loader_options import LoaderOptions
 
 _reading, _experts = options.section("Reading"), options.section(options.EXPERTS)
 _reading_options = combined(
@@ -27,6 +33,13 @@ _reading_options = combined(
              help="Compare rows with their checksums as they are read."),
     _reading("--stream", is_flag=True,
              help="PACKED is the URL of an object store: read it from there in every epoch."),
+)  # fmt: skip
+_hop_reading = combined(
+    _reading("--batch-size", type=int,
+             help="Of a hops directory: seeds in a minibatch, at most.  [default: 1024]"),
+    _reading("--memory", type=Size("auto"),
+             help="Of a hops directory: what train records may take, to be read once.  [default: auto, half of what is "
+                  "available]"),
 )  # fmt: skip
 _model = options.section("Model")
 _optimization = options.section("Training")
@@ -99,20 +112,22 @@ _records = options.section("Records")
     help="Write the timeline of what each thread did (200,000 events at most): open it at ui.perfetto.dev.",
 )
 @_reading_options
+@_hop_reading
 @model_options.device
 @options.serve
 @click.pass_obj
 def train(
     output: Output, /, packed: Path | str, device_cache: int | str | None, prefetch: int | None, engine: str,
-    verify: bool, stream: bool, **arguments: Any,
+    verify: bool, stream: bool, batch_size: int | None, memory: int | str | None, **arguments: Any,
 ) -> None:  # fmt: skip
     """Train a model on the minibatches in PACKED and report the best epoch's scores.
+
+    PACKED is what `diskgnn prepare` made, or the hops of `diskgnn propagate`.
 
     What was prepared with `--ranks 4` is trained on by four processes: `torchrun --nproc-per-node 4 -m diskgnn train
     PACKED`. With `--max-restarts` and `--checkpoint`, they go on from the checkpoint when one of them has died.
     """
     from diskgnn.formats.rank_directories import shard_of_environment
-    from diskgnn.loading.loader_options import LoaderOptions
     from diskgnn.training.checkpoints import checkpoint_exists
     from diskgnn.training.train import train
 
@@ -122,8 +137,15 @@ def train(
         result = train(
             packed,
             **arguments,
-            loader_options=LoaderOptions(
-                device_cache=device_cache, prefetch=prefetch, engine=engine, verify=verify, stream=stream
+            loader_options=_loader_options(
+                packed,
+                batch_size=batch_size,
+                memory=memory,
+                device_cache=device_cache,
+                prefetch=prefetch,
+                engine=engine,
+                verify=verify,
+                stream=stream,
             ),
             callback=lambda record: _show_record(output, record),
             reporter=output.epochs_reporter(),
@@ -155,6 +177,26 @@ def train(
                     why="the same with a checkpoint: this model was not kept")  # fmt: skip
     else:
         output.next("diskgnn", "evaluate", packed, "--checkpoint", arguments["checkpoint"])
+
+
+def _loader_options(packed: Path | str, **given: Any) -> LoaderOptions | HopsOptions:
+    """How to read a packed or a hops directory, which have some options each, and some in common.
+
+    Raises:
+        ConfigError: one of the other kind was given.
+    """
+    from diskgnn.formats.hops import is_hops
+    from diskgnn.loading.hops_options import HopsOptions
+    from diskgnn.loading.loader_options import LoaderOptions
+
+    of_hops = is_hops(packed)
+    found = HopsOptions if of_hops else LoaderOptions
+    known = {each.name for each in fields(found)}
+    for name, value in given.items():
+        if name not in known and value:
+            kind = "a hops directory, which `diskgnn propagate` made" if of_hops else "a packed directory"
+            raise ConfigError(f"{name}: {packed} is {kind}, and its minibatches have no such option; leave it out")
+    return found(**{name: value for name, value in given.items() if name in known and value is not None})
 
 
 def _beside(packed: Path | str) -> Path:
@@ -207,12 +249,12 @@ def evaluate(
     output: Output, /, packed: Path | str, checkpoint: Path, split: str, device: str, **reading: Any
 ) -> None:  # fmt: skip
     """Loss and scores of a trained model on one split of PACKED."""
-    from diskgnn.loading.loader_options import LoaderOptions
     from diskgnn.training.evaluate import evaluate
 
     result = evaluate(
-        checkpoint, packed, device, split=split, loader_options=LoaderOptions(**reading), reporter=output.reporter
-    )
+        checkpoint, packed, device, split=split, loader_options=_loader_options(packed, **reading),
+        reporter=output.reporter,
+    )  # fmt: skip
     record = result.as_record()
     scores = {name: _score_text(name, value) for name, value in result.scores.items()}
     output.fields(f"{split} split of {packed}", {**record, **scores})

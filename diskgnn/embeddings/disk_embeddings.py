@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from diskgnn.batches.batch_source import BatchSource, minibatches
-from diskgnn.batches.minibatch import AnyMiniBatch, TypedMiniBatch
+from diskgnn.batches.minibatch import AnyBatch, TypedMiniBatch
 from diskgnn.embeddings.embedding_journal import Ids, Rows
 from diskgnn.embeddings.embedding_table import PARTS, EmbeddingTable, FetchedRows, chunks
 from diskgnn.errors import ArtifactError, ConfigError
@@ -220,7 +220,7 @@ class DiskEmbeddings:
             rows = np.memmap(path, np.float32, "r", shape=(module.num_embeddings, PARTS, width))
             module.kept = rows[:, 0]
 
-    def read_ahead(self, batch: AnyMiniBatch) -> None:
+    def read_ahead(self, batch: AnyBatch) -> None:
         """Reads the vectors of a minibatch ahead; the model will be called with it after those that this was told of
         before.
         """
@@ -271,7 +271,7 @@ class ReadingAhead:
         self._source.load_state_dict(state)
         self._state = self._source.state_dict()
 
-    def epoch(self, epoch: int) -> Iterator[AnyMiniBatch]:
+    def epoch(self, epoch: int) -> Iterator[AnyBatch]:
         """See `BatchSource.epoch`."""
         with minibatches(self._source, epoch) as batches:
             coming, state = self._next(batches)
@@ -280,7 +280,7 @@ class ReadingAhead:
                 coming, state = self._next(batches)
                 yield batch
 
-    def _next(self, batches: Iterator[AnyMiniBatch]) -> tuple[AnyMiniBatch | None, dict[str, Any]]:
+    def _next(self, batches: Iterator[AnyBatch]) -> tuple[AnyBatch | None, dict[str, Any]]:
         batch = next(batches, None)
         if batch is not None:
             self._tables.read_ahead(batch)

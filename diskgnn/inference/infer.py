@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -21,14 +20,17 @@ from diskgnn.graph.graph import Graph
 from diskgnn.importers.ids.named_nodes import chosen_nodes, read_nodes
 from diskgnn.inference.asked_times import is_temporal, trained_sampling
 from diskgnn.inference.asking import asked_of, classes_of, kinds_of
+from diskgnn.inference.hop_rows import infer_by_hops
 from diskgnn.inference.message_edges import warn_of_held_out
 from diskgnn.inference.minimum import minimum_bytes
 from diskgnn.inference.network import Network, take_apart
 from diskgnn.inference.output_folder import OutputFolder, check_output
 from diskgnn.inference.pass_schedule import InferencePlan, make_plan
 from diskgnn.inference.passes import Execution, send_model
-from diskgnn.inference.prediction_files import IdColumn, OutputFormat, RowNames, check_suffix, open_output, output_bytes
+from diskgnn.inference.prediction_files import OutputFormat, check_suffix, output_bytes
+from diskgnn.inference.row_writing import evaluating, write_rows
 from diskgnn.inference.stored_windows import Rows
+from diskgnn.nn.hop_models import HopModel
 from diskgnn.paths import PathLike
 from diskgnn.progress.default_reporter import reporter_for
 from diskgnn.progress.reporter import Reporter, StageReport
@@ -127,13 +129,21 @@ def infer(
     if isinstance(nodes, str | os.PathLike):
         nodes = read_nodes(nodes, node_set)
     chosen = chosen_nodes(nodes, node_set.num_nodes)
-    with _evaluating(asked.net):
+    if isinstance(asked.net, HopModel):
+        if engine != "local":
+            raise ConfigError(f"engine: a model of hop features is applied by this process, found {engine!r}")
+        with evaluating(asked.net):
+            return infer_by_hops(
+                graph, asked, chosen, out, ignore_times=ignore_times, memory=memory, disk=disk, threads=threads,
+                overwrite=overwrite, reporter=reporter_for(reporter, progress),
+            )  # fmt: skip
+    with evaluating(asked.net):
         network = take_apart(asked.net, graph, node_type=asked.node_type, embeddings=asked.before_last)
     sampling = trained_sampling(model)
     if not ignore_times:
         _require_no_times(graph, network, sampling)
     content = OutputFormat(asked.what, asked.kind, network.out_columns, asked.classes)
-    with open_engine(engine, address) as opened, _evaluating(asked.net):
+    with open_engine(engine, address) as opened, evaluating(asked.net):
         reporter = reporter_for(reporter, progress)
         resources = opened.resources(memory, threads, reporter)
         held_bytes = 0 if opened.is_here else send_model(opened, network).held_bytes
@@ -158,17 +168,6 @@ def infer(
     num_asked = num_rows if chosen is None else len(np.unique(chosen))
     least_bytes = minimum_bytes(plan, num_asked) + out.stat().st_size
     return _report(plan, execution, least_bytes, time.perf_counter() - started)
-
-
-@contextmanager
-def _evaluating(net: nn.Module) -> Iterator[None]:
-    """Without dropout within the block, and then in the mode in which it was."""
-    was_training = net.training
-    net.eval()
-    try:
-        yield
-    finally:
-        net.train(was_training)
 
 
 def _require_no_times(graph: Graph, network: Network, sampling: Mapping[str, Any] | None) -> None:
@@ -214,27 +213,10 @@ def _write(
     chosen: npt.NDArray[np.int64] | None,
     windows: Iterator[tuple[int, int, Rows]],
 ) -> None:
-    plan, output, disk = execution.plan, folder.output, folder.disk
+    plan = execution.plan
     node_set = plan.graph.nodes[plan.network.node_type]
-    num_rows, order, ascending = node_set.num_nodes, None, None
-    if chosen is not None:
-        order = np.argsort(chosen, kind="stable")
-        num_rows, ascending = len(chosen), chosen[order]
-    with (
-        folder.publishing() as path,
-        node_set.user_ids or nullcontext() as ids,
-        open_output(
-            path, output.suffix, content, num_rows, order, RowNames.of_nodes(ids and IdColumn(ids)), disk
-        ) as write,
-    ):
-        for first, last, rows in windows:
-            wanted = np.arange(first, last)
-            if ascending is not None:
-                begin, end = np.searchsorted(ascending, [first, last])
-                wanted = ascending[begin:end]
-                rows = rows[wanted - first]
-            write(content.of(rows), wanted)
-    execution.traffic.add(written=output.stat().st_size)
+    rows = ((np.arange(first, last), rows) for first, last, rows in windows)
+    execution.traffic.add(written=write_rows(folder, node_set, content, chosen, rows))
 
 
 def _report(plan: InferencePlan, execution: Execution, least_bytes: int, seconds: float) -> StageReport:

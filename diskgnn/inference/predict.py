@@ -15,7 +15,8 @@ import torch
 from torch import nn
 
 from diskgnn.errors import ConfigError
-from diskgnn.formats.artifacts import PACKED
+from diskgnn.files.disk_space import free_bytes
+from diskgnn.formats.artifacts import HOPS, PACKED
 from diskgnn.formats.manifest import read_manifest
 from diskgnn.formats.rank_directories import ranks_in
 from diskgnn.graph.graph import Graph
@@ -23,14 +24,17 @@ from diskgnn.importers.ids.named_nodes import chosen_nodes, read_nodes
 from diskgnn.importers.tables.times import Moment
 from diskgnn.inference.asked_times import AskedTimes, is_temporal, trained_sampling
 from diskgnn.inference.asking import Asked, asked_of, classes_of, kinds_of, pair_model
+from diskgnn.inference.hop_rows import HopRows, require_segments
 from diskgnn.inference.message_edges import AS_GIVEN, MessageEdges, trained_reverse_type, warn_of_held_out
 from diskgnn.inference.neighbourhoods import SPLIT, Neighbourhoods
 from diskgnn.inference.node_files import chosen_pairs, read_times
 from diskgnn.inference.output_folder import OutputFolder, check_output
 from diskgnn.inference.prediction_files import check_suffix, check_what
 from diskgnn.inference.predictions import rows_of_pairs, write_nodes, write_pairs
+from diskgnn.loading.hops_loader import HopsLoader
 from diskgnn.loading.loader import Loader
 from diskgnn.nn.block_models import BlockModel
+from diskgnn.nn.hop_models import HopModel
 from diskgnn.nn.typed_models import TypedModel
 from diskgnn.paths import PathLike
 from diskgnn.progress.default_reporter import reporter_for
@@ -42,6 +46,7 @@ from diskgnn.stores.locations import local
 from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.device import checked_device
 from diskgnn.system.resources import Resources
+from diskgnn.training.source_opening import open_loader
 from diskgnn.units import seed_number
 
 
@@ -80,7 +85,7 @@ def predict(
 
     Args:
         source: graph directory, or an opened one, whose nodes are given; or a packed directory, of which the seeds of
-            `split` are taken as they were sampled.
+            `split` are taken as they were sampled; or a hops directory, for a model of hop features.
         out: the file to write: .npy [n, ...], or .parquet or .csv with the nodes or pairs beside the values, and with
             their times if each was given one. CSV has a column for each number: logits_0, logits_1, ...
         model: what `diskgnn.train` left in a checkpoint directory; or any module that takes (blocks, x), as
@@ -102,7 +107,7 @@ def predict(
             the decoder's scores [n] float32, and 'probabilities', their sigmoid: likelihoods if it was trained with the
             loss 'bce'; after 'softmax' only their order means something.
         node_type: of `nodes`; by default the type that the model was trained for.
-        split: of a packed directory.
+        split: of a packed or a hops directory.
         fanouts: neighbours drawn per layer, from the seeds outwards; by default all of them, in as many layers as the
             model has.
         times: [n] of `nodes` or `pairs`, a whole number or datetime64 for each: what is later is not drawn. A node may
@@ -172,20 +177,22 @@ def predict(
                 messages = MessageEdges(message_edges, hold_out_pairs)
                 _predict_pairs(drawn, graph, model, pairs, what, edge_type, messages, asked_times)
         else:
-            loader = opened.enter_context(Loader(source, split, device=device))
-            if not ignore_times:
+            loader = open_loader(source, split, device, None)
+            opened.enter_context(loader)
+            if not ignore_times and isinstance(loader, Loader):
                 _require_drawn_in_time(source, loader, trained_sampling(model))
             columns = loader.schema.known_columns
             asked = _with_an_answer(
                 asked_of(source, _kinds_of(loader), model, what, node_type, _classes_of(loader), columns)
             )
+            require_segments(asked.net, loader.schema, source)
             given = read_nodes(nodes, None) if isinstance(nodes, str | os.PathLike) else nodes
             write_nodes(folder, asked, loader, None if given is None else np.asarray(given), None, reporter)
     return StageReport("predict", time.perf_counter() - started, 0, out.stat().st_size)
 
 
 def _is_packed(source: PathLike | Graph) -> bool:
-    """Whether the source is a packed directory; otherwise it is a graph.
+    """Whether the source is a packed or a hops directory; otherwise it is a graph.
 
     Raises:
         ConfigError: it is a folder of several ranks'.
@@ -197,7 +204,7 @@ def _is_packed(source: PathLike | Graph) -> bool:
             f"{source} holds a directory for each rank, which has its part of the nodes only: give the graph that they "
             "were made from, or a packed directory that was prepared for one process"
         )
-    return read_manifest(source).format == PACKED
+    return read_manifest(source).format in (PACKED, HOPS)
 
 
 def _predict_nodes(
@@ -211,6 +218,9 @@ def _predict_nodes(
     node_set = graph.nodes[asked.node_type]
     chosen = chosen_nodes(read_nodes(nodes, node_set) if isinstance(nodes, str | os.PathLike) else nodes,
                           node_set.num_nodes)  # fmt: skip
+    if isinstance(asked.net, HopModel):
+        _predict_by_hops(drawn, graph, asked, asked.net, chosen, times)
+        return
     if nodes is None and drawn.fanouts is None and isinstance(asked.net, BlockModel | TypedModel):
         say(drawn.reporter, lambda: "for all nodes, `diskgnn infer` is faster by far: it computes layer by layer")
     sampling = trained_sampling(model)
@@ -226,6 +236,20 @@ def _predict_nodes(
     )
     loader = drawn.loader(graph, asked.net, target, draws)
     write_nodes(drawn.folder, asked, loader, chosen, node_set, drawn.reporter, draws.by_seed)
+
+
+def _predict_by_hops(
+    drawn: Neighbourhoods, graph: Graph, asked: Asked, net: HopModel, chosen: npt.NDArray[np.int64] | None,
+    times: AskedTimes,
+) -> None:  # fmt: skip
+    for name, given in (("fanouts", drawn.fanouts), ("times", times.times), ("at", times.at)):
+        if given is not None:
+            raise ConfigError(f"{name}: a model of hop features takes whole neighbourhoods; leave it out")
+    folder, ignore_times = drawn.folder, times.ignore_times
+    rows = HopRows(graph, net, chosen, False, ignore_times, drawn.memory, drawn.threads, drawn.reporter)
+    rows.propagated(folder, free_bytes(folder.staging, folder.disk))
+    with rows.loader(folder, drawn.device) as loader:
+        write_nodes(folder, asked, loader, chosen, graph.nodes[asked.node_type], drawn.reporter)
 
 
 def _predict_pairs(
@@ -262,11 +286,11 @@ def _with_an_answer(asked: Asked) -> Asked:
     return asked
 
 
-def _classes_of(loader: Loader) -> dict[str, tuple[ClassValue, ...] | None]:
+def _classes_of(loader: Loader | HopsLoader) -> dict[str, tuple[ClassValue, ...] | None]:
     return {loader.schema.target: loader.schema.classes} if isinstance(loader.schema.target, str) else {}
 
 
-def _kinds_of(loader: Loader) -> dict[str, str | None]:
+def _kinds_of(loader: Loader | HopsLoader) -> dict[str, str | None]:
     schema = loader.schema
     if not isinstance(schema.target, str):
         raise ConfigError(

@@ -11,7 +11,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor, nn
 
-from diskgnn.batches.minibatch import AnyMiniBatch
+from diskgnn.batches.minibatch import AnyBatch, pairs_of
 from diskgnn.errors import ConfigError
 from diskgnn.files.checked_files import ChecksummedFile
 from diskgnn.graph.graph import Graph
@@ -20,6 +20,7 @@ from diskgnn.inference.asked_times import SeedTimes
 from diskgnn.inference.asking import Asked
 from diskgnn.inference.output_folder import OutputFolder
 from diskgnn.inference.prediction_files import OutputFormat, RowNames, TableWriter, ids_of, open_output
+from diskgnn.loading.hops_loader import HopsLoader
 from diskgnn.loading.loader import Loader
 from diskgnn.nn.decoders import DotProduct
 from diskgnn.nn.model_output import model_output
@@ -30,8 +31,8 @@ _ROWS_WRITTEN = 1 << 16  # at a time
 
 
 def write_nodes(
-    folder: OutputFolder, asked: Asked, loader: Loader, chosen: npt.NDArray[Any] | None, nodes: NodeSet | None,
-    reporter: Reporter, times: SeedTimes | None = None,
+    folder: OutputFolder, asked: Asked, loader: Loader | HopsLoader, chosen: npt.NDArray[Any] | None,
+    nodes: NodeSet | None, reporter: Reporter, times: SeedTimes | None = None,
 ) -> None:  # fmt: skip
     """Write the rows of `chosen` nodes [n], in this order, or of all seeds in ascending order.
 
@@ -85,10 +86,10 @@ def rows_of_pairs(
     decoder: Any = getattr(net, "decoder", None) or DotProduct()
     parts = []
     for batch, found in _of_minibatches(net, loader, reporter):
-        assert batch.pairs is not None
+        pairs = pairs_of(batch)
         ends = (found[edge_type[0]], found[edge_type[2]]) if isinstance(found, Mapping) else (found, found)
         with torch.no_grad():
-            scores = decoder(ends[0][batch.pairs.src], ends[1][batch.pairs.dst])
+            scores = decoder(ends[0][pairs.src], ends[1][pairs.dst])
         parts.append(_copied(scores.float()))
     values = np.concatenate(parts)
     if kind != "link":
@@ -124,7 +125,7 @@ def write_pairs(
 
 
 @torch.no_grad()
-def _of_minibatches(net: nn.Module, loader: Loader, reporter: Reporter) -> Iterator[tuple[AnyMiniBatch, Any]]:
+def _of_minibatches(net: nn.Module, loader: Loader | HopsLoader, reporter: Reporter) -> Iterator[tuple[AnyBatch, Any]]:
     """Each minibatch of the loader, and what the model returns."""
     net.to(loader.device).eval()
     with reporter.stage("predict", loader.num_batches, "minibatches") as advance:

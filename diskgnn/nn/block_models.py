@@ -187,4 +187,4 @@ def one_type_model(spec: ModelSpec, in_channels: int, out_channels: int) -> Bloc
         layers = [GATLayer(before, spec.hidden // spec.heads, spec.heads, residual=True) for before, _ in pairs[:-1]]
         layers.append(GATLayer(*pairs[-1], spec.heads, concat=False, residual=True))
     activation = elu_dropout if spec.name == "gat" else relu_dropout
-    return BlockModel(layers, activation, spec.dropout, norm=spec.norm, skip=spec.skip)
+    return BlockModel(layers, activation, spec.dropout, norm=spec.norm or "none", skip=spec.skip)

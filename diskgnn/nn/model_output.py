@@ -8,25 +8,31 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from diskgnn.batches.minibatch import AnyMiniBatch, TypedMiniBatch
+from diskgnn.batches.hop_batch import HopBatch
+from diskgnn.batches.minibatch import AnyBatch, TypedMiniBatch, pairs_of
 from diskgnn.errors import ConfigError
 
 
-def model_output(net: nn.Module, batch: AnyMiniBatch) -> Any:
-    """Returns what a model says of a minibatch: `net(blocks, model_input(batch, dtype))`."""
-    return net(batch.blocks, model_input(batch, parameter_dtype(net)))
+def model_output(net: nn.Module, batch: AnyBatch) -> Any:
+    """Returns what a model says of a minibatch: `net(blocks, x)`, of hop features `net(x)`; x is `model_input`'s."""
+    x = model_input(batch, parameter_dtype(net))
+    return net(x) if isinstance(batch, HopBatch) else net(batch.blocks, x)
 
 
-def model_input(batch: AnyMiniBatch, dtype: torch.dtype = torch.float32) -> Any:
+def model_input(batch: AnyBatch, dtype: torch.dtype = torch.float32) -> Any:
     """Returns what a model sees of the input nodes: features in `dtype`; of types without features, the ids.
 
     Returns:
-        x [U, D]; or by node type, x [U, D] and, of those without features, ids [U] int64.
+        x [U, D]; or by node type, x [U, D] and, of those without features, ids [U] int64. Of hop features, x [B, H, D],
+        or [B, width] by segment.
 
     Example:
         >>> outputs = model(batch.blocks, model_input(batch))
     """
+    if isinstance(batch, HopBatch) and isinstance(batch.x, Mapping):
+        return {name: part.to(dtype) for name, part in batch.x.items()}
     if not isinstance(batch, TypedMiniBatch):
+        assert isinstance(batch.x, Tensor)
         return batch.x.to(dtype)
     x: dict[str, Tensor] = {}
     for name in batch.node_counts[0]:
@@ -39,7 +45,7 @@ def model_input(batch: AnyMiniBatch, dtype: torch.dtype = torch.float32) -> Any:
     return x
 
 
-def seed_rows(net: nn.Module, batch: AnyMiniBatch) -> Tensor:
+def seed_rows(net: nn.Module, batch: AnyBatch) -> Tensor:
     """Returns [B, columns]: a model's rows of the nodes that are the seeds.
 
     A model of a typed graph may return them alone, or by node type.
@@ -52,7 +58,7 @@ def seed_rows(net: nn.Module, batch: AnyMiniBatch) -> Tensor:
     return rows
 
 
-def pair_ends(net: nn.Module, batch: AnyMiniBatch) -> tuple[Tensor, Tensor]:
+def pair_ends(net: nn.Module, batch: AnyBatch) -> tuple[Tensor, Tensor]:
     """Returns the vectors [B, H] of the seeds that are sources of pairs, and of those that are destinations.
 
     A model of a typed graph returns them by node type.
@@ -64,12 +70,11 @@ def pair_ends(net: nn.Module, batch: AnyMiniBatch) -> tuple[Tensor, Tensor]:
     return found, found
 
 
-def pair_rows(net: nn.Module, batch: AnyMiniBatch) -> Tensor:
+def pair_rows(net: nn.Module, batch: AnyBatch) -> Tensor:
     """Returns [P, columns]: what the model's `decoder` makes of the vectors of the two nodes of each pair."""
-    assert batch.pairs is not None
     decoder: Any = net.decoder
-    sources, destinations = pair_ends(net, batch)
-    rows: Tensor = decoder(sources[batch.pairs.src], destinations[batch.pairs.dst])
+    pairs, (sources, destinations) = pairs_of(batch), pair_ends(net, batch)
+    rows: Tensor = decoder(sources[pairs.src], destinations[pairs.dst])
     return rows
 
 

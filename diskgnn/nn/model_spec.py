@@ -13,11 +13,18 @@ from diskgnn.units import counted, format_size, parse_size, whole_number
 
 ONE_TYPE_MODELS = ("sage", "gat", "gcn")
 TYPED_MODELS = ("rgcn", "rgat", "hgt")
+HOP_MODELS = ("sign", "sgc")  # of hop features, without blocks
 AGGREGATIONS = ("mean", "sum", "max")
 NORMS = ("none", "batch", "layer")
 EMBEDDINGS = ("memory", "disk")
 DECODERS = ("dot", "distmult", "mlp")
-_ONLY_OF = {"aggregation": ("sage",), "heads": ("gat", "rgat", "hgt"), "num_bases": ("rgcn",)}
+_WITH_BLOCKS = ONE_TYPE_MODELS + TYPED_MODELS
+_WITH_LAYERS = (*_WITH_BLOCKS, "sign")
+ONLY_OF: dict[str, tuple[str, ...]] = {  # models that have an option; all others refuse it
+    "aggregation": ("sage",), "heads": ("gat", "rgat", "hgt"), "num_bases": ("rgcn",), "skip": _WITH_BLOCKS,
+    "hidden": _WITH_LAYERS, "dropout": _WITH_LAYERS, "norm": _WITH_LAYERS,
+}  # fmt: skip
+_SIGN_LAYERS = 2
 EMBEDDING_COPIES = 4  # of each number of a vector: itself, Adam's two moments, and the weights of the best epoch
 
 
@@ -33,7 +40,7 @@ class ModelOptions(TypedDict, total=False):
     embedding_memory: int | str
     embeddings: str
     aggregation: str
-    norm: str
+    norm: str | None
     skip: bool
 
 
@@ -46,9 +53,11 @@ class ModelSpec:
     """Describes the shape of a model that is given by name.
 
     Attributes:
-        name: 'sage', 'gat' or 'gcn'; on a graph with several types 'rgcn', 'rgat' or 'hgt'. The first by default.
+        name: 'sage', 'gat' or 'gcn'; on a graph with several types 'rgcn', 'rgat' or 'hgt'; of hop features 'sign' or
+            'sgc'. The first by default.
         hidden: width between layers, that of all heads together; of the nodes' vectors that predict links.
-        num_layers: of the model; as many as a minibatch has blocks by default, and no other number fits.
+        num_layers: of the model; as many as a minibatch has blocks by default, and no other number fits. Of 'sign',
+            behind the one that each segment has, 2 by default.
         heads: attention heads of 'gat', 'rgat' and 'hgt'.
         dropout: share of activations that are dropped in training, in [0, 1).
         num_bases: of 'rgcn', whose edge types mix their weights from so many. By default each has its own.
@@ -56,7 +65,7 @@ class ModelSpec:
         embedding_memory: what the vectors of nodes without features may take in training: 16 bytes for each number.
         embeddings: where these vectors lie, 'memory' or 'disk': in the folder of the checkpoint, of any size.
         aggregation: of 'sage', what is made of the neighbours' rows: their 'mean', 'sum' or 'max', column by column.
-        norm: of the rows between layers, 'none', 'batch' or 'layer'.
+        norm: of the rows between layers, 'none', 'batch' or 'layer'; 'batch' by default for 'sign', else 'none'.
         skip: add a layer's input to its output; the last layer's is not.
 
     Raises:
@@ -73,7 +82,7 @@ class ModelSpec:
     embedding_memory: int | str = "2GiB"
     embeddings: str = "memory"
     aggregation: str = "mean"
-    norm: str = "none"
+    norm: str | None = None
     skip: bool = False
 
     def __post_init__(self) -> None:
@@ -82,8 +91,8 @@ class ModelSpec:
                 object.__setattr__(self, name, whole_number(name, value))
         if not 0 <= self.dropout < 1:
             raise ConfigError(f"dropout: expected a number in [0, 1), found {self.dropout}")
-        if self.name not in (None, *ONE_TYPE_MODELS, *TYPED_MODELS):
-            names = ", ".join(ONE_TYPE_MODELS + TYPED_MODELS)
+        if self.name not in (None, *ONE_TYPE_MODELS, *TYPED_MODELS, *HOP_MODELS):
+            names = ", ".join(ONE_TYPE_MODELS + TYPED_MODELS + HOP_MODELS)
             raise ConfigError(f"model: expected one of {names}, found {self.name!r}")
         if self.decoder not in (None, *DECODERS):
             raise ConfigError(f"decoder: expected one of {', '.join(DECODERS)}, found {self.decoder!r}")
@@ -91,7 +100,7 @@ class ModelSpec:
             raise ConfigError(f"embeddings: expected one of {', '.join(EMBEDDINGS)}, found {self.embeddings!r}")
         if self.aggregation not in AGGREGATIONS:
             raise ConfigError(f"aggregation: expected one of {', '.join(AGGREGATIONS)}, found {self.aggregation!r}")
-        if self.norm not in NORMS:
+        if self.norm not in (None, *NORMS):
             raise ConfigError(f"norm: expected one of {', '.join(NORMS)}, found {self.norm!r}")
         parse_size(self.embedding_memory)
 
@@ -127,16 +136,16 @@ class ModelSpec:
             ConfigError: it is of another depth, or of the other kind of graph; or vectors of nodes without features
                 take more memory than they may.
         """
+        if schema.segments:
+            return self._fitted_to_hops(schema)
         num_layers = self.checked_depth(num_layers)
         names = TYPED_MODELS if schema.is_typed else ONE_TYPE_MODELS
-        name = self.name or names[0]
-        if name not in names:
-            kind = "several types" if schema.is_typed else "one type"
-            raise ConfigError(
-                f"model: expected one of {', '.join(names)} for a graph with {kind} of nodes and edges, found {name!r}"
-            )
+        kind = "several types" if schema.is_typed else "one type"
+        name = self._name_of(names, f"a graph with {kind} of nodes and edges")
         self._refuse_without_effect(name, schema)
-        spec = replace(self, name=name, num_layers=num_layers, decoder=self.decoder_for(schema))
+        spec = replace(
+            self, name=name, num_layers=num_layers, decoder=self.decoder_for(schema), norm=self.norm or "none"
+        )
         if schema.is_typed and self.embeddings == "memory":
             types = input_types(schema, num_layers)
             spec._check_embeddings({name: nodes for name, nodes, width in types if width is None})
@@ -144,7 +153,7 @@ class ModelSpec:
 
     def _refuse_without_effect(self, name: str, schema: SourceSchema) -> None:
         """Refuses what this model does not have, rather than training another one than was asked for."""
-        for option, models in _ONLY_OF.items():
+        for option, models in ONLY_OF.items():
             if (value := getattr(self, option)) != getattr(ModelSpec, option) and name not in models:
                 raise ConfigError(f"{option}: only for model={_one_of(models)}, found {value!r} with {name!r}")
         if self.decoder is not None and isinstance(schema.target, str):
@@ -152,6 +161,33 @@ class ModelSpec:
                 f"decoder: only for pairs of nodes, found {self.decoder!r} for seeds that are nodes of type "
                 f"{schema.target!r}; leave it out"
             )
+
+    def _fitted_to_hops(self, schema: SourceSchema) -> ModelSpec:
+        name = self._name_of(HOP_MODELS, "hop features")
+        self._refuse_without_effect(name, schema)
+        if name == "sgc":
+            operators = dict.fromkeys(segment.split("/")[0] for segment, _ in schema.segments[1:])
+            if len(operators) > 1:
+                raise ConfigError(
+                    f"model: sgc takes the last hop of one operator, found hops of {' and '.join(operators)}; "
+                    f"`diskgnn propagate` with one of them, or use sign"
+                )
+            if self.num_layers not in (None, 1):
+                raise ConfigError(f"num_layers: sgc has 1, found {self.num_layers}")
+        num_layers = 1 if name == "sgc" else self.num_layers or _SIGN_LAYERS
+        norm = self.norm or ("none" if name == "sgc" else "batch")
+        return replace(self, name=name, num_layers=num_layers, decoder=self.decoder_for(schema), norm=norm)
+
+    def _name_of(self, names: tuple[str, ...], of: str) -> str:
+        """Returns the name that was asked for, or the first of `names`.
+
+        Raises:
+            ConfigError: it is none of `names`.
+        """
+        name = self.name or names[0]
+        if name not in names:
+            raise ConfigError(f"model: expected one of {', '.join(names)} for {of}, found {name!r}")
+        return name
 
     def decoder_for(self, schema: SourceSchema) -> str:
         """Returns the decoder that was asked for, or the usual one of what `schema` is for."""

@@ -123,20 +123,20 @@ def make_typed_model(spec: ModelSpec, schema: SourceSchema, out_channels: int) -
         spec.check_heads()
     types = layer_types(schema, spec.num_layers)
     inputs = _inputs(spec, schema)
-    hidden, last = spec.hidden, len(types) - 1
+    hidden, last, norm = spec.hidden, len(types) - 1, spec.norm or "none"
     if spec.name == "rgcn":
         convolutions = [
             RGCNLayer(hidden, out_channels if number == last else hidden, each, spec.num_bases)
             for number, each in enumerate(types)
         ]
-        return TypedModel(inputs, convolutions, hidden, relu_dropout, spec.dropout, norm=spec.norm, skip=spec.skip)
+        return TypedModel(inputs, convolutions, hidden, relu_dropout, spec.dropout, norm=norm, skip=spec.skip)
     if spec.name == "rgat":
         attentions = [RGATLayer(hidden, hidden // spec.heads, spec.heads, each) for each in types[:-1]]
         attentions.append(RGATLayer(hidden, out_channels, spec.heads, types[-1], concat=False))
-        return TypedModel(inputs, attentions, hidden, elu_dropout, spec.dropout, norm=spec.norm, skip=spec.skip)
+        return TypedModel(inputs, attentions, hidden, elu_dropout, spec.dropout, norm=norm, skip=spec.skip)
     transformers = [HGTLayer(hidden, spec.heads, each, each.sources) for each in types]
     return TypedModel(
-        inputs, transformers, hidden, F.dropout, spec.dropout, norm=spec.norm, skip=spec.skip,
+        inputs, transformers, hidden, F.dropout, spec.dropout, norm=norm, skip=spec.skip,
         head=nn.Linear(hidden, out_channels),
     )  # fmt: skip
 

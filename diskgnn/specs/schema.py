@@ -89,8 +89,8 @@ def reverse_edge_type(edge_type: EdgeType) -> EdgeType:
 class SourceSchema:
     """What a `BatchSource` yields: types of nodes and edges, and what the seeds are asked for.
 
-    A source of one node type and one edge type yields `MiniBatch`es, any other source `TypedMiniBatch`es. Types are
-    in the order of the graph; the number of a type is its position there.
+    A source of one node type and one edge type yields `MiniBatch`es, any other source `TypedMiniBatch`es, and one with
+    segments `HopBatch`es. Types are in the order of the graph; the number of a type is its position there.
     """
 
     node_types: tuple[tuple[str, int, int | None], ...]  # (name, nodes, features of each; None: has no features)
@@ -100,12 +100,14 @@ class SourceSchema:
     num_outputs: int  # classes, labels, or columns of the regression; 1 for link prediction and without labels
     classes: tuple[ClassValue, ...] | None = None  # what classes 0, 1, ... are called; None: by these numbers
     columns: ColumnsByType = ()  # what features mean, where that is known
+    segments: tuple[tuple[str, int], ...] = ()  # (name, width) of those of hop features, which come without blocks
 
     @staticmethod
     def of_record(record: Mapping[str, Any]) -> SourceSchema:
         """The schema that `dataclasses.asdict` made this of, as checkpoints keep it."""
         columns = [(name, tuple(map(FeatureColumn.of_record, each))) for name, each in record.get("columns", ())]
-        return SourceSchema(**{**record, "columns": tuple(columns)})
+        segments = tuple((name, width) for name, width in record.get("segments", ()))
+        return SourceSchema(**{**record, "columns": tuple(columns), "segments": segments})
 
     @property
     def known_columns(self) -> dict[str | EdgeType, tuple[FeatureColumn, ...] | None]:

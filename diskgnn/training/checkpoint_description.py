@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from diskgnn.graph.artifact_description import flattened
-from diskgnn.nn.model_spec import ModelSpec
+from diskgnn.nn.model_spec import ONLY_OF, TYPED_MODELS, ModelSpec
 from diskgnn.paths import PathLike
 from diskgnn.specs.schema import NO_LABELS, SourceSchema, edge_type_name
 from diskgnn.training.checkpoints import FORMAT, VERSION, changes_named, completed_config, load_checkpoint
@@ -16,10 +16,7 @@ from diskgnn.training.results import EpochResult
 from diskgnn.training.task import task_of
 
 _SHAPE = tuple(each.name for each in fields(ModelSpec) if each.name != "name")
-_ONLY_OF = {
-    "heads": ("gat", "rgat", "hgt"), "num_bases": ("rgcn",), "aggregation": ("sage",),
-    "embeddings": ("rgcn", "rgat", "hgt"), "embedding_memory": (),
-}  # fmt: skip
+_SHOWN_OF = {**ONLY_OF, "embeddings": TYPED_MODELS, "embedding_memory": ()}
 _OUTPUTS = {"class": "classes", "multilabel": "labels", "regression": "targets", "link": "links"}
 
 
@@ -82,15 +79,17 @@ def _model_facts(checkpoint: Mapping[str, Any], config: Mapping[str, Any], schem
     shape: dict[str, Any] = {}
     if is_named:
         ModelSpec(**{each: config[each] for each in _SHAPE}, name=name)  # checks them
-        skipped = {each for each, names in _ONLY_OF.items() if name not in names}
+        skipped = {each for each, names in _SHOWN_OF.items() if name not in names}
         skipped |= {"decoder"} if isinstance(schema.target, str) else set()
         shape = {each: config[each] for each in _SHAPE if each not in skipped}
     outputs = _OUTPUTS[schema.target_kind]
     count = "" if schema.target_kind == "link" else f"{schema.num_outputs} "
     of = f"{schema.target} nodes" if isinstance(schema.target, str) else f"{edge_type_name(schema.target)} edges"
+    segments = {"segments": [name for name, _ in schema.segments]} if schema.segments else {}
     return {
         "model": name if is_named else f"your own module {name}",
         **shape,
+        **segments,
         "weights_bytes": sum(each.numel() * each.element_size() for each in checkpoint["model"].values()),
         "task": f"{config['task']}: {count}{outputs} of {of}",
         "loss": config["loss"],
@@ -132,7 +131,7 @@ def _uses(directory: str, config: Mapping[str, Any], schema: SourceSchema) -> di
     pairs = " --pairs pairs.parquet" if is_pair else ""
     node_type = f" --node-type {schema.target[0]}" if is_pair and schema.target[0] != schema.target[2] else ""
     return {
-        "evaluate": f"diskgnn evaluate PACKED {checkpoint}",
+        "evaluate": f"diskgnn evaluate {'HOPS' if schema.segments else 'PACKED'} {checkpoint}",
         "predict": f"diskgnn predict GRAPH {checkpoint} --out scores.parquet{pairs}{' --at TIME' * is_temporal}",
         "infer": f"diskgnn infer GRAPH {checkpoint} --out all.npy{node_type}{' --ignore-times' * is_temporal}",
         "train": "the command that it was made with, and --resume",

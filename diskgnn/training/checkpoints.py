@@ -36,7 +36,7 @@ from diskgnn.formats.artifacts import CHECKPOINT
 from diskgnn.nn.model_spec import ModelSpec
 from diskgnn.paths import PathLike
 from diskgnn.specs.feature_columns import FeatureColumn
-from diskgnn.specs.schema import EdgeType, SourceSchema
+from diskgnn.specs.schema import NO_LABELS, TARGET_KINDS, EdgeType, SourceSchema
 from diskgnn.stores.locations import local
 from diskgnn.training.meaning import check_classes, check_features
 from diskgnn.training.named_models import model_for
@@ -168,6 +168,8 @@ def _require_parts(content: Mapping[str, Any]) -> None:
     source = SourceSchema.of_record(config["schema"])
     if not isinstance(source.num_outputs, int):
         raise TypeError("num_outputs is no int")
+    if source.target_kind not in (*TARGET_KINDS, NO_LABELS, "link"):
+        raise ValueError(f"seeds are for {source.target_kind!r}")
 
 
 def check_config(directory: PathLike, saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
@@ -263,8 +265,8 @@ def check_trained_on(directory: PathLike, found: SourceSchema, source: str) -> N
     there, here = _held(trained), _held(found)
     if there != here:
         raise ConfigError(
-            f"the checkpoint {directory} was trained on {there}; {source} has {here}: evaluate it on what was prepared "
-            f"of such a graph, or train anew on {source}"
+            f"the checkpoint {directory} was trained on {there}; {source} has {here}: evaluate it on what was made of "
+            f"such a graph in the same way, or train anew on {source}"
         )
     check_applied_to(directory, config, found.known_columns, source)
     check_classes(_named(directory), trained, found, source)
@@ -335,7 +337,8 @@ def _held(schema: SourceSchema) -> str:
         for name, _, width in schema.node_types
     ]
     outputs = _OUTPUTS.get(schema.target_kind, "no labels").format(schema.num_outputs)
-    return f"{', '.join(widths)} and {outputs}"
+    hops = [f"hops {', '.join(name for name, _ in schema.segments)}"] if schema.segments else []
+    return f"{', '.join([*widths, *hops])} and {outputs}"
 
 
 def load_task(directory: PathLike) -> Task:

@@ -12,9 +12,11 @@ from torch import nn
 
 from diskgnn.batches.batch_source import BatchSource, minibatches, schema_of
 from diskgnn.errors import ConfigError, DataWarning, callers_level
+from diskgnn.formats.hops import is_hops
 from diskgnn.formats.packed import Packed
 from diskgnn.formats.rank_directories import open_rank, ranks_in
 from diskgnn.formats.samples_config import drawing_to_json
+from diskgnn.loading.hops_options import HopsOptions
 from diskgnn.loading.loader_options import LoaderOptions
 from diskgnn.nn.block_models import BlockModel
 from diskgnn.nn.typed_models import TypedModel
@@ -40,7 +42,7 @@ def evaluate(
     split: str = "test",
     task: str | Task | None = None,
     amp: bool = False,
-    loader_options: LoaderOptions | None = None,
+    loader_options: LoaderOptions | HopsOptions | None = None,
     progress: bool = True,
     reporter: Reporter | None = None,
 ) -> EvalResult:
@@ -49,12 +51,13 @@ def evaluate(
     Args:
         model: as `diskgnn.train` takes it; left in the mode (train or eval) that it was in. Or what `diskgnn.train`
             left in a checkpoint directory, which says the task, too.
-        source: minibatches, or a packed directory, of which `split` is evaluated, or a folder of several ranks'.
+        source: minibatches, or a packed or hops directory, of which `split` is evaluated, or a folder of several
+            ranks'.
         device: where to evaluate; the model is moved there.
         split: see `source`.
         task: as `diskgnn.train` takes it.
         amp: autocast to bfloat16.
-        loader_options: how the `diskgnn.Loader` reads a packed directory.
+        loader_options: how a directory is read, see `diskgnn.train`.
         progress: draw bars on stderr, if that is a terminal or this is a notebook.
         reporter: told of every minibatch, in place of the bars; see `diskgnn.progress`.
 
@@ -65,7 +68,7 @@ def evaluate(
     Raises:
         ConfigError: the device is not there, or the model does not fit the minibatches. Or features or classes of these
             mean something else than in training, as a checkpoint says.
-        ArtifactError: `source` is no packed directory, or has no such split; or there is no checkpoint.
+        ArtifactError: `source` is no such directory, or has no such split; or there is no checkpoint.
 
     Example:
         >>> result = diskgnn.evaluate("checkpoint", "packed", split="test")
@@ -76,15 +79,14 @@ def evaluate(
     if not isinstance(model, nn.Module):
         checkpoint, task = model, load_task(model) if task is None else task
         model = load_model(checkpoint)
+    if isinstance(source, (str, os.PathLike)) and is_hops(source):
+        with open_loader(source, split, device, loader_options, Shard()) as loader:
+            return _of_source(model, checkpoint, loader, str(source), task, device, amp=amp, reporter=reporter)
     if not isinstance(source, (str, os.PathLike)):
-        if checkpoint is not None:
-            check_trained_on(checkpoint, schema_of(source), "the source")
-            warn_of_later_edges(checkpoint, getattr(source, "sampling", None), "the source")
-        task = _fitting(model, task, source, device)
-        return _warned(evaluation(model, task, source, device, amp=amp, reporter=reporter))
+        return _of_source(model, checkpoint, source, "the source", task, device, amp=amp, reporter=reporter)
     tally: Tally | None = None
     spent = Spent()
-    for packed in _all_ranks(source, stream=loader_options is not None and loader_options.stream):
+    for packed in _all_ranks(source, stream=isinstance(loader_options, LoaderOptions) and loader_options.stream):
         prepared = packed.config.samples.spec.num_layers
         if isinstance(model, BlockModel | TypedModel) and len(model.layers) != prepared:
             raise ConfigError(
@@ -100,6 +102,17 @@ def evaluate(
             spent += _count(tally, model, task, loader, device, amp=amp, reporter=reporter)
     assert tally is not None
     return _warned(_result(Ranks(), tally, spent))
+
+
+def _of_source(
+    model: nn.Module, checkpoint: PathLike | None, source: BatchSource, name: str, task: str | Task | None,
+    device: torch.device, *, amp: bool, reporter: Reporter,
+) -> EvalResult:  # fmt: skip
+    if checkpoint is not None:
+        check_trained_on(checkpoint, schema_of(source), name)
+        warn_of_later_edges(checkpoint, getattr(source, "sampling", None), name)
+    task = _fitting(model, task, source, device)
+    return _warned(evaluation(model, task, source, device, amp=amp, reporter=reporter))
 
 
 def _warned(result: EvalResult) -> EvalResult:

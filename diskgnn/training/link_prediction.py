@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from diskgnn.batches.blocks import Pairs
-from diskgnn.batches.minibatch import AnyMiniBatch
+from diskgnn.batches.minibatch import AnyBatch, pairs_of
 from diskgnn.errors import ConfigError
 from diskgnn.nn.decoders import DotProduct
 from diskgnn.nn.model_output import pair_ends
@@ -60,22 +60,21 @@ class LinkPrediction:
         """Says in words what a model has to return."""
         return "one vector per seed, by node type where the graph has several"
 
-    def outputs(self, net: nn.Module, batch: AnyMiniBatch) -> PairScores:
+    def outputs(self, net: nn.Module, batch: AnyBatch) -> PairScores:
         """Returns what the model's decoder makes of the vectors of the pairs' nodes.
 
         Raises:
             ConfigError: the decoder cannot compare every source with every destination.
         """
-        assert batch.pairs is not None
         sources, destinations = pair_ends(net, batch)
         decoder: Any = getattr(net, "decoder", None) or DotProduct()
-        return pair_scores(decoder, sources, destinations, batch.pairs)
+        return pair_scores(decoder, sources, destinations, pairs_of(batch))
 
     def accepts(self, outputs: PairScores, num_seeds: int) -> bool:
         """Returns True if there is a score for the edge."""
         return outputs.edges.dim() == 1 and bool(len(outputs.edges))
 
-    def loss(self, outputs: PairScores, batch: AnyMiniBatch) -> Tensor:
+    def loss(self, outputs: PairScores, batch: AnyBatch) -> Tensor:
         """Returns [] the mean over pairs ('bce') or edges ('softmax')."""
         losses, count = self.summed_loss(outputs)
         return losses / count
@@ -112,7 +111,7 @@ class LinkTally:
         # Loss, and of how many; reciprocal ranks; edges that rank at least so high.
         self._sums = torch.zeros(3 + len(_RANKS), dtype=torch.float64, device=device)
 
-    def add(self, outputs: PairScores, batch: AnyMiniBatch) -> None:
+    def add(self, outputs: PairScores, batch: AnyBatch) -> None:
         """Count the scores of one minibatch."""
         loss, count = self._task.summed_loss(outputs)
         ranks = edge_ranks(outputs)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from diskgnn.batches.batch_source import minibatches
-from diskgnn.batches.minibatch import AnyMiniBatch
+from diskgnn.batches.minibatch import AnyBatch
 from diskgnn.embeddings.disk_embeddings import reading_ahead
 from diskgnn.errors import DataWarning, DivergedError, callers_level
 from diskgnn.loading.tracing import Stages
@@ -121,7 +121,7 @@ class _Loop:
     def _train_minibatches(
         self,
         epoch: int,
-        batches: Iterator[AnyMiniBatch],
+        batches: Iterator[AnyBatch],
         recorded: Spent,
         advance: Advance,
         interrupts: Sequence[int],
@@ -177,7 +177,7 @@ def _saved_when_interrupted(state: TrainingState, step: Step, config: TrainingCo
         raise
 
 
-def _next(batches: Iterator[AnyMiniBatch], timeline: Stages, number: int) -> AnyMiniBatch | None:
+def _next(batches: Iterator[AnyBatch], timeline: Stages, number: int) -> AnyBatch | None:
     with timeline.stage("wait", number):
         return next(batches, None)
 

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from diskgnn.batches.batch_source import BatchSource, schema_of
 from diskgnn.batches.blocks import Block, Pairs
-from diskgnn.batches.minibatch import AnyMiniBatch, TypedMiniBatch
+from diskgnn.batches.hop_batch import HopBatch
+from diskgnn.batches.minibatch import AnyBatch, TypedMiniBatch
 from diskgnn.errors import ConfigError
 from diskgnn.nn.model_output import parameter_dtype
 from diskgnn.specs.schema import SourceSchema
@@ -27,10 +28,13 @@ def check_model(model: nn.Module, task: Task, source: BatchSource, device: torch
     """
     layers, was_training, schema = source.num_layers, model.training, schema_of(source)
     batch = made_up_minibatch(schema, layers, parameter_dtype(model)).to(device)
-    expected = (
-        f"a module that takes ({counted(layers, 'block')}, {_input_words(schema)}) and returns {task.output()}, "
-        f"{counted(layers, 'layer')} deep as the fanouts"
-    )
+    if schema.segments:
+        expected = f"a module that takes {_record_words(batch)} and returns {task.output()}"
+    else:
+        expected = (
+            f"a module that takes ({counted(layers, 'block')}, {_input_words(schema)}) and returns {task.output()}, "
+            f"{counted(layers, 'layer')} deep as the fanouts"
+        )
     model.eval()
     try:
         with torch.no_grad(), torch.random.fork_rng([device] if device.type == "cuda" else []):
@@ -46,12 +50,14 @@ def check_model(model: nn.Module, task: Task, source: BatchSource, device: torch
         raise ConfigError(f"model: expected {expected}; found shape {shape} for one seed")
 
 
-def made_up_minibatch(schema: SourceSchema, num_layers: int, dtype: torch.dtype) -> AnyMiniBatch:
+def made_up_minibatch(schema: SourceSchema, num_layers: int, dtype: torch.dtype) -> AnyBatch:
     """Makes a minibatch of zeros: one seed of each type that seeds are of, in each layer outwards one more node of each
     type.
 
     Every destination has one edge of each type, from the last source.
     """
+    if schema.segments:
+        return _made_up_hops(schema)
     target = schema.target
     targets = {target} if isinstance(target, str) else {target[0], target[2]}
     names = [name for name, _, _ in schema.node_types]
@@ -74,10 +80,24 @@ def made_up_minibatch(schema: SourceSchema, num_layers: int, dtype: torch.dtype)
     return batch if schema.is_typed else batch.of_one_type()
 
 
+def _made_up_hops(schema: SourceSchema) -> HopBatch:
+    parts = {name: torch.zeros(1, width) for name, width in schema.segments}
+    has_one_width = len({width for _, width in schema.segments}) == 1
+    x = torch.stack([*parts.values()], 1) if has_one_width else parts
+    y = torch.zeros(1, dtype=torch.int64)
+    return HopBatch(x, y, y, 0, 0)
+
+
 def _made_up_block(num_src: int, num_dst: int, width: int | None, dtype: torch.dtype) -> Block:
     edge_x: Any = None if width is None else torch.zeros(num_dst, width, dtype=dtype)
     indices = torch.full((num_dst,), num_src - 1, dtype=torch.int32)
     return Block(torch.arange(num_dst + 1, dtype=torch.int32), indices, num_src, edge_x=edge_x)
+
+
+def _record_words(batch: AnyBatch) -> str:
+    if isinstance(batch.x, Tensor):
+        return f"x [B, {', '.join(map(str, batch.x.shape[1:]))}]"
+    return f"x by segment ({', '.join(f'{name}: {part.shape[1]} columns' for name, part in batch.x.items())})"
 
 
 def _input_words(schema: SourceSchema) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
@@ -10,6 +10,7 @@ from diskgnn.batches.batch_source import BatchSource, schema_of
 from diskgnn.errors import ConfigError
 from diskgnn.nn.block_models import BlockModel, one_type_model
 from diskgnn.nn.decoders import make_decoder
+from diskgnn.nn.hop_models import HopModel, make_hop_model
 from diskgnn.nn.model_spec import ModelOptions, ModelSpec
 from diskgnn.nn.typed_models import TypedModel, make_typed_model
 from diskgnn.specs.keywords import takes_options
@@ -26,12 +27,14 @@ def named_model(source: BatchSource, name: str | None = None, **shape: Unpack[Mo
 
     Args:
         source: a `Loader`, `FreshEpochs`, or another source of minibatches.
-        name: 'sage', 'gat' or 'gcn'; on a graph with several types 'rgcn', 'rgat' or 'hgt'; the first by default.
+        name: 'sage', 'gat' or 'gcn'; on a graph with several types 'rgcn', 'rgat' or 'hgt'; of hop features 'sign' or
+            'sgc'; the first by default.
         shape: fields of `ModelSpec`, such as `hidden` and `dropout`.
 
     Returns:
         A module that takes (`batch.blocks`, `model_input(batch)`) and returns rows of the seeds: [B, classes] logits,
-        numbers or labels; a vector [B, hidden] for each seed of pairs; by type of the seeds on a graph with types.
+        numbers or labels; a vector [B, hidden] for each seed of pairs; by type of the seeds on a graph with types. Of
+        hop features it takes `batch.x`, and has the statistics of the source's train records.
 
     Raises:
         ConfigError: the model cannot have this shape, or not for these minibatches.
@@ -41,7 +44,16 @@ def named_model(source: BatchSource, name: str | None = None, **shape: Unpack[Mo
         >>> logits = model(batch.blocks, model_input(batch))
     """
     schema = schema_of(source)
-    return model_for(ModelSpec(name, **shape).fitted(schema, source.num_layers), schema, task_of(schema))
+    spec = ModelSpec(name, **shape).fitted(schema, source.num_layers)
+    return with_statistics(model_for(spec, schema, task_of(schema)), source)
+
+
+def with_statistics(model: nn.Module, source: BatchSource) -> nn.Module:
+    """Returns `model`, a built-in one, which standardises hop features by the train records that `source` is of."""
+    if isinstance(model, HopModel):
+        statistics: Any = source
+        model.standardise(*statistics.statistics())
+    return model
 
 
 def model_for(spec: ModelSpec, schema: SourceSchema, task: Task) -> nn.Module:
@@ -59,6 +71,9 @@ def model_for(spec: ModelSpec, schema: SourceSchema, task: Task) -> nn.Module:
     assert spec.num_layers is not None
     out_channels = task.out_channels or spec.hidden
     model: BlockModel | TypedModel
+    if schema.segments:
+        assert task.out_channels is not None  # there are no pairs
+        return make_hop_model(spec, schema.segments, task.out_channels)
     if schema.is_typed:
         model = make_typed_model(spec, schema, out_channels)
     else:

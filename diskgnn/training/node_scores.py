@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from diskgnn.batches.minibatch import AnyMiniBatch, labels_of
+from diskgnn.batches.minibatch import AnyBatch, labels_of
 from diskgnn.errors import ConfigError, DataWarning
 from diskgnn.units import format_size
 
@@ -27,7 +27,7 @@ class ClassTally:
         self._correct = torch.zeros((), dtype=torch.int64, device=device)
         self._unlabelled = torch.zeros((), dtype=torch.int64, device=device)
 
-    def add(self, outputs: Tensor, batch: AnyMiniBatch) -> None:
+    def add(self, outputs: Tensor, batch: AnyBatch) -> None:
         """Count logits [B, classes]."""
         self._loss += F.cross_entropy(outputs, labels_of(batch), reduction="sum", ignore_index=NO_CLASS)
         self._correct += (outputs.argmax(1) == labels_of(batch)).sum()
@@ -67,7 +67,7 @@ class BinaryTally(ClassTally):
         super().__init__(device)
         self._kept = _Kept()
 
-    def add(self, outputs: Tensor, batch: AnyMiniBatch) -> None:
+    def add(self, outputs: Tensor, batch: AnyBatch) -> None:
         """Count logits [B, classes]."""
         super().add(outputs, batch)
         logits = outputs[:, :2].double()
@@ -95,7 +95,7 @@ class LabelTally:
         self._counts = torch.zeros(3, dtype=torch.int64, device=device)
         self._kept = _Kept()
 
-    def add(self, outputs: Tensor, batch: AnyMiniBatch) -> None:
+    def add(self, outputs: Tensor, batch: AnyBatch) -> None:
         """Count logits [B, labels]."""
         self._columns = outputs.shape[1]
         labels, guessed = labels_of(batch) > 0, outputs > 0
@@ -210,7 +210,7 @@ class RegressionTally:
         # Rows: numbers known, their mean, sum of squared distances from it, absolute errors, squared errors.
         self._sums = torch.zeros(5, columns, dtype=torch.float64, device=device)
 
-    def add(self, outputs: Tensor, batch: AnyMiniBatch) -> None:
+    def add(self, outputs: Tensor, batch: AnyBatch) -> None:
         """Count numbers [B, columns]."""
         known, errors = regression_errors(outputs.double(), labels_of(batch))
         y = torch.where(known, labels_of(batch).reshape(outputs.shape).double(), 0.0)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from diskgnn.batches.minibatch import AnyMiniBatch, labels_of
+from diskgnn.batches.minibatch import AnyBatch, labels_of
 from diskgnn.errors import ConfigError, InputError
 from diskgnn.nn.model_output import pair_rows, seed_rows
 from diskgnn.training.criterion import metrics_of
@@ -43,7 +43,7 @@ class LabelTask:
     def _columns(self) -> str:
         raise NotImplementedError
 
-    def outputs(self, net: nn.Module, batch: AnyMiniBatch) -> Tensor:
+    def outputs(self, net: nn.Module, batch: AnyBatch) -> Tensor:
         """Returns [B, columns]: the row of each seed."""
         return pair_rows(net, batch) if self.of_pairs else seed_rows(net, batch)
 
@@ -66,7 +66,7 @@ class NodeClassification(LabelTask):
         """Returns True if there is a logit for each class of each seed; there may be more."""
         return outputs.dim() == 2 and outputs.shape[0] == num_seeds and outputs.shape[1] >= self.num_outputs
 
-    def loss(self, outputs: Tensor, batch: AnyMiniBatch) -> Tensor:
+    def loss(self, outputs: Tensor, batch: AnyBatch) -> Tensor:
         """Returns [] the mean cross-entropy of logits [B, classes].
 
         Raises:
@@ -101,7 +101,7 @@ class MultiLabel(LabelTask):
     def _columns(self) -> str:
         return "labels"
 
-    def loss(self, outputs: Tensor, batch: AnyMiniBatch) -> Tensor:
+    def loss(self, outputs: Tensor, batch: AnyBatch) -> Tensor:
         """Returns [] the mean binary cross-entropy of logits [B, labels]."""
         return F.binary_cross_entropy_with_logits(outputs, labels_of(batch).to(outputs.dtype))
 
@@ -132,7 +132,7 @@ class Regression(LabelTask):
     def _columns(self) -> str:
         return "numbers"
 
-    def loss(self, outputs: Tensor, batch: AnyMiniBatch) -> Tensor:
+    def loss(self, outputs: Tensor, batch: AnyBatch) -> Tensor:
         """Returns [] the mean over the numbers that are known."""
         known, errors = regression_errors(outputs, labels_of(batch))
         losses = errors.square() if self.loss_name == "mse" else errors.abs()

@@ -1,10 +1,11 @@
-"""Opens what training and evaluation read: sources that are given, or `Loader`s of a packed directory."""
+"""Opens what training and evaluation read: sources that are given, or loaders of a packed or a hops directory."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -12,69 +13,121 @@ import torch
 from diskgnn.batches.batch_source import BatchSource, minibatches, schema_of
 from diskgnn.batches.minibatch import labels_of
 from diskgnn.errors import ConfigError
+from diskgnn.formats.hops import Hops, is_hops
 from diskgnn.formats.packed import Packed
 from diskgnn.formats.rank_directories import open_rank
+from diskgnn.loading.hops_loader import HopsLoader
+from diskgnn.loading.hops_options import HopsOptions
 from diskgnn.loading.loader import Loader
 from diskgnn.loading.loader_options import LoaderOptions
 from diskgnn.paths import PathLike
 from diskgnn.specs.shard import Shard
+from diskgnn.stores.locations import local
 from diskgnn.training.meaning import check_classes, check_features
 from diskgnn.training.ranks import Ranks
 
-# By split: opens the source. One that reads a packed directory holds memory only while it is open.
+# By split: opens the source. One that reads a directory holds memory only while it is open.
 Evaluations = Mapping[str, Callable[[], AbstractContextManager[BatchSource]]]
 
 
-def open_loader(packed: PathLike | Packed, split: str, device: torch.device, options: LoaderOptions | None) -> Loader:
-    """Opens a `Loader` over one split of a packed directory, for the caller to close.
+def open_loader(
+    directory: PathLike | Packed | Hops,
+    split: str,
+    device: torch.device,
+    options: LoaderOptions | HopsOptions | None,
+    shard: Shard | None = None,
+) -> Loader | HopsLoader:
+    """Opens a source over one split of a packed or a hops directory, for the caller to close.
+
+    Args:
+        directory: a path, or what `open_directory` has opened.
+        split: train, valid or test.
+        device: where minibatches are delivered.
+        options: of the source: LoaderOptions of a packed directory, HopsOptions of a hops directory.
+        shard: which rank of several this process is, of a hops directory; by default what torchrun says.
 
     Raises:
-        ArtifactError, ConfigError: see `Loader`.
+        ArtifactError, ConfigError: see `Loader` and `HopsLoader`; options that are those of the other one.
     """
-    return Loader.with_options(packed, split, device, options or LoaderOptions())
+    if not isinstance(directory, Packed | Hops):
+        directory = open_directory(directory, shard, options)
+    wanted: type[LoaderOptions | HopsOptions] = LoaderOptions if isinstance(directory, Packed) else HopsOptions
+    if not isinstance(options, wanted | None):
+        what = "a packed" if isinstance(directory, Packed) else "a hops"
+        raise ConfigError(
+            f"loader_options: expected {wanted.__name__} for {what} directory, found {type(options).__name__}"
+        )
+    if isinstance(directory, Packed):
+        assert not isinstance(options, HopsOptions)
+        return Loader.with_options(directory, split, device, options or LoaderOptions())
+    assert not isinstance(options, LoaderOptions)
+    return HopsLoader.with_options(directory, split, device, options or HopsOptions(), shard)
+
+
+def open_directory(path: PathLike, shard: Shard | None, options: LoaderOptions | HopsOptions | None) -> Packed | Hops:
+    """Opens a packed directory, that of a rank in a folder of several, or a hops directory.
+
+    Raises:
+        ArtifactError, ConfigError: it is none of them; see `open_rank`.
+    """
+    if is_hops(path):
+        return Hops.open(local(path, "training on hops"))
+    return open_rank(path, shard, stream=isinstance(options, LoaderOptions) and options.stream)
 
 
 def open_sources(
     train_source: BatchSource | PathLike,
     given: Mapping[str, BatchSource | None],
     device: torch.device,
-    options: LoaderOptions | None,
+    options: LoaderOptions | HopsOptions | None,
     opened: ExitStack,
     shard: Shard | None = None,
+    seed: int = 0,
 ) -> tuple[BatchSource, Evaluations]:
     """Opens the source to train on, and says how to open those to evaluate on.
 
     Args:
-        train_source: as `diskgnn.train` takes it; of a packed directory, all splits are used.
-        given: sources to evaluate on, by split; they replace those of a packed directory.
-        device: where a `Loader` delivers minibatches.
-        options: of these `Loader`s.
+        train_source: as `diskgnn.train` takes it; of a directory, all splits are used.
+        given: sources to evaluate on, by split; they replace those of a directory.
+        device: where sources that are opened here deliver minibatches.
+        options: of these.
         opened: closes the train source, if it was opened here.
         shard: which rank of several this process is.
+        seed: of the order of minibatches, where a directory leaves it open and `options` do not say it.
 
     Raises:
-        ArtifactError: not a packed directory.
+        ArtifactError: neither a packed nor a hops directory.
         ConfigError: sources that do not fit each other.
     """
     evaluations: dict[str, Callable[[], AbstractContextManager[BatchSource]]] = {}
     if isinstance(train_source, (str, os.PathLike)):
         # Once: all splits are of one preparation, also if another replaces it.
-        packed = open_rank(train_source, shard, stream=options is not None and options.stream)
-        for split in packed.config.splits:
+        directory = open_directory(train_source, shard, options)
+        if isinstance(directory, Packed):
+            splits = [*directory.config.splits]
+        else:
+            splits = [split for split, count in directory.config.num_rows.items() if count]
+            if options is None or (isinstance(options, HopsOptions) and options.shuffle_seed is None):
+                options = replace(options or HopsOptions(), shuffle_seed=seed)
+        for split in splits:
             if split != "train":
-                evaluations[split] = partial(open_loader, packed, split, device, options)
-        train_source = opened.enter_context(open_loader(packed, "train", device, options))
-    elif not hasattr(train_source, "epoch"):
+                evaluations[split] = partial(open_loader, directory, split, device, options, shard)
+        source: BatchSource
+        source = loader = open_loader(directory, "train", device, options, shard)
+        opened.enter_context(loader)
+    elif hasattr(train_source, "epoch"):
+        source = train_source
+    else:
         raise ConfigError(
-            f"train_source: expected a packed directory that `diskgnn prepare` made, or minibatches such as a "
-            f"diskgnn.Loader, found {train_source!r:.80}"
+            f"train_source: expected a directory that `diskgnn prepare` or `diskgnn propagate` made, or minibatches "
+            f"such as a diskgnn.Loader, found {train_source!r:.80}"
         )
-    for split, source in given.items():
-        if source is None:
+    for split, other in given.items():
+        if other is None:
             continue
-        _check_alike(f"{split}_source", train_source, source)
-        evaluations[split] = partial(_kept_open, source)
-    return train_source, evaluations
+        _check_alike(f"{split}_source", source, other)
+        evaluations[split] = partial(_kept_open, other)
+    return source, evaluations
 
 
 def _check_alike(name: str, train: BatchSource, other: BatchSource) -> None:
@@ -87,6 +140,7 @@ def _check_alike(name: str, train: BatchSource, other: BatchSource) -> None:
         ("target", schema.target, found.target),
         ("target kind", schema.target_kind, found.target_kind),
         ("outputs", schema.num_outputs, found.num_outputs),
+        ("segments", schema.segments, found.segments),
     ):
         if wanted != there:
             raise ConfigError(f"{name}: expected {what}={wanted} as in training, found {there}")

@@ -288,6 +288,8 @@ class TrainingState:
         best = saved["best"]
         self.source.load_state_dict(position["source"])
         self.epoch, self.batch, self._source_state = position["epoch"], position["batch"], position["source"]
+        if {type(self.epoch), type(self.batch)} != {int} or self.epoch < 0 or not 0 <= self.batch <= self.num_batches:
+            raise ValueError(f"it stands at epoch {self.epoch!r}, minibatch {self.batch!r}")
         self._losses[: self.batch] = so_far["losses"].to(self._device)
         self._spent_before, self._began = Spent.parse(so_far["spent"]), Spent.until_now(self.source)
         self.history = [EpochResult.parse(result) for result in saved["history"]]

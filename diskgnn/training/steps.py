@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from diskgnn.batches.minibatch import AnyMiniBatch
+from diskgnn.batches.hop_batch import HopBatch
+from diskgnn.batches.minibatch import AnyBatch
 from diskgnn.embeddings.disk_embeddings import DiskEmbeddings
 from diskgnn.errors import ConfigError
 from diskgnn.files import faults
@@ -28,7 +29,7 @@ class Step(Protocol):
         """Notes that the next steps are of this epoch."""
         ...
 
-    def __call__(self, batch: AnyMiniBatch | None, number: int, stopping: bool) -> tuple[Tensor | None, bool]:
+    def __call__(self, batch: AnyBatch | None, number: int, stopping: bool) -> tuple[Tensor | None, bool]:
         """One step.
 
         Args:
@@ -89,7 +90,7 @@ class _Computing:
     keep_going: bool  # steps whose gradients are not finite are left out
     _buffers: list[Tensor] = field(default_factory=list)  # before the forward: running means take in NaN, too
 
-    def forward(self, loss: nn.Module, batch: AnyMiniBatch | None, number: int) -> Tensor:
+    def forward(self, loss: nn.Module, batch: AnyBatch | None, number: int) -> Tensor:
         """[] the loss of a minibatch."""
         faults.point("training.step")
         if self.keep_going:
@@ -126,7 +127,7 @@ class _StepAlone:
     def __init__(self, loss: _MinibatchLoss, compute: _Computing) -> None:
         self._loss, self._compute = loss, compute
 
-    def __call__(self, batch: AnyMiniBatch | None, number: int, stopping: bool) -> tuple[Tensor | None, bool]:
+    def __call__(self, batch: AnyBatch | None, number: int, stopping: bool) -> tuple[Tensor | None, bool]:
         loss = self._compute.forward(self._loss, batch, number)
         return _told(loss, trained=self._compute.backward(loss, number)), stopping
 
@@ -158,7 +159,7 @@ class _StepTogether:
         for buffer in self._loss.net.buffers():
             distributed.broadcast(buffer, 0)
 
-    def __call__(self, batch: AnyMiniBatch | None, number: int, stopping: bool) -> tuple[Tensor | None, bool]:
+    def __call__(self, batch: AnyBatch | None, number: int, stopping: bool) -> tuple[Tensor | None, bool]:
         weight = 0 if batch is None else _num_predictions(batch)
         agreed = self._ranks.summing([weight, stopping])  # while the model computes
         loss = self._compute.forward(self._shared_loss, batch, number)
@@ -183,7 +184,7 @@ class _StepApart:
         """The first one is of steps together."""
         self._epoch = epoch
 
-    def __call__(self, batch: AnyMiniBatch | None, number: int, stopping: bool) -> tuple[Tensor | None, bool]:
+    def __call__(self, batch: AnyBatch | None, number: int, stopping: bool) -> tuple[Tensor | None, bool]:
         if self._epoch == 0:
             return self._together(batch, number, stopping)
         loss = None
@@ -215,7 +216,7 @@ class _MinibatchLoss(nn.Module):
         """Returns True if some parameters have sparse gradients."""
         return bool(self._tables)
 
-    def forward(self, batch: AnyMiniBatch | None) -> Tensor:
+    def forward(self, batch: AnyBatch | None) -> Tensor:
         """[] the mean over the minibatch; 0 of none."""
         if batch is not None:
             return self._task.loss(self._task.outputs(self.net, batch), batch)
@@ -226,10 +227,11 @@ class _MinibatchLoss(nn.Module):
         return sum((table(ids).sum() for table in self._tables), nothing)
 
 
-def _num_predictions(batch: AnyMiniBatch) -> int:
+def _num_predictions(batch: AnyBatch) -> int:
     """Seeds, numbers of seeds that are known, or pairs of nodes: what the loss is a mean over."""
     if batch.y is None or not batch.y.is_floating_point():
-        return len(batch.seeds) if batch.pairs is None else len(batch.pairs.label)
+        pairs = None if isinstance(batch, HopBatch) else batch.pairs
+        return len(batch.seeds) if pairs is None else len(pairs.label)
     return int((~batch.y.isnan()).sum())
 
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from diskgnn.batches.minibatch import AnyMiniBatch
+from diskgnn.batches.minibatch import AnyBatch
 from diskgnn.errors import ConfigError
 from diskgnn.specs.schema import NO_LABELS, SourceSchema
 from diskgnn.training.link_prediction import LinkPrediction
@@ -27,7 +27,7 @@ class Tally(Protocol):
 
     num_seeds: int  # nodes, or edges to predict
 
-    def add(self, outputs: Any, batch: AnyMiniBatch) -> None:
+    def add(self, outputs: Any, batch: AnyBatch) -> None:
         """Count the task's `outputs` for one minibatch."""
         ...
 
@@ -73,7 +73,7 @@ class Task(Protocol):
         """Says in words what a model has to return."""
         ...
 
-    def outputs(self, net: nn.Module, batch: AnyMiniBatch) -> Any:
+    def outputs(self, net: nn.Module, batch: AnyBatch) -> Any:
         """Returns what the model says of a minibatch, from which `loss` and tallies are computed."""
         ...
 
@@ -81,7 +81,7 @@ class Task(Protocol):
         """Returns True if these may be the outputs for a minibatch of so many seeds."""
         ...
 
-    def loss(self, outputs: Any, batch: AnyMiniBatch) -> Tensor:
+    def loss(self, outputs: Any, batch: AnyBatch) -> Tensor:
         """Returns [] the mean over the minibatch, to be differentiated."""
         ...
 

@@ -15,6 +15,7 @@ from diskgnn.batches.batch_source import BatchSource, schema_of
 from diskgnn.draws import batch_key
 from diskgnn.embeddings.disk_embeddings import reading_ahead
 from diskgnn.errors import DataWarning, callers_level
+from diskgnn.loading.hops_options import HopsOptions
 from diskgnn.loading.loader_options import LoaderOptions
 from diskgnn.loading.tracing import UNTRACED
 from diskgnn.nn.model_spec import ModelOptions, ModelSpec
@@ -30,7 +31,7 @@ from diskgnn.training.device_memory import size_device_tier
 from diskgnn.training.loop import Listeners, train_epochs
 from diskgnn.training.metrics import MetricsWriter, Record, end_record, start_record
 from diskgnn.training.model_check import check_model
-from diskgnn.training.named_models import model_for
+from diskgnn.training.named_models import model_for, with_statistics
 from diskgnn.training.node_tasks import NodeClassification
 from diskgnn.training.optimizers import make_optimizer
 from diskgnn.training.ranks import Ranks, check_alike, device_of_rank, joined_ranks
@@ -73,7 +74,7 @@ def train(
     patience: int | None = None,
     keep_going: bool = False,
     trace: PathLike | None = None,
-    loader_options: LoaderOptions | None = None,
+    loader_options: LoaderOptions | HopsOptions | None = None,
     progress: bool = True,
     reporter: Reporter | None = None,
     **shape: Unpack[ModelOptions],
@@ -86,20 +87,23 @@ def train(
     Args:
         train_source: minibatches to train on, or a packed directory: then its train, valid and test sequences are
             used, through `diskgnn.Loader`s that are closed in the end. Or a folder that was prepared for several ranks.
+            Or a hops directory, which is read through `diskgnn.HopsLoader`s.
         valid_source: minibatches to choose the best epoch by.
         test_source: minibatches to report the best epoch's scores on.
         task: 'classification', 'multilabel', 'regression' or 'link', to make sure: by default what the minibatches are
             for. Or a `Task` of your own (`diskgnn.tasks`).
         loss: 'mse' or 'l1' for regression; 'bce' or 'softmax' for links.
-        model: 'sage', 'gat' or 'gcn'; on a graph with several types 'rgcn', 'rgat' or 'hgt'; the first by default. Or a
-            module whose forward takes (blocks, x [U, D]) and returns [B, classes], labels or numbers; for links, a
-            vector for each seed, and for pairs that have labels, too, of which its `decoder` makes rows; with several
-            types, blocks and x come by type, for types without features with the nodes' ids in place of x, and what is
-            returned may be by node type. It is trained in place. x comes in the dtype of its parameters.
+        model: 'sage', 'gat' or 'gcn'; on a graph with several types 'rgcn', 'rgat' or 'hgt'; of hop features 'sign' or
+            'sgc'; the first by default. Or a module whose forward takes (blocks, x [U, D]) and returns [B, classes],
+            labels or numbers; for links, a vector for each seed, and for pairs that have labels, too, of which its
+            `decoder` makes rows; with several types, blocks and x come by type, for types without features with the
+            nodes' ids in place of x, and what is returned may be by node type. Of hop features it takes x [B, H, D]
+            alone. It is trained in place. x comes in the dtype of its parameters.
         lr, weight_decay: Adam's.
         epochs: epochs in all, those of a resumed checkpoint included.
         device: where the model is trained; under torchrun, 'cuda' is the GPU of LOCAL_RANK.
-        seed: of torch's random number generators, which are set: initial weights, dropout.
+        seed: of torch's random number generators, which are set: initial weights, dropout. And of the order of seeds
+            in a hops directory, unless `loader_options` have one.
         checkpoint: directory to keep a checkpoint in (see `training.checkpoints`): written after every epoch, every
             `checkpoint_every_batches` minibatches, and on Ctrl-C.
         resume: go on exactly where the checkpoint was written, if there is one. Where torchrun has started the ranks
@@ -121,7 +125,7 @@ def train(
         trace: file for the timeline of stages: what this thread does (wait, forward, backward, step, evaluate; on a GPU
             the time to launch them), and the source's threads if it says; the first `tracing.MAX_EVENTS` events. It is
             written however training ends.
-        loader_options: how the `diskgnn.Loader`s read a packed directory.
+        loader_options: how a directory is read: `LoaderOptions` of a packed one, `HopsOptions` of a hops directory.
         progress: draw bars on stderr, if that is a terminal or this is a notebook.
         reporter: told of every minibatch, in place of the bars; see `diskgnn.progress`.
         shape: `hidden`, `dropout` and what else `diskgnn.models.ModelSpec` says of a model given by name.
@@ -163,7 +167,7 @@ class _Sources:
 
     train: BatchSource | PathLike
     given: dict[str, BatchSource | None]
-    options: LoaderOptions | None
+    options: LoaderOptions | HopsOptions | None
 
 
 @dataclass(frozen=True)
@@ -192,7 +196,7 @@ def _run(
         config = run_checkpoint.going_on_after_a_death(config, ranks)
         shard = ranks.shard if ranks.world_size > 1 else None
         source, evaluations = ranks.in_all(
-            lambda: open_sources(sources.train, sources.given, device, sources.options, opened, shard)
+            lambda: open_sources(sources.train, sources.given, device, sources.options, opened, shard, config.seed)
         )
         check_epochs(source, config.epochs)
         check_alike(ranks, source)
@@ -272,11 +276,12 @@ def _fitting_model(
     schema = schema_of(source)
     if isinstance(model, nn.Module):
         net, name = model, type(model).__qualname__
-        spec.checked_depth(source.num_layers)
+        if not schema.segments:
+            spec.checked_depth(source.num_layers)
         spec = replace(spec, decoder=spec.decoder_for(schema))
     else:
         spec = spec.fitted(schema, source.num_layers)
-        net, name = model_for(spec, schema, task), str(spec.name)
+        net, name = with_statistics(model_for(spec, schema, task), source), str(spec.name)
     net.to(device)
     check_model(net, task, source, device)
     return net, {

@@ -163,6 +163,7 @@ def test_a_checkpoint_from_before_a_model_had_a_setting_is_gone_on_with(sources,
     written = load_checkpoint(tmp_path)
     defaults = {each.name: each.default for each in fields(ModelSpec) if each.name not in ("name", "num_layers")}
     defaults["decoder"] = "dot"  # before pairs had labels
+    defaults["norm"] = "none"  # before there were models with another one
     for name, default in defaults.items():
         config = dict(written["config"])
         assert config.pop(name) == default

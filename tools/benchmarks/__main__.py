@@ -31,7 +31,7 @@ from diskgnn.specs.sampling import DRAWS
 from diskgnn.units import format_size, parse_size
 
 ROOT = Path(__file__).parents[2]
-IN_CGROUP = ("generate", "prepare", "loader")
+IN_CGROUP = ("generate", "prepare", "loader", "propagate")
 INTERPRETER_BYTES = 400_000_000
 
 
@@ -65,7 +65,7 @@ def rate(bytes_per_second: float) -> str:
 def table(results: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
     """The lines of the table, from what the stages reported; those of stages that were left out are left out."""
     lines = [made for needed, make in LINES if needed <= results.keys() for made in make(results)]
-    for stage in ("prepare", "loader"):
+    for stage in ("prepare", "loader", "propagate"):
         if stage in results:
             budget = results[stage]["budget_bytes"] + INTERPRETER_BYTES
             peak = results[stage]["peak_bytes"]
@@ -150,6 +150,37 @@ def _peer_lines(results: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
+def _propagate_lines(results: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    turns = results["propagate"]["turns"]
+    moved_bytes = median(turn["read_bytes"] + turn["written_bytes"] for turn in turns)
+    raw_rate = median(turn["raw_rate"] for turn in turns)
+    return [
+        line("propagate", f"{median(turn['seconds'] for turn in turns):.1f} s, {moved_bytes / 1e9:.1f} GB",
+             "bytes predicted", [turn["of_predicted"] for turn in turns], "<= 1.02"),
+        line("propagate", rate(median(turn["rate"] for turn in turns)), f"{rate(raw_rate)} O_DIRECT, features",
+             [turn["rate"] / turn["raw_rate"] for turn in turns], ""),
+    ]  # fmt: skip
+
+
+def _hops_lines(results: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    found = results["hops"]
+    rates = {name: median(turn[name] for turn in found["turns"]) for name in ("rate", "raw_rate", "kept_seconds")}
+    kept_rate = found["record_bytes"] / rates["kept_seconds"]
+    lines = [
+        line("epoch of hops, idle consumer", rate(rates["rate"]), f"{rate(rates['raw_rate'])} O_DIRECT, same file",
+             found["of_raw_rate"], ">= 0.91"),
+        line("the same in memory", rate(kept_rate), f"{rate(rates['raw_rate'])} O_DIRECT",
+             kept_rate / rates["raw_rate"], ""),
+    ]  # fmt: skip
+    if found["packed_epoch_bytes"] is not None:
+        lines.append(
+            line("bytes of an epoch", format_size(found["record_bytes"]),
+                 f"{format_size(found['packed_epoch_bytes'])} packed minibatches",
+                 found["record_bytes"] / found["packed_epoch_bytes"], "<= 0.04")
+        )  # fmt: skip
+    return lines
+
+
 # In the order of the table: the stages that some of its lines need, and what makes these.
 LINES: list[tuple[set[str], Callable[[dict[str, dict[str, Any]]], list[dict[str, Any]]]]] = [
     ({"rows"}, _rows_lines),
@@ -158,6 +189,8 @@ LINES: list[tuple[set[str], Callable[[dict[str, dict[str, Any]]], list[dict[str,
     ({"prepare"}, _prepare_lines),
     ({"training"}, _training_lines),
     ({"prepare", "loader", "random_reads"}, _peer_lines),
+    ({"propagate"}, _propagate_lines),
+    ({"hops"}, _hops_lines),
 ]
 
 
@@ -219,6 +252,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--hidden", type=int, default=256)
     parser.add_argument("--train-minibatches", type=int, default=12, help="trained on, from disk and from memory")
     parser.add_argument("--peer-seconds", type=float, default=60, help="about how long the random reads may take")
+    parser.add_argument("--num-hops", type=int, default=3, help="that `propagate` computes")
+    parser.add_argument("--operators", default="mean,symmetric", help="of `propagate`")
     parser.add_argument("--stages", nargs="+", choices=list(STAGES), default=list(STAGES), metavar="STAGE",
                         help=f"measure only these: {', '.join(STAGES)}; each builds on those before it")  # fmt: skip
     parser.add_argument("--json", type=Path, help="write everything measured here, too")
@@ -236,7 +271,8 @@ def main() -> None:
         memory=parse_size(options.memory or "1GiB") if options.memory or limit is None else limit // 2,
         **{name: getattr(options, name) for name in (
             "nodes", "degree", "width", "dtype", "quantise", "classes", "train_fraction", "batch_size", "draws",
-            "draw_period", "group_seeds", "cpu_cache", "repeat", "hidden", "train_minibatches", "peer_seconds")},
+            "draw_period", "group_seeds", "cpu_cache", "repeat", "hidden", "train_minibatches", "peer_seconds",
+            "num_hops", "operators")},
     )  # fmt: skip
     options.folder.mkdir(parents=True)
     load_before = os.getloadavg()

@@ -35,6 +35,8 @@ class Settings:
     hidden: int
     train_minibatches: int
     peer_seconds: float
+    num_hops: int
+    operators: str
 
     @property
     def graph(self) -> Path:
@@ -55,6 +57,11 @@ class Settings:
     def packed(self) -> Path:
         """What training reads."""
         return Path(self.folder) / "packed"
+
+    @property
+    def hops(self) -> Path:
+        """What models of whole neighbourhoods read."""
+        return Path(self.folder) / "hops"
 
     @property
     def drawing(self) -> dict[str, Any]:

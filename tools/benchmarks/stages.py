@@ -9,6 +9,7 @@ from pathlib import Path
 
 from benchmarks.loading import loader
 from benchmarks.making import generate, prepare
+from benchmarks.propagating import hops, propagate
 from benchmarks.random_reads import random_reads
 from benchmarks.rows import rows
 from benchmarks.sampling import sampling
@@ -23,6 +24,8 @@ STAGES: dict[str, Stage] = {
     "sampling": sampling,
     "training": training,
     "random_reads": random_reads,
+    "propagate": propagate,
+    "hops": hops,
 }  # in the order in which they run
 
 if __name__ == "__main__":

@@ -1,0 +1,195 @@
+"""Rows of nodes from a model of hop features: their hops are propagated once, then the model maps record by record."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from diskgnn.errors import ArtifactError, ConfigError, InputError
+from diskgnn.files.disk_space import file_bytes, free_bytes
+from diskgnn.formats.hops_config import ALL_NODES, CHOSEN_NODES, VALUE_BYTES, segments_of
+from diskgnn.graph.graph import Graph
+from diskgnn.inference.asking import Asked
+from diskgnn.inference.output_folder import OutputFolder
+from diskgnn.inference.prediction_files import OutputFormat, output_bytes
+from diskgnn.inference.row_writing import NodeRows, write_rows
+from diskgnn.loading.hops_loader import HopsLoader
+from diskgnn.nn.block_models import BlockModel
+from diskgnn.nn.hop_models import HopModel
+from diskgnn.nn.typed_models import TypedModel
+from diskgnn.progress.reporter import Advance, Reporter, StageReport
+from diskgnn.propagation.propagate import propagate
+from diskgnn.specs.schema import SourceSchema
+from diskgnn.specs.split_arrays import SplitArrays
+from diskgnn.work.required_space import require_space
+
+_BEGUN, _HOPS = "begun", "hops"  # in the folder of the output
+_ROWS = 4096  # that the model maps at a time
+
+
+def infer_by_hops(
+    graph: Graph, asked: Asked, chosen: npt.NDArray[np.int64] | None, out: Path, *, ignore_times: bool,
+    memory: int | str, disk: int | str | None, threads: int | None, overwrite: bool, reporter: Reporter,
+) -> StageReport:  # fmt: skip
+    """Does what `infer` does, with a model of hop features, which is in evaluation mode.
+
+    Args:
+        graph: whose nodes are asked about.
+        asked: the model, a `HopModel`, and what it is asked for.
+        chosen: [n] nodes; None: all.
+        out: the file to write.
+        ignore_times, memory, disk, threads, overwrite, reporter: as `infer` takes them.
+
+    Raises:
+        ConfigError, InputError, ArtifactError, OutputExistsError, DiskFullError: see `infer`.
+    """
+    started, node_set, net = time.perf_counter(), graph.nodes[asked.node_type], asked.net
+    assert isinstance(net, HopModel)
+    rows = HopRows(graph, net, chosen, asked.before_last, ignore_times, memory, threads, reporter)
+    content = OutputFormat(asked.what, asked.kind, rows.columns(), asked.classes)
+    making = ["diskgnn.inference.hops", 1, graph.manifest.digest, net.segments, _digest(chosen)]
+    folder = OutputFolder(out, making, overwrite=overwrite, resumable=True, disk=disk)
+    num_rows = node_set.num_nodes if chosen is None else len(chosen)
+    written_bytes = file_bytes(output_bytes(content, num_rows, out.suffix, node_set))
+    require_space(folder, written_bytes, "inference")
+    with folder:
+        report = rows.propagated(folder, free_bytes(folder.staging, folder.disk) - written_bytes)
+        size = write_rows(folder, node_set, content, chosen, rows.windows(folder))
+    hops_bytes = rows.hops_bytes
+    read_bytes, made_bytes = (0, 0) if report is None else (report.read_bytes, report.written_bytes)
+    return StageReport(
+        "infer", time.perf_counter() - started, read_bytes + hops_bytes, made_bytes + size,
+        {"hops_bytes": hops_bytes, **({} if report is None else report.details), "output_bytes": size},
+    )  # fmt: skip
+
+
+def _digest(chosen: npt.NDArray[np.int64] | None) -> str:
+    return ALL_NODES if chosen is None else SplitArrays({"test": chosen}).digest
+
+
+@dataclass(frozen=True)
+class HopRows:
+    """Computes rows of nodes from the hops that a model takes.
+
+    Raises:
+        ConfigError: the graph's features have another width than those that the model was trained on.
+    """
+
+    graph: Graph
+    net: HopModel
+    chosen: npt.NDArray[np.int64] | None  # [n] of some nodes; None: of all
+    embeddings: bool  # those that enter the last layer
+    ignore_times: bool
+    memory: int | str
+    threads: int | None
+    reporter: Reporter
+
+    def __post_init__(self) -> None:
+        hops, operators = self._asked
+        features = self.graph.feature_file
+        made = [(each.name, each.width) for each in segments_of(operators, hops, features.rows.num_features)]
+        if made != [*self.net.segments]:
+            (_, width), *_ = self.net.segments
+            raise ConfigError(
+                f"{self.graph.manifest.path} has features of {features.rows.num_features} columns, and the model was "
+                f"trained on hops of {width}: give a graph with the features that it was trained on, or train a model "
+                "on this one"
+            )
+
+    @property
+    def _asked(self) -> tuple[int, tuple[str, ...]]:
+        """Hops and operators, as the names of the model's segments say."""
+        parts = [name.split("/") for name, _ in self.net.segments[1:]]
+        return max(int(hop) for _, hop in parts), tuple(dict.fromkeys(operator for operator, _ in parts))
+
+    @torch.no_grad()
+    def columns(self) -> int:
+        """Returns how many numbers a row has.
+
+        Raises:
+            ConfigError: the model has no rows before its last layer.
+        """
+        return self._rows_of(torch.zeros(1, len(self.net.segments), self.net.segments[0][1])).shape[1]
+
+    def _rows_of(self, x: Tensor | Mapping[str, Tensor]) -> Tensor:
+        return self.net.embed(x) if self.embeddings else self.net(x)
+
+    @property
+    def hops_bytes(self) -> int:
+        """Bytes of the records."""
+        count = self.graph.only_nodes("this model").num_nodes if self.chosen is None else len(np.unique(self.chosen))
+        return count * VALUE_BYTES * sum(width for _, width in self.net.segments)
+
+    def propagated(self, folder: OutputFolder, disk: int) -> StageReport | None:
+        """Makes the hops directory in `folder`, or goes on with that of a killed run; None if it is there.
+
+        Args:
+            folder: of the output.
+            disk: what the hops may take, with all that it takes to make them, in bytes.
+
+        Raises:
+            ConfigError, InputError, DiskFullError: see `propagate`.
+        """
+        if folder.path(_HOPS).exists():
+            return None
+        folder.path(_BEGUN).touch()
+        folder.add(_BEGUN)
+        folder.commit_files([_BEGUN])  # so that the folder stays if this is interrupted
+        hops, operators = self._asked
+        try:
+            return propagate(
+                self.graph, folder.path(_HOPS), hops=hops, operators=operators,
+                nodes=ALL_NODES if self.chosen is None else np.unique(self.chosen), ignore_times=self.ignore_times,
+                memory=self.memory, disk=disk, threads=self.threads, reporter=self.reporter,
+            )  # fmt: skip
+        except (ConfigError, InputError):
+            folder.leave_nothing()
+            raise
+
+    def loader(self, folder: OutputFolder, device: str | torch.device = "cpu") -> HopsLoader:
+        """Opens what `propagated` made."""
+        return HopsLoader(folder.path(_HOPS), CHOSEN_NODES, device=device, batch_size=_ROWS, rank=0, world_size=1)
+
+    def windows(self, folder: OutputFolder) -> Iterator[NodeRows]:
+        """Yields ascending nodes and their rows, some at a time.
+
+        Raises:
+            ArtifactError: what was propagated is damaged; it is removed, and the next run makes it again.
+        """
+        try:
+            with (
+                self.loader(folder) as loader,
+                self.reporter.stage("apply the model", loader.num_batches, "minibatches") as advance,
+            ):
+                yield from self._rows(loader, advance)
+        except ArtifactError:
+            shutil.rmtree(folder.path(_HOPS), ignore_errors=True)
+            raise
+
+    @torch.no_grad()
+    def _rows(self, loader: HopsLoader, advance: Advance) -> Iterator[NodeRows]:
+        for batch in loader:
+            yield batch.seeds.numpy(), self._rows_of(batch.x).numpy()
+            advance(1)
+
+
+def require_segments(net: nn.Module, schema: SourceSchema, source: object) -> None:
+    """Refuses a model of hop features for minibatches of others, and any other model for hop features.
+
+    Raises:
+        ConfigError: they do not fit.
+    """
+    if not isinstance(net, HopModel | BlockModel | TypedModel):
+        return  # a module of the user's own takes what it takes
+    wanted = net.segments if isinstance(net, HopModel) else ()
+    if wanted != schema.segments:
+        takes, has = (", ".join(name for name, _ in each) or "sampled neighbours" for each in (wanted, schema.segments))
+        raise ConfigError(f"the model takes {takes}; {source} has {has}: give the graph that it was made from")

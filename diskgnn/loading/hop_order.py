@@ -1,0 +1,126 @@
+"""The order in which records of hop features are read: blocks of them at random, mixed again in pools.
+
+It is a pure function of seed and epoch. Train records lie in a random order, so every epoch's is uniformly random;
+blocks and pools decide only which records meet in the same minibatch again (Xu et al., In-Database Machine Learning
+with CorgiPile, SIGMOD 2022). Where all records are one pool, every order is as likely, whatever came before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from diskgnn.draws import batch_key, permutation
+from diskgnn.specs.shard import Shard
+
+BLOCK_BYTES = 1 << 20
+POOL_BLOCKS = 64  # at least
+_POOL_MINIBATCHES = 4  # at least
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Some records of an epoch that are in memory together.
+
+    Attributes:
+        first: how many records of the epoch come before it.
+        starts: [P] number of the first record of each piece that is read, in the order of reading.
+        ends: [P] the number after its last one.
+        places: [n] where each record goes, in the order of reading; None: they stay as they are read.
+    """
+
+    first: int
+    starts: npt.NDArray[np.int64]
+    ends: npt.NDArray[np.int64]
+    places: npt.NDArray[np.int64] | None
+
+    @cached_property
+    def num_records(self) -> int:
+        """Returns n."""
+        return int((self.ends - self.starts).sum())
+
+    @cached_property
+    def records(self) -> npt.NDArray[np.int64]:
+        """[n] the numbers of the records, in the order of the epoch."""
+        read = np.concatenate([np.arange(*piece) for piece in zip(self.starts, self.ends, strict=True)])
+        if self.places is None:
+            return read
+        found = np.empty_like(read)
+        found[self.places] = read
+        return found
+
+
+@dataclass(frozen=True)
+class HopOrder:
+    """Records of a split, and how each epoch goes through those of a rank.
+
+    An epoch of all ranks is one sequence of blocks, of which each rank has a part, as many records as the others have,
+    but for one. All ranks have as many minibatches, of as many seeds, but for one.
+    """
+
+    num_records: int
+    row_bytes: int
+    batch_size: int
+    seed: int | None  # of the order; None: that of the file
+    shard: Shard
+
+    @property
+    def num_seeds(self) -> int:
+        """Returns the number of this rank's records in an epoch."""
+        begin, end = self._part
+        return end - begin
+
+    @property
+    def num_batches(self) -> int:
+        """Returns the number of this rank's minibatches: as many as all ranks have, or none where it has no record."""
+        most = -(-self.num_records // self.shard.world_size)
+        return min(-(-most // self.batch_size), self.num_seeds)
+
+    def bounds(self, number: int) -> tuple[int, int]:
+        """Returns which records of this rank's epoch minibatch `number` has: from the first to before the second."""
+        return self.num_seeds * number // self.num_batches, self.num_seeds * (number + 1) // self.num_batches
+
+    def pools(self, epoch: int, first: int = 0) -> Iterator[Pool]:
+        """Yields the pools of an epoch, from the one on that has record `first` of this rank's part."""
+        begin, end = self._part
+        if begin == end:
+            return
+        rows = self._block_rows
+        count = -(-self.num_records // rows)
+        order = self._mixed(count, "blocks", epoch)
+        starts = (np.arange(count) if order is None else order) * rows
+        ends = np.minimum(starts + rows, self.num_records)
+        after = np.cumsum(ends - starts)  # records of the epoch up to each block's end
+        before = after - (ends - starts)
+        mine = slice(np.searchsorted(after, begin, "right"), np.searchsorted(before, end, "left"))
+        starts = starts[mine] + np.maximum(0, begin - before[mine])
+        ends = ends[mine] - np.maximum(0, after[mine] - end)
+        num_pools = max(1, len(starts) // max(POOL_BLOCKS, _POOL_MINIBATCHES * self.batch_size // rows))
+        position = 0
+        for number in range(num_pools):
+            piece = slice(len(starts) * number // num_pools, len(starts) * (number + 1) // num_pools)
+            size = int((ends[piece] - starts[piece]).sum())
+            if position + size > first:
+                yield Pool(
+                    position, starts[piece], ends[piece], self._mixed(size, f"{self.shard.rank}/{number}", epoch)
+                )
+            position += size
+
+    @property
+    def _part(self) -> tuple[int, int]:
+        """Which records of all ranks' epoch are this rank's."""
+        rank, world_size = self.shard.rank, self.shard.world_size
+        return self.num_records * rank // world_size, self.num_records * (rank + 1) // world_size
+
+    @property
+    def _block_rows(self) -> int:
+        """Of few records, blocks are smaller: each rank has enough of them for a pool."""
+        fair = self.num_records // (POOL_BLOCKS * self.shard.world_size)
+        return max(1, min(BLOCK_BYTES // self.row_bytes, fair))
+
+    def _mixed(self, count: int, what: str, epoch: int) -> npt.NDArray[np.int64] | None:
+        return None if self.seed is None else permutation(count, batch_key(self.seed, f"hops/{what}", epoch))

@@ -1,0 +1,348 @@
+"""`HopsLoader`: iterate over the records of a hops directory, as minibatches of seeds with their hop features."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from itertools import repeat
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from diskgnn.batches.batch_source import Cursor, CursorSource, LoadStats
+from diskgnn.batches.hop_batch import HopBatch
+from diskgnn.errors import ArtifactError, ConfigError
+from diskgnn.formats.artifacts import given_file
+from diskgnn.formats.hops import Hops
+from diskgnn.formats.hops_config import ALL_NODES
+from diskgnn.formats.manifest import made_again
+from diskgnn.formats.rank_directories import local_ranks, shard_of_environment
+from diskgnn.loading.hop_order import HopOrder, Pool
+from diskgnn.loading.hops_options import HopsOptions, RecordOptions
+from diskgnn.loading.record_reading import RecordFile
+from diskgnn.ordered import in_order
+from diskgnn.paths import PathLike
+from diskgnn.specs.keywords import takes_options
+from diskgnn.specs.schema import NO_LABELS, SourceSchema
+from diskgnn.specs.shard import Shard
+from diskgnn.stores.locations import local
+from diskgnn.system.device import checked_device
+from diskgnn.system.memory import memory_budget
+from diskgnn.units import format_size
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+class HopsLoader(CursorSource):
+    """Yields the seeds of one split of a hops directory with their hop features, a `HopBatch` at a time.
+
+    `for batch in loader` yields one epoch, as it does with torch's DataLoader. Train seeds come in another random order
+    in each epoch, a function of `shuffle_seed` and the epoch alone; others as their split has them.
+
+    Several processes that train together (RANK and WORLD_SIZE, which torchrun sets) each have a part of every epoch, in
+    as many minibatches.
+
+    Attributes:
+        split: 'train', 'valid' or 'test'; 'nodes' where `propagate` was given nodes.
+        device: where minibatches are delivered.
+        hops: [H] names of the segments of a record: 'x', then 'mean/1', 'mean/2', ... for each operator.
+        schema: the type of the seeds, what their labels are, and the segments.
+
+    Example:
+        with diskgnn.HopsLoader("hops", batch_size=4096) as loader:
+            mean, deviation = loader.statistics()
+            for _ in range(10):
+                for batch in loader:
+                    loss = F.cross_entropy(model((batch.x - mean) / deviation), batch.y)
+    """
+
+    @takes_options(RecordOptions, HopsOptions)
+    def __init__(
+        self,
+        hops: PathLike | Hops,
+        split: str = "train",
+        *,
+        device: str | torch.device = "cpu",
+        rank: int | None = None,
+        world_size: int | None = None,
+        **reading: Unpack[RecordOptions],
+    ) -> None:
+        """Open a hops directory. Memory for records is taken when an epoch starts.
+
+        Args:
+            hops: directory written by `diskgnn.propagate`, or one that is open. Its files of now are read as long as
+                the loader exists.
+            split: 'train', 'valid' or 'test'; or 'nodes'.
+            device: where the minibatches' tensors are wanted.
+            rank, world_size: which rank of how many this process is; by default what RANK and WORLD_SIZE in the
+                environment say, which torchrun sets.
+            reading: `batch_size`, `memory` and what else `HopsOptions` says of how it reads.
+
+        Raises:
+            ArtifactError: not a hops directory, damaged, or without this split.
+            ConfigError: options that cannot work.
+        """
+        if (rank is None) != (world_size is None):
+            raise ConfigError("rank and world_size: expected both, or none of them")
+        shard = None if rank is None or world_size is None else Shard(rank, world_size)
+        self._open(hops, split, device, HopsOptions(**reading), shard)
+
+    @classmethod
+    def with_options(
+        cls,
+        hops: PathLike | Hops,
+        split: str,
+        device: str | torch.device,
+        options: HopsOptions,
+        shard: Shard | None = None,
+    ) -> HopsLoader:
+        """Opens a `HopsLoader` whose other keyword arguments are `options`.
+
+        Raises:
+            ArtifactError, ConfigError: see `HopsLoader`.
+        """
+        loader = HopsLoader.__new__(cls)
+        loader._open(hops, split, device, options, shard)
+        return loader
+
+    def _open(
+        self, hops: PathLike | Hops, split: str, device: str | torch.device, options: HopsOptions, shard: Shard | None
+    ) -> None:
+        hops = hops if isinstance(hops, Hops) else Hops.open(local(hops, "HopsLoader"))
+        config, shard = hops.config, shard or shard_of_environment() or Shard()
+        self.split, self.device, self.options = split, checked_device(device), options
+        self.schema = schema_of_hops(hops)
+        self._hops = hops
+        self._records = RecordFile.open(hops, split, verify=options.verify, engine=options.engine)
+        seed = (options.shuffle_seed or 0) if split == "train" else None
+        self._order = HopOrder(config.num_rows[split], config.row_bytes, options.batch_size, seed, shard)
+        identity = {
+            "hops": hops.manifest.digest, "split": split, "batch_size": options.batch_size, "shuffle_seed": seed,
+            "rank": shard.rank, "world_size": shard.world_size,
+        }  # fmt: skip
+        super().__init__(Cursor("HopsLoader", self._order.num_batches, identity))
+        self.num_layers = 0  # of blocks
+        self.hops = tuple(segment.name for segment in config.segments)
+        self._seeds, self._labels = _seeds_and_labels(hops, split)
+        budget_bytes = memory_budget(options.memory) // local_ranks()
+        self._keeps = split == "train" and config.row_bytes * config.num_rows[split] <= budget_bytes
+        self._kept: Tensor | None = None  # all records, from the first epoch on
+        self._waited, self._done = LoadStats(), LoadStats()  # of the user's thread, and of the one that reads
+
+    def __repr__(self) -> str:
+        """Says what it reads, in a few lines."""
+        config = self._hops.config
+        num_bytes = config.num_rows[self.split] * config.row_bytes
+        where = "kept in memory" if self._keeps else "read in every epoch"
+        return "\n  ".join([
+            f"HopsLoader({str(self._hops.manifest.path)!r}, {self.split!r}, device={str(self.device)!r})",
+            f"minibatches: {self.num_batches} in an epoch, of at most {self.options.batch_size} seeds",
+            f"records: {config.num_rows[self.split]}, {format_size(num_bytes)}, {where}",
+            f"segments: {', '.join(f'{segment.name} [{segment.width}]' for segment in config.segments)}",
+        ])  # fmt: skip
+
+    @property
+    def num_classes(self) -> int:
+        """Labels are in [0, num_classes): outputs of other targets than classes."""
+        return self.schema.num_outputs
+
+    @property
+    def num_features(self) -> int:
+        """Returns D, the number of columns of the features that hops were made of."""
+        return self._hops.config.rows.num_features
+
+    def statistics(self) -> tuple[Any, Any]:
+        """Returns means and deviations of the train records, in the shape of a record of x: [H, D] float32, or by
+        segment, on `device`. Deviations that are 0 are 1.
+
+        Raises:
+            ArtifactError: they are damaged, or there are no train records.
+        """
+        mean, deviation = (torch.from_numpy(each).float().to(self.device) for each in self._hops.statistics())
+        return self._shaped(mean[None], of_one=True), self._shaped(deviation[None], of_one=True)
+
+    def epoch(self, epoch: int) -> Iterator[HopBatch]:
+        """Yields the minibatches of epoch `epoch`, from where `load_state_dict` left off if it named this epoch.
+
+        Raises:
+            ArtifactError: records are damaged.
+            OSError: the disk failed.
+            ConfigError: `epoch` is negative, the loader is closed, or another epoch was started while this one was
+                iterated.
+        """
+        first = self._cursor.start(epoch)
+        return self._iterate(epoch, first, self._cursor.turn)
+
+    def _iterate(self, epoch: int, first: int, turn: int) -> Iterator[HopBatch]:
+        with (
+            closing(self._made(epoch, first)) as made,
+            ThreadPoolExecutor(1, "diskgnn-hops") as thread,
+            closing(in_order(thread, repeat(partial(next, made), self.num_batches - first), self._ahead)) as batches,
+        ):
+            yield from self._told(batches, turn)
+
+    @property
+    def _ahead(self) -> int:
+        return self.options.prefetch - 1
+
+    def _told(self, batches: Iterator[HopBatch], turn: int) -> Iterator[HopBatch]:
+        while True:
+            self._cursor.require(turn)
+            began = time.perf_counter()
+            if (batch := next(batches, None)) is None:
+                return
+            self._waited += LoadStats(wait_seconds=time.perf_counter() - began)
+            self._cursor.require(turn)
+            self._cursor.batch = batch.batch_index + 1
+            yield batch
+
+    def _made(self, epoch: int, first: int) -> Generator[HopBatch, None, None]:
+        """Yields minibatches from number `first` on; runs in a thread beside the user's."""
+        if first == self.num_batches:
+            return
+        begin, _ = self._order.bounds(first)
+        pools = self._filled(epoch, begin)
+        pool = next(pools)
+        for number in range(first, self.num_batches):
+            begin, end = self._order.bounds(number)
+            parts = []
+            while begin < end:
+                if begin >= pool.end:
+                    pool = next(pools)
+                parts.append(pool.part(begin, min(end, pool.end)))
+                begin = min(end, pool.end)
+            yield self._batch(parts, epoch, number)
+
+    def _filled(self, epoch: int, begin: int) -> Iterator[_FilledPool]:
+        """Yields the pools of an epoch from the one with record `begin` on; the next one is read meanwhile."""
+        pools = self._order.pools(epoch, begin)
+        if self._keeps:
+            kept = self._all_records()
+            for pool in pools:
+                self._done += LoadStats(requested_rows=pool.num_records, cpu_rows=pool.num_records)
+                yield _FilledPool(pool, kept, is_kept=True)
+            return
+        with (
+            ThreadPoolExecutor(1, "diskgnn-pools") as thread,
+            closing(in_order(thread, (partial(self._read, pool) for pool in pools), 1)) as filled,
+        ):
+            yield from filled
+
+    def _read(self, pool: Pool) -> _FilledPool:
+        records = torch.empty((pool.num_records, self._records.num_values))
+        read_bytes, requests = self._records.fill(pool, records)
+        self._done += LoadStats(
+            requested_rows=pool.num_records, disk_rows=pool.num_records, read_bytes=read_bytes, read_requests=requests
+        )
+        return _FilledPool(pool, records, is_kept=False)
+
+    def _all_records(self) -> Tensor:
+        if self._kept is None:
+            config = self._hops.config
+            kept = torch.empty((config.num_rows[self.split], config.num_values))
+            for pool in HopOrder(len(kept), config.row_bytes, self.options.batch_size, None, Shard()).pools(0):
+                read_bytes, requests = self._records.fill(pool, kept[pool.first : pool.first + pool.num_records])
+                self._done += LoadStats(filled_rows=pool.num_records, read_bytes=read_bytes, read_requests=requests)
+            self._kept = kept
+        return self._kept
+
+    def _batch(self, parts: list[tuple[Tensor, npt.NDArray[np.int64]]], epoch: int, number: int) -> HopBatch:
+        rows = [rows for rows, _ in parts]
+        records = rows[0] if len(parts) == 1 else torch.cat(rows)
+        numbers = np.concatenate([numbers for _, numbers in parts])
+        seeds = numbers if self._seeds is None else self._seeds[numbers]
+        y = None if self._labels is None else torch.from_numpy(self._labels[numbers])
+        batch = HopBatch(self._shaped(records), y, torch.from_numpy(seeds), epoch, number)
+        return batch if self.device.type == "cpu" else _pinned(batch).to(self.device, non_blocking=True)
+
+    def _shaped(self, records: Tensor, *, of_one: bool = False) -> Any:
+        """Returns records [n, V] as x has them; or the only one of them."""
+        widths = {segment.name: segment.width for segment in self._hops.config.segments}
+        if len({*widths.values()}) == 1:
+            x = records.view(len(records), len(widths), -1)
+            return x[0] if of_one else x
+        parts = dict(zip(widths, torch.split(records, list(widths.values()), 1), strict=True))
+        return {name: part[0] for name, part in parts.items()} if of_one else parts
+
+    def stats(self) -> LoadStats:
+        """Returns counters since the loader was made, of what was read, which may be ahead of what was received."""
+        return self._waited + self._done
+
+    def close(self) -> None:
+        """Free the records; minibatches that you hold stay valid. Idempotent."""
+        self._cursor.close()
+        self._kept = None
+
+
+@dataclass(frozen=True)
+class _FilledPool:
+    """A pool with its records."""
+
+    pool: Pool
+    rows: Tensor  # [n, V] in the order of the epoch; or all of the split, as they lie in the file
+    is_kept: bool
+
+    @property
+    def end(self) -> int:
+        """The record of the epoch after its last one."""
+        return self.pool.first + self.pool.num_records
+
+    def part(self, begin: int, end: int) -> tuple[Tensor, npt.NDArray[np.int64]]:
+        """Records of the epoch, and their numbers in the file."""
+        here = slice(begin - self.pool.first, end - self.pool.first)
+        numbers = self.pool.records[here]
+        rows = self.rows.index_select(0, torch.from_numpy(numbers)) if self.is_kept else self.rows[here]
+        return rows, numbers
+
+
+def _pinned(batch: HopBatch) -> HopBatch:
+    def pinned(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {name: each.pin_memory() for name, each in value.items()}
+        return None if value is None else value.pin_memory()
+
+    return HopBatch(pinned(batch.x), pinned(batch.y), pinned(batch.seeds), batch.epoch, batch.batch_index)
+
+
+def schema_of_hops(hops: Hops) -> SourceSchema:
+    """Returns the schema of the minibatches of a hops directory."""
+    config = hops.config
+    target = config.target
+    return SourceSchema(
+        ((config.node_type, config.num_nodes, config.rows.num_features),), (), config.node_type,
+        NO_LABELS if target is None else target.kind, 1 if target is None else target.num_outputs,
+        None if target is None else target.classes,
+        () if config.columns is None else ((config.node_type, config.columns),),
+        tuple((segment.name, segment.width) for segment in config.segments),
+    )  # fmt: skip
+
+
+def _seeds_and_labels(hops: Hops, split: str) -> tuple[npt.NDArray[np.int64] | None, npt.NDArray[Any] | None]:
+    """Whose records these are, None for all nodes in ascending order; and their labels, as y has them.
+
+    Raises:
+        ArtifactError: they are damaged, or say what cannot be.
+    """
+    config = hops.config
+    seeds = None if config.nodes == ALL_NODES else hops.manifest.checked_array(given_file("seeds", split))
+    if seeds is not None and len(seeds) and not 0 <= seeds.min() <= seeds.max() < config.num_nodes:
+        raise _damaged(hops, f"seeds that are none of its {config.num_nodes} nodes")
+    if config.target is None:
+        return seeds, None
+    labels = hops.manifest.checked_array(given_file("labels", split))
+    is_class = config.target.kind == "class" and len(labels)
+    if is_class and not -1 <= labels.min() <= labels.max() < config.target.num_outputs:
+        raise _damaged(hops, f"labels that are none of its {config.target.num_outputs} classes")
+    return seeds, labels[:, None] if config.target.kind == "regression" and labels.ndim == 1 else labels
+
+
+def _damaged(hops: Hops, what: str) -> ArtifactError:
+    return ArtifactError(f"{hops.manifest.path} is damaged: it has {what}; {made_again(hops.manifest)}")

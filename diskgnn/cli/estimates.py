@@ -8,8 +8,10 @@ from pathlib import Path
 from diskgnn.cli.rendering import Output
 from diskgnn.preparing.alternatives import RowSetEstimate, SettingEstimate
 from diskgnn.preparing.estimate import Estimate
+from diskgnn.propagation.choice import Way
 from diskgnn.units import format_seconds, format_size
 
+_MANY_EPOCHS = 50
 _NOT_SHOWN = ("settings", "recommended")
 _LEGEND = (
     "rows and bytes: from disk in an epoch of training · ±: what rows may be off by, nothing where all was counted · "
@@ -38,6 +40,19 @@ def show(output: Output, estimate: Estimate, graph: Path, out: Path) -> None:
     if missing := estimate.missing_disk_bytes:
         output.warn(f"it does not fit the disk under {out.absolute().parent}: {missing} bytes missing")
         output.text(_what_fits(estimate))
+
+
+def show_ways(output: Output, ways: Sequence[Way]) -> None:
+    """Compares sampling with propagating, for people; says nothing where there is no choice."""
+    if not ways:
+        return
+    rows = [
+        [way.name, format_seconds(way.once_seconds), format_seconds(way.epoch_seconds), format_size(way.once_bytes),
+         format_size(way.epoch_bytes), format_seconds(way.once_seconds + _MANY_EPOCHS * way.epoch_seconds)]
+        for way in ways
+    ]  # fmt: skip
+    columns = ["", "once", "an epoch", "on disk", "read in an epoch", f"once and {_MANY_EPOCHS} epochs"]
+    output.table("to sample or to propagate, about, without the model's own time", columns, rows)
 
 
 def _draws(setting: SettingEstimate) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,11 +12,17 @@ from diskgnn.cli import options
 from diskgnn.cli.command import Command
 from diskgnn.cli.rendering import Output
 from diskgnn.cli.sampling_arguments import sampling_arguments
-from diskgnn.errors import ConfigError
+from diskgnn.errors import ConfigError, InputError
 from diskgnn.progress.reporter import StageReport
 from diskgnn.specs.caches import DEFAULT_CPU_CACHE
 from diskgnn.specs.engines import ENGINES
+from diskgnn.specs.targets import NodeTarget
 from diskgnn.stores.locations import Location, StoredPath
+from diskgnn.system.memory import available_cores
+
+if TYPE_CHECKING:
+    from diskgnn.preparing.estimate import Estimate
+    from diskgnn.propagation.choice import Way
 
 _spending = options.combined(options.memory, options.disk, options.threads, options.overwrite, options.serve)
 
@@ -110,7 +117,7 @@ def prepare(output: Output, /, graph: Path, out: Path, estimate: bool, **argumen
     arguments = sampling_arguments(arguments, graph)
     _say_cpu_cache(output)
     if estimate:
-        from diskgnn.cli.estimates import show
+        from diskgnn.cli.estimates import show, show_ways
         from diskgnn.preparing.estimate import estimate as predict
 
         arguments.pop("overwrite")  # nothing is written
@@ -120,7 +127,9 @@ def prepare(output: Output, /, graph: Path, out: Path, estimate: bool, **argumen
             raise ConfigError("ranks: an estimate is of one process that trains; leave it out with --estimate")
         prediction = predict(graph, out, **arguments, reporter=output.reporter)
         show(output, prediction, graph, out)
-        output.result(prediction)
+        ways = _ways(output, graph, out, prediction, arguments)
+        show_ways(output, ways)
+        output.result({**vars(prediction), "ways": ways})
         if prediction.missing_disk_bytes == prediction.missing_memory_bytes == 0:
             group = click.get_current_context().parent
             assert group is not None  # which keeps the arguments
@@ -130,3 +139,21 @@ def prepare(output: Output, /, graph: Path, out: Path, estimate: bool, **argumen
 
         reports = prepare(graph, out, **arguments, reporter=output.reporter)
         _ready_to_train(output, reports, out, arguments["ranks"])
+
+
+def _ways(output: Output, graph: Path, out: Path, prediction: Estimate, arguments: Mapping[str, Any]) -> list[Way]:
+    """What sampling takes, and propagating as many hops for the same seeds; none where propagating is no choice."""
+    from diskgnn.propagation.choice import ways
+    from diskgnn.propagation.propagate import estimate_propagation
+
+    fanouts, target = arguments["fanouts"], arguments["target"]
+    if not isinstance(fanouts, list) or arguments["sampler"] is not None or target != NodeTarget():
+        return []
+    try:
+        found = estimate_propagation(
+            graph, out, hops=len(fanouts), memory=arguments["memory"], threads=arguments["threads"],
+            reporter=output.reporter,
+        )  # fmt: skip
+    except (ConfigError, InputError):
+        return []  # several types, times, features of edges, or less memory than it takes
+    return ways(prediction, fanouts, found, arguments["threads"] or available_cores())

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from diskgnn.cli import options
 from diskgnn.cli.command import Command
 from diskgnn.cli.rendering import Output
+from diskgnn.errors import ConfigError, InputError
+from diskgnn.system.memory import available_cores
+
+if TYPE_CHECKING:
+    from diskgnn.propagation.choice import Way
+    from diskgnn.propagation.propagate import PropagationEstimate
+
+_FANOUT = 10  # drawn per layer, in what propagating is compared with
+_SAMPLING_SECONDS = 5.0
 
 
 @click.command(cls=Command, short_help="Average whole neighbourhoods, hop by hop, for models that learn from that.")
@@ -45,14 +55,17 @@ def propagate(output: Output, /, graph: Path, out: Path, estimate: bool, overwri
     Stopped half-way, the same command goes on where it was.
     """
     if estimate:
+        from diskgnn.cli.estimates import show_ways
         from diskgnn.propagation.propagate import estimate_propagation
 
         found = estimate_propagation(graph, out, **arguments, reporter=output.reporter)
         output.fields(f"propagating {graph} would take", vars(found))
+        ways = _ways(output, graph, out, found, arguments)
+        show_ways(output, ways)
         if found.disk_bytes > found.free_disk_bytes:
             missing = found.disk_bytes - found.free_disk_bytes
             output.warn(f"it does not fit the disk under {out.absolute().parent}: {missing} bytes missing")
-        output.result(found)
+        output.result({**vars(found), "ways": ways})
         return
     from diskgnn.propagation.propagate import propagate
 
@@ -62,3 +75,24 @@ def propagate(output: Output, /, graph: Path, out: Path, estimate: bool, overwri
     output.result(report)
     if arguments["nodes"] is None:
         output.next("diskgnn", "train", out, "--model", "sign", "--checkpoint", out.with_name(f"{out.name}-run"))
+
+
+def _ways(
+    output: Output, graph: Path, out: Path, found: PropagationEstimate, arguments: Mapping[str, Any]
+) -> list[Way]:
+    """What sampling takes for seeds with labels, as deep, and what was `found`; none where there are no such seeds."""
+    from diskgnn.preparing.estimate import estimate
+    from diskgnn.propagation.choice import ways
+
+    if arguments["nodes"] is not None:
+        return []
+    fanouts = [_FANOUT] * found.hops
+    try:
+        sampled = estimate(
+            graph, out, fanouts=fanouts, memory=arguments["memory"], threads=arguments["threads"],
+            max_seconds=_SAMPLING_SECONDS, reporter=output.reporter,
+            temporal="ignore" if arguments["ignore_times"] else None,
+        )  # fmt: skip
+    except (ConfigError, InputError):
+        return []
+    return ways(sampled, fanouts, found, arguments["threads"] or available_cores())

@@ -135,8 +135,11 @@ def propagate(
 class PropagationEstimate:
     """Figures of a `propagate` with the same arguments: counted, but for pages and headers of files."""
 
+    hops: int
+    operators: tuple[str, ...]
     records: int
     record_bytes: int
+    epoch_bytes: int  # of train records: an epoch reads them, where they do not stay in memory
     rows: tuple[int, ...]  # of features, then of each hop, that are needed
     edges: tuple[int, ...]  # that each hop reads, once for a panel
     panels: int
@@ -173,7 +176,8 @@ def estimate_propagation(
     resources = asked.resources(out, memory, threads, reporter_for(reporter, progress))
     plan = asked.plan(resources, Traffic())
     return PropagationEstimate(
-        asked.order.num_records, asked.config.row_bytes, tuple(map(len, plan.rows.sets)),
+        asked.config.hops, asked.config.operators, asked.order.num_records, asked.config.row_bytes,
+        asked.config.row_bytes * asked.config.num_rows.get("train", 0), tuple(map(len, plan.rows.sets)),
         tuple(plan.rows.num_edges[1:]), len(plan.panels), plan.read_bytes, plan.written_bytes, plan.output_bytes,
         plan.disk_bytes, free_bytes(out.path.parent, DiskBudget(disk, [])), plan.memory_bytes,
     )  # fmt: skip

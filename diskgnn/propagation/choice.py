@@ -1,0 +1,50 @@
+"""Compares what sampling and propagating would take, from the estimates of both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from diskgnn.preparing.estimate import Estimate
+from diskgnn.propagation.propagate import PropagationEstimate
+
+# Measured on two cores, docs/PERFORMANCE.md: an edge of a panel, whatever its width up to a cache line.
+_EDGE_SECONDS = 8e-9
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to train, and what it takes about. The model's own time comes on top."""
+
+    name: str
+    once_seconds: float  # to prepare, or to propagate
+    epoch_seconds: float  # to load an epoch
+    once_bytes: int  # that are there in the end
+    epoch_bytes: int  # that an epoch reads
+
+
+def ways(sampled: Estimate, fanouts: Sequence[int], propagated: PropagationEstimate, threads: int) -> list[Way]:
+    """Returns sampling with `fanouts`, then propagating as many hops.
+
+    Args:
+        sampled: of `prepare`.
+        fanouts: of these minibatches.
+        propagated: of `propagate`.
+        threads: that propagating computes with.
+    """
+    operators = ", ".join(propagated.operators)
+    given, rate = sampled.settings[0], sampled.disk_bytes_per_second
+    moved_seconds = (propagated.read_bytes + propagated.written_bytes) / rate
+    edges = sum(propagated.edges) * propagated.panels * len(propagated.operators)
+    return [
+        Way(
+            f"sample {','.join(map(str, fanouts))}",
+            sampled.sample_seconds + sampled.place_seconds + sampled.pack_seconds,
+            sampled.epoch_seconds, given.packed_bytes, given.read_bytes,
+        ),
+        Way(
+            f"propagate {propagated.hops} hops of {operators}",
+            max(moved_seconds, edges * _EDGE_SECONDS / threads),
+            propagated.epoch_bytes / rate, propagated.output_bytes, propagated.epoch_bytes,
+        ),
+    ]  # fmt: skip

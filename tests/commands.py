@@ -9,11 +9,12 @@ import sys
 from functools import cache
 
 from click.testing import CliRunner, Result
-from forked_python import Python, run_python
+from forked_python import Python, fork_command, run_python
 
 from diskgnn.cli import main
 
-__all__ = ["Python", "loaded_mib", "run", "run_python"]
+_STATUS = "import torch; print(open('/proc/self/status').read())"
+__all__ = ["Python", "fork_command", "forked_mib", "loaded_mib", "run", "run_python"]
 
 
 def run(*arguments: object, exit_code: int = 0) -> Result:
@@ -29,6 +30,14 @@ def loaded_mib() -> int:
 
     A test that gives a whole process a budget adds to this what is meant for arrays.
     """
-    program = "import torch; print(open('/proc/self/status').read())"
-    status = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    return _anonymous_mib(subprocess.check_output([sys.executable, "-c", _STATUS], text=True))
+
+
+@cache
+def forked_mib() -> int:
+    """The same of a process that `run_python` starts, in which more is imported."""
+    return _anonymous_mib(run_python("-c", _STATUS, capture_output=True, text=True, check=True).stdout)
+
+
+def _anonymous_mib(status: str) -> int:
     return int(status.split("RssAnon:")[1].split()[0]) // 1024

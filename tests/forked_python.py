@@ -26,9 +26,11 @@ import runpy
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import types
 import warnings
+from collections.abc import Sequence
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
@@ -37,6 +39,7 @@ from typing import Any
 _PR_SET_CHILD_SUBREAPER = 36
 _MOST_BYTES = 1 << 17  # of a request: the kernel takes 208 KiB at once
 _READ_AT_START = ("PYTHON", "LD_", "LC_", "LANG", "TZ", "MALLOC_", "ARROW_", "TORCH", "TRITON_", "CUDA", "MKL_")
+_READ_LATER = ("PYTHONPATH", "TORCHINDUCTOR_CACHE_DIR")  # the one when a child is there, the other is set by an import
 _IMPORTED = (
     "diskgnn.cli",
     "diskgnn.progress.bars",
@@ -65,7 +68,7 @@ class Python(subprocess.Popen[Any]):
         environment = dict(os.environ if environment is None else environment)
         read_at_start = [
             (name, value) for name, value in environment.items()
-            if name.startswith(_READ_AT_START) and name != "PYTHONPATH"
+            if name.startswith(_READ_AT_START) and name not in _READ_LATER
         ]  # fmt: skip
         requests = _server(os.getpid(), *sorted(read_at_start))
         request = pickle.dumps((args[1:], environment, str(Path(folder or "").absolute()), new_session))
@@ -100,6 +103,15 @@ def run_python(
     if check:
         done.check_returncode()
     return done
+
+
+def fork_command(command: Sequence[str], **keywords: Any) -> Python:
+    """`subprocess.Popen` of a command that starts this Python, but for Python's own options."""
+    python, *arguments = command
+    assert python == sys.executable
+    while arguments[0] == "-W":
+        del arguments[:2]
+    return Python(*arguments, **keywords)
 
 
 @lru_cache(maxsize=2)  # each has 440 MB in memory
@@ -157,6 +169,7 @@ def _become(arguments: list[str], environment: dict[str, str], folder: str, new_
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
+    tempfile.tempdir = None  # what torch has imported asked for it
     torch.set_num_threads(int(environment.get("OMP_NUM_THREADS", os.cpu_count() or 1)))
     torch.seed()
     np.random.seed()  # noqa: NPY002

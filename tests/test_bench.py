@@ -2,16 +2,17 @@
 
 import itertools
 import json
-import os
-import subprocess
 import sys
 from collections import OrderedDict
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from commands import loaded_mib
+from commands import fork_command, forked_mib
 from graphs import make_graph
+
+from diskgnn.compare import measurement
 
 ROOT = Path(__file__).parents[1]
 
@@ -22,25 +23,24 @@ def importable(monkeypatch):
 
 
 @pytest.mark.slow
-def test_every_line_of_the_table_is_measured(tmp_path):
+def test_every_line_of_the_table_is_measured(tmp_path, monkeypatch, capsys):
+    from benchmarks.__main__ import main
+
     folder, record = tmp_path / "data", tmp_path / "bench.json"
     options = ["--nodes", "3000", "--classes", "5", "--width", "9", "--dtype", "float16", "--train-fraction", "0.2",
                "--fanouts", "3,3", "--batch-size", "64", "--repeat", "1", "--train-minibatches", "3", "--hidden", "8",
-               "--memory", f"{loaded_mib() + 110}MiB", "--draws", "coordinated", "--draw-period", "4",
+               "--memory", f"{forked_mib() + 110}MiB", "--draws", "coordinated", "--draw-period", "4",
                "--group-seeds", "8", "--quantise", "int8"]  # fmt: skip
-    finished = subprocess.run(
-        [sys.executable, "-m", "benchmarks", "--folder", folder, "--json", record, *options],
-        env={**os.environ, "PYTHONPATH": f"{ROOT / 'tools'}:{ROOT}", "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert finished.returncode == 0, finished.stderr
+    monkeypatch.setattr(measurement, "subprocess", SimpleNamespace(Popen=fork_command))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setattr("sys.argv", ["bench", "--folder", str(folder), "--json", str(record), *options])
+    main()
+    told = capsys.readouterr().out
     assert not folder.exists()
     found = json.loads(record.read_text())
     for line in found["table"]:
         assert line["ratio"] > 0, line
-        assert line["stage"] in finished.stdout
+        assert line["stage"] in told
     assert {line["aim"] for line in found["table"] if line["reached"] is None} == {""}
     rows, peer = found["results"]["rows"], found["results"]["random_reads"]
     # Five minibatches: the best rounds may differ in turn, the planner's are all the same.

@@ -108,3 +108,9 @@ def test_variables_that_python_reads_when_it_starts_count(monkeypatch):
         told = run_python("-c", program, env=environment, capture_output=True, check=True).stdout
         expected = subprocess.check_output([sys.executable, "-c", program], env=given)
         assert (told == expected) == (environment == given)
+
+
+def test_temporary_files_lie_where_its_environment_says(tmp_path):
+    program = "import tempfile; print(tempfile.gettempdir())"
+    told = run_python("-c", program, env={**os.environ, "TMPDIR": str(tmp_path)}, capture_output=True, text=True)
+    assert told.stdout.strip() == str(tmp_path)

@@ -1,9 +1,8 @@
 import subprocess
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
-from commands import Python
+from commands import fork_command
 from report_pages import browser, page
 
 from diskgnn.compare import step_runner
@@ -18,7 +17,4 @@ def forked_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     Not for tests of what a step is charged for: the servers have more imported than steps need.
     """
 
-    def start(command: list[str], **keywords: Any) -> Python:
-        return Python(*command[command.index("-m") :], **keywords)
-
-    monkeypatch.setattr(step_runner, "subprocess", SimpleNamespace(Popen=start, PIPE=subprocess.PIPE))
+    monkeypatch.setattr(step_runner, "subprocess", SimpleNamespace(Popen=fork_command, PIPE=subprocess.PIPE))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import loaded_mib
+from commands import loaded_mib, run_python
 from graphs import write_graph
 
 import diskgnn
@@ -28,9 +28,9 @@ def test_run_prints_ratios_and_agrees_with_pyg(tmp_path: Path):
     indptr = np.arange(0, 5001 * 3, 3)
     features = random.standard_normal((5000, 12)).astype(np.float32)
     write_graph(tmp_path / "graph", indptr, random.integers(0, 5000, 15000).astype(np.int32), features, {"train": [1]})
-    command = [sys.executable, ROOT / "tools/bench_inference.py", "run", tmp_path / "graph", "--memory", "2GiB",
+    command = [ROOT / "tools/bench_inference.py", "run", tmp_path / "graph", "--memory", "2GiB",
                "--hidden", "8", "--layers", "2", "--folder", tmp_path, "--reference"]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = run_python(*command, capture_output=True, text=True, check=True)
     found = json.loads(done.stdout)
     features_once, hidden_twice = 5000 * 12 * 4, 2 * 5000 * 8 * 4
     logits_once = 128 + 5000 * 4 * 4  # and the header of a .npy file

@@ -5,7 +5,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from diskgnn.files import faults
@@ -119,6 +119,7 @@ def test_static_rows_by_hand():
     counts=st.lists(st.lists(st.integers(0, 6), min_size=1, max_size=20), min_size=1, max_size=3),
     budget_rows=st.integers(0, 70),
 )
+@example(counts=[[0] * 40 + [3, 1, 3]], budget_rows=2)
 def test_static_rows_are_the_most_accessed_of_all_sets(counts, budget_rows):
     histograms = [count_histogram(np.array(each, np.int32)) for each in counts]
     assert [dict(enumerate(each)) for each in histograms] == [

@@ -25,7 +25,9 @@ from diskgnn.files.disk_space import DiskBudget, allocated_bytes
 from diskgnn.files.file_reading import fill, opened
 
 _LINK = struct.Struct("<qq")  # of a piece: where that before it of its partition begins (-1: nowhere), its length
-_CRC = struct.Struct("<I")  # CRC-32C of the link and the piece; both follow
+_CRC = struct.Struct(
+    "<I"
+)  # CRC-32C of the log's name, the link and the piece, so that no other log passes for this one
 _NOWHERE = -1
 PIECE_BYTES = _LINK.size + _CRC.size  # of the log that each piece takes beside its content
 
@@ -68,6 +70,7 @@ class Shuffle:
         self._log: ChecksummedFile | None = None
         self._log_bytes = 0
         self._last = np.full(num_partitions, _NOWHERE, np.int64)  # [P] where the last piece of each begins in the log
+        self._name_crc = 0 if path is None else crc32c(path.name.encode())
         self._held: list[list[npt.NDArray[Any]]] = [[] for _ in range(num_partitions if path is None else 0)]
 
     @property
@@ -109,7 +112,7 @@ class Shuffle:
         data = content.reshape(-1).view(np.uint8)
         link = _LINK.pack(self._last[partition], len(data))
         self._last[partition] = self._log_bytes
-        self._log_bytes += self._log.write(link + _CRC.pack(crc32c(data, crc32c(link)))) + self._log.write(data)
+        self._log_bytes += self._log.write(link + _CRC.pack(self._crc(link, data))) + self._log.write(data)
 
     def state(self) -> dict[str, npt.NDArray[Any]]:
         """Returns what `open` needs to go on from here."""
@@ -190,9 +193,12 @@ class Shuffle:
         assert self.path is not None
         fill(file, piece.offset, content.data, self.path)
         cache_hints.forget(file, piece.offset, piece.num_bytes)
-        if crc32c(content, crc32c(piece.link)) != piece.crc32c:
+        if self._crc(piece.link, content) != piece.crc32c:
             raise self._damaged(piece)
         return content
+
+    def _crc(self, link: bytes, content: npt.NDArray[np.uint8]) -> int:
+        return crc32c(content, crc32c(link, self._name_crc))
 
     def _damaged(self, piece: _Piece) -> DamagedStepError:
         return DamagedStepError(self.step, f"{self.path} is not what was written from byte {piece.offset} on")

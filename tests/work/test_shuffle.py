@@ -59,3 +59,18 @@ def test_a_link_that_says_something_else_is_known(shuffle: Shuffle, before: int,
     with pytest.raises(DamagedStepError, match="not what was written"):
         list(shuffle.pieces(0))
     np.testing.assert_array_equal(shuffle.content(1, np.uint8), PIECES[1::2].ravel())
+
+
+def test_a_log_that_lies_in_the_place_of_another_one_is_known(tmp_path: Path) -> None:
+    """Both are whole, and as long, with the same links: those of the two ends of edges may be."""
+    both = [Shuffle("stage.step", tmp_path / name, 1, UNLIMITED) for name in ("one", "two")]
+    for number, shuffle in enumerate(both):
+        shuffle.open()
+        shuffle.add(0, PIECES[number])
+        shuffle.close()
+    (tmp_path / "one").rename(tmp_path / "other")
+    (tmp_path / "two").rename(tmp_path / "one")
+    (tmp_path / "other").rename(tmp_path / "two")
+    for shuffle in both:
+        with pytest.raises(DamagedStepError, match="is not what was written from byte 20 on; run the same command"):
+            shuffle.content(0, np.uint8)

@@ -25,9 +25,7 @@ from diskgnn.files.disk_space import DiskBudget, allocated_bytes
 from diskgnn.files.file_reading import fill, opened
 
 _LINK = struct.Struct("<qq")  # of a piece: where that before it of its partition begins (-1: nowhere), its length
-_CRC = struct.Struct(
-    "<I"
-)  # CRC-32C of the log's name, the link and the piece, so that no other log passes for this one
+_CRC = struct.Struct("<I")  # CRC-32C of the log's name, the link and the piece: no other log passes for it
 _NOWHERE = -1
 PIECE_BYTES = _LINK.size + _CRC.size  # of the log that each piece takes beside its content
 

@@ -98,15 +98,18 @@ class Work:
             try:
                 return stage(self)
             except DamagedStepError as error:
-                is_own = error.step in (ALL_STEPS, SOME_UNITS) or error.step.startswith(f"{self._name}.")
-                if error.step in made_again or not is_own:  # but of the stage around this one, maybe
+                step = error.step
+                if step == SOME_UNITS and step in made_again:  # what they are made of may have been used up
+                    step = ALL_STEPS
+                is_own = step in (ALL_STEPS, SOME_UNITS) or step.startswith(f"{self._name}.")
+                if step in made_again or not is_own:  # but of the stage around this one, maybe
                     raise
-                made_again.add(error.step)
-                made_again -= self._consumes.get(error.step, set())  # what they made was used up, not damaged again
-                if error.step == ALL_STEPS:
+                made_again.add(step)
+                made_again -= self._consumes.get(step, set())  # what they made was used up, not damaged again
+                if step == ALL_STEPS:
                     self._folder.restart()
                 else:
-                    self._folder.restart_step(error.step)
+                    self._folder.restart_step(step)
 
     def fold(
         self,

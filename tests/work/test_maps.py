@@ -20,7 +20,7 @@ from diskgnn.files.checked_files import ChecksummedFile
 from diskgnn.files.destination import staging_of
 from diskgnn.files.disk_space import OWN_BYTES, DiskBudget, folder_bytes
 from diskgnn.ordered import in_order
-from diskgnn.work.runner import UnitFiles, Work
+from diskgnn.work.runner import SOME_UNITS, UnitFiles, Work
 from diskgnn.work.shuffle import DamagedStepError
 from diskgnn.work.work_folder import WorkFolder
 
@@ -182,6 +182,52 @@ def test_whatever_is_damaged_is_made_again(
     out.unlink(missing_ok=True)
     run(out)
     shutil.rmtree(out.parent)
+
+
+def test_a_torn_last_line_of_the_journal_costs_work_and_nothing_else(tmp_path: Path) -> None:
+    """It said which files were used up: these are missing then, and so are some of those that they are made of."""
+
+    def stage(work: Work) -> None:
+        def read(name: str) -> np.ndarray:
+            try:
+                return np.fromfile(folder.path(name), np.int64)
+            except FileNotFoundError as error:
+                raise DamagedStepError(SOME_UNITS, str(error)) from error
+
+        def firsts(missing: Iterator[int]) -> Units:
+            for unit in missing:
+                found = write(folder, f"in-{unit}", numbers(unit)) | write(folder, f"own-{unit}", numbers(unit))
+                yield unit, found
+
+        def sums(missing: Iterator[int]) -> Units:
+            for unit in missing:
+                yield unit, write(folder, f"sum-{unit}", np.sum([read(name) for name in inputs], axis=0) + unit)
+
+        def lasts(missing: Iterator[int]) -> Units:
+            for unit in missing:
+                yield unit, write(folder, f"last-{unit}", read(f"own-{unit}") + read(f"sum-{unit}"))
+
+        inputs = [f"in-{unit}" for unit in range(3)]
+        work.map(range(3), firsts, files=lambda unit: [f"in-{unit}", f"own-{unit}"])
+        work.map(range(3), sums, files=lambda unit: [f"sum-{unit}"], consumes_at_end=inputs)
+        work.map(
+            range(3), lasts, files=lambda unit: [f"last-{unit}"],
+            consumes=lambda unit: [f"own-{unit}", f"sum-{unit}"],
+        )  # fmt: skip
+        for unit in range(3):
+            total = np.sum([numbers(each) for each in range(3)], axis=0)
+            np.testing.assert_array_equal(read(f"last-{unit}"), total + unit + numbers(unit))
+
+    folder = WorkFolder(tmp_path / "out", "torn")
+    stopping = faults.armed("work.unit", Killed(), after=3 + 3 + 1)  # the first of the last ones is committed
+    with suppress(Killed), faults.pretending("unit.bytes", 1), stopping, folder:
+        Work(folder, "torn").run(stage)
+    journal = folder.staging / "journal.jsonl"
+    assert b"own-0" in journal.read_bytes().splitlines()[-1]
+    journal.write_bytes(journal.read_bytes()[:-5])
+    folder = WorkFolder(tmp_path / "out", "torn")
+    with faults.pretending("unit.bytes", 1), folder:
+        Work(folder, "torn").run(stage)
 
 
 def test_what_an_error_ends_keeps_its_finished_units(tmp_path: Path) -> None:

@@ -255,6 +255,11 @@ def npy_header_bytes(dtype: npt.DTypeLike, shape: tuple[int, ...]) -> bytes:
     return buffer.getvalue()
 
 
+def npy_file_bytes(dtype: npt.DTypeLike, shape: tuple[int, ...]) -> int:
+    """Bytes of a .npy file of this dtype and shape, the header included."""
+    return len(npy_header_bytes(dtype, shape)) + math.prod(shape) * np.dtype(dtype).itemsize
+
+
 def sync(path: Path) -> None:
     """Make a file's content, or a directory's entries, durable."""
     descriptor = os.open(path, os.O_RDONLY)

@@ -27,7 +27,6 @@ from diskgnn.graph.edge_buckets import EdgeBuckets, EdgeChunk, EdgesFrom, EdgeSo
 from diskgnn.graph.edge_records import (
     EdgeColumn,
     EdgeRecords,
-    open_record_files,
     record_dtype,
     record_files,
     require_weights,
@@ -36,6 +35,7 @@ from diskgnn.ordered import in_order
 from diskgnn.progress.reporter import Reporter
 from diskgnn.specs.schema import EdgeType
 from diskgnn.system.resources import Need, Resources
+from diskgnn.work.array_file import ArrayFile
 from diskgnn.work.runner import Output, Work
 from diskgnn.work.shuffle import Shuffle
 from diskgnn.work.work_folder import State
@@ -74,12 +74,6 @@ class EdgeList:
         return edges_from(self.edges, self.seek, first)
 
 
-def edge_files(given: EdgeList) -> list[str]:
-    """Returns the names of the files that `write_csc` writes."""
-    topology = [edge_file(kind, given.type) for kind in (artifacts.INDPTR, artifacts.INDICES)]
-    return topology + record_files(given.type, given.columns)
-
-
 def _bin_shift(num_nodes: int) -> int:
     """Returns the shift of bins of 2^shift nodes, few enough that all of them are counted at once."""
     return max(0, (max(num_nodes, 1) - 1).bit_length() - (_MAX_BINS.bit_length() - 1))
@@ -114,13 +108,14 @@ def write_csc(writer: ArtifactWriter, given: EdgeList, resources: Resources) -> 
     """
     assert not given.columns or not (given.options.self_loops or given.options.drop_duplicates)
     resources = resources.within(Need("to sort edges", least_bytes=least_memory_bytes(given.num_nodes)))
-    return Work(writer, f"edges-{'.'.join(given.type)}").run(lambda work: _write(work, given, resources))
+    return Work(writer, f"edges-{'.'.join(given.type)}").run(lambda work: _write(work, writer, given, resources))
 
 
-def _write(work: Work, given: EdgeList, resources: Resources) -> int:
+def _write(work: Work, writer: ArtifactWriter, given: EdgeList, resources: Resources) -> int:
     layout = _lay_out(work, given, resources)
     work.note("buckets", {"starts": layout.node_starts})
-    work.require_space(_most_bytes(given, layout), "sorting the edges", edge_files(given))
+    files = _CscFiles.of(writer, given, layout)
+    work.require_space(_most_bytes(given, layout), "sorting the edges", files.all)
     edges, records = (
         work.shuffle("scatter", name, layout.num_buckets, in_memory=layout.in_memory) for name in ("edges", "records")
     )
@@ -130,8 +125,8 @@ def _write(work: Work, given: EdgeList, resources: Resources) -> int:
         scatter = partial(_scatter, given, layout, edges, carried, resources.reporter)
         work.fold("scatter", scatter, {"edges": 0}, key=starts)
     done = work.fold(
-        "sort", partial(_sort, given, layout, edges, carried, resources), {"buckets": 0, "edges": 0},
-        key=starts, consumes=(edges, records), sends=True,
+        "sort", partial(_sort, given, layout, edges, carried, resources, files), {"buckets": 0, "edges": 0},
+        files=files.all, key=starts, consumes=(edges, records),
     )  # fmt: skip
     return int(done["edges"])
 
@@ -203,26 +198,47 @@ def _scatter(
     buckets.require_all()
 
 
+@dataclass(frozen=True)
+class _CscFiles:
+    """The files of sorted edges."""
+
+    indptr: ArrayFile
+    indices: ArrayFile
+    carried: dict[str, ArrayFile]  # by kind
+
+    @staticmethod
+    def of(writer: ArtifactWriter, given: EdgeList, layout: BucketLayout) -> _CscFiles:
+        exact = not (given.options.self_loops or given.options.drop_duplicates)
+        indptr, indices = (edge_file(kind, given.type) for kind in (artifacts.INDPTR, artifacts.INDICES))
+        return _CscFiles(
+            ArrayFile(writer, indptr, np.int64, given.num_nodes + 1),
+            ArrayFile(writer, indices, index_dtype(given.num_sources), layout.num_edges if exact else None),
+            record_files(writer, given.type, given.columns, layout.num_edges),
+        )
+
+    @property
+    def all(self) -> list[ArrayFile]:
+        return [self.indptr, self.indices, *self.carried.values()]
+
+
 def _sort(
     given: EdgeList,
     layout: BucketLayout,
     edges: Shuffle,
     records: EdgeRecords,
     resources: Resources,
+    files: _CscFiles,
     state: State,
     output: Output,
 ) -> Generator[int, None, None]:
     """Sorts the buckets, several at once, and appends each in its turn."""
-    options, dtype = given.options, index_dtype(given.num_sources)
-    exact = not (options.self_loops or options.drop_duplicates)
-    indptr = output.array(edge_file(artifacts.INDPTR, given.type), np.int64, given.num_nodes + 1)
-    indices = output.array(edge_file(artifacts.INDICES, given.type), dtype, layout.num_edges if exact else None)
-    carried = open_record_files(output, given.type, given.columns, layout.num_edges)
+    del output
+    dtype, indptr, indices, carried = index_dtype(given.num_sources), files.indptr, files.indices, files.carried
     if not indptr.rows_written:
         indptr.write(np.zeros(1, np.int64))
     first = int(state["buckets"])
     sorts = (
-        partial(_sort_bucket, layout, bucket, edges, options, bool(carried))
+        partial(_sort_bucket, layout, bucket, edges, given.options, bool(carried))
         for bucket in range(first, layout.num_buckets)
     )
     with (

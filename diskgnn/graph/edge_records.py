@@ -26,6 +26,7 @@ from diskgnn.system.resources import Resources
 from diskgnn.work.array_file import ArrayFile
 from diskgnn.work.runner import Output
 from diskgnn.work.shuffle import Shuffle
+from diskgnn.work.writer import ArtifactWriter
 
 _MAX_PIECE_BYTES = 64 << 20
 _ORDER_BYTES = 28  # beside each record that is brought to its bucket: what says which, and in which order
@@ -133,7 +134,6 @@ class EdgeRecords:
             if symmetric:
                 heads[part, 1] = src
             yield src, dst
-        hand_over()
 
     def _add(self, heads: npt.NDArray[Any], records: npt.NDArray[Any]) -> None:
         """Brings each of `records` [n] to the buckets of its `heads` [n, 1 or 2]."""
@@ -201,21 +201,15 @@ class _Items:
             filled, self._rest = filled + len(part), self._rest[len(part) :]
 
 
-def record_files(edge_type: EdgeType, columns: tuple[EdgeColumn, ...]) -> list[str]:
-    """Returns the names of the files that hold an item per edge, and of the files of their checksums."""
-    checksums = [_CHECKSUMS[column.kind] for column in columns if column.kind in _CHECKSUMS]
-    return [edge_file(kind, edge_type) for kind in (*(column.kind for column in columns), *checksums)]
-
-
-def open_record_files(
-    output: Output, edge_type: EdgeType, columns: tuple[EdgeColumn, ...], num_edges: int
+def record_files(
+    writer: ArtifactWriter, edge_type: EdgeType, columns: tuple[EdgeColumn, ...], num_edges: int
 ) -> dict[str, ArrayFile]:
-    """Opens the file of each column, by kind."""
+    """Returns the file of each column, by kind, with an item per edge."""
     files = {}
     for column in columns:
         checksums = _CHECKSUMS.get(column.kind)
-        files[column.kind] = output.array(
-            edge_file(column.kind, edge_type), column.dtype, num_edges, column.row_shape,
-            checksums=None if checksums is None else edge_file(checksums, edge_type),
+        files[column.kind] = ArrayFile(
+            writer, edge_file(column.kind, edge_type), column.dtype, num_edges, column.row_shape,
+            None if checksums is None else edge_file(checksums, edge_type),
         )  # fmt: skip
     return files

@@ -35,6 +35,7 @@ from diskgnn.progress.reporter import Reporter, StageReport
 from diskgnn.specs.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE
 from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.resources import Need, Resources
+from diskgnn.work.array_file import ArrayFile
 from diskgnn.work.publishing import published
 from diskgnn.work.required_space import require_space
 from diskgnn.work.runner import Output, Work
@@ -242,8 +243,9 @@ def _write_features(
 
     name, checksums = (node_file(kind, ONE_NODE_TYPE) for kind in (artifacts.FEATURES, artifacts.FEATURE_CHECKSUMS))
 
+    file = ArrayFile(writer, name, rows.storage, num_nodes, (rows.num_features,), checksums, may_stream=True)
+
     def write(state: State, output: Output) -> Generator[int, None, None]:
-        file = output.array(name, rows.storage, num_nodes, (rows.num_features,), checksums=checksums, may_stream=True)
         with reporter.stage("write features", num_nodes * rows.row_bytes, "B") as advance:
             advance(file.rows_written * rows.row_bytes)
             for data in chunks.of(make, range(file.rows_written, num_nodes), rows.row_bytes):
@@ -251,7 +253,7 @@ def _write_features(
                 advance(data.nbytes)
                 yield data.nbytes
 
-    Work(writer, name).run(lambda work: work.fold("generate", write, {}, sends=True))
+    Work(writer, name).run(lambda work: work.fold("generate", write, {}, files=[file]))
 
 
 def _write_int64s(
@@ -268,10 +270,11 @@ def _write_int64s(
         fill(first, values)
         return values
 
+    file = ArrayFile(writer, name, np.int64, len(numbers))
+
     def write(state: State, output: Output) -> Generator[int, None, None]:
-        file = output.array(name, np.int64, len(numbers))
         for values in chunks.of(make, numbers[file.rows_written :], 8):
             file.write(values)
             yield values.nbytes
 
-    Work(writer, name).run(lambda work: work.fold("generate", write, {}, sends=True))
+    Work(writer, name).run(lambda work: work.fold("generate", write, {}, files=[file]))

@@ -19,6 +19,7 @@ from diskgnn.importers.graph_input import NodeInput
 from diskgnn.importers.quantising import quantised_format, write_quantised
 from diskgnn.importers.value_scan import ValueScan
 from diskgnn.progress.reporter import Reporter
+from diskgnn.work.array_file import ArrayFile
 from diskgnn.work.runner import Output, Work
 from diskgnn.work.work_folder import State
 from diskgnn.work.writer import ArtifactWriter
@@ -119,13 +120,11 @@ class NodeFeatures:
         return scan
 
     def _copy(self, writer: ArtifactWriter, node_type: str, reporter: Reporter) -> ValueScan:
-        rows, file_name = self.rows, node_file(artifacts.FEATURES, node_type)
+        rows = self.rows
+        name, checksums = (node_file(kind, node_type) for kind in (artifacts.FEATURES, artifacts.FEATURE_CHECKSUMS))
+        file = ArrayFile(writer, name, rows.dtype, rows.num_rows, rows.row_shape, checksums, may_stream=True)
 
         def copy(state: State, output: Output) -> Generator[int, None, None]:
-            checksums = node_file(artifacts.FEATURE_CHECKSUMS, node_type)
-            file = output.array(
-                file_name, rows.dtype, rows.num_rows, rows.row_shape, checksums=checksums, may_stream=True
-            )
             scan = ValueScan(self.given, file.rows_written, state["values"])
             with reporter.stage("copy features", rows.total_bytes, "B") as advance:
                 advance(file.rows_written * rows.row_bytes)
@@ -136,7 +135,7 @@ class NodeFeatures:
                     yield chunk.nbytes
 
         first = {"values": np.zeros(len(fields(ValueCounts)), np.int64)}
-        found = Work(writer, file_name).run(lambda work: work.fold("copy", copy, first, sends=True))
+        found = Work(writer, name).run(lambda work: work.fold("copy", copy, first, files=[file]))
         return ValueScan(self.given, rows.num_rows, found["values"])
 
 

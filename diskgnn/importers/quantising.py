@@ -22,7 +22,9 @@ from diskgnn.formats.quantisation import Quantisation
 from diskgnn.formats.row_format import RowFormat
 from diskgnn.importers.containers.rows import RowSource
 from diskgnn.progress.reporter import Reporter
+from diskgnn.work.array_file import ArrayFile
 from diskgnn.work.runner import Output, Work
+from diskgnn.work.step_file import SavedArray
 from diskgnn.work.work_folder import State
 from diskgnn.work.writer import ArtifactWriter
 
@@ -92,7 +94,8 @@ def write_quantised(
     values, features_file = _Values(source, given), node_file(artifacts.FEATURES, node_type)
     quantisation = None
     if stored.dtype in _CODES:
-        codes_file = node_file(artifacts.FEATURE_CODES, node_type)
+        shape = (2, given.num_features)
+        codes = SavedArray(writer, node_file(artifacts.FEATURE_CODES, node_type), np.empty(shape, np.float32))
 
         def scan(state: State, output: Output) -> Generator[int, None, None]:
             with reporter.stage("scan features", source.total_bytes, "B") as advance:
@@ -102,18 +105,18 @@ def write_quantised(
                     np.maximum(state["high"], part.max(axis=0), out=state["high"])
                     state["rows"] += len(part)
                     yield part.nbytes
-            writer.save_array(codes_file, affine(state["low"], state["high"], stored.dtype).to_array())
-            output.writes([codes_file])
+            codes.array[:] = affine(state["low"], state["high"], stored.dtype).to_array()
 
         extremes = {"low": np.full(given.num_features, np.inf), "high": np.full(given.num_features, -np.inf)}
-        Work(writer, features_file).run(lambda work: work.fold("scan", scan, {"rows": 0, **extremes}))
-        quantisation = Quantisation(*load_npy(writer.path(codes_file))[0])
+        Work(writer, features_file).run(lambda work: work.fold("scan", scan, {"rows": 0, **extremes}, files=[codes]))
+        quantisation = Quantisation(*load_npy(codes.path)[0])
+
+    file = ArrayFile(
+        writer, features_file, stored.storage, source.num_rows, (stored.stored_columns,),
+        node_file(artifacts.FEATURE_CHECKSUMS, node_type), may_stream=True,
+    )  # fmt: skip
 
     def write(state: State, output: Output) -> Generator[int, None, None]:
-        file = output.array(
-            features_file, stored.storage, source.num_rows, (stored.stored_columns,),
-            checksums=node_file(artifacts.FEATURE_CHECKSUMS, node_type), may_stream=True,
-        )  # fmt: skip
         errors = _Errors(file.rows_written, state["errors"])
         with reporter.stage("quantise features", source.total_bytes, "B") as advance:
             advance(file.rows_written * source.row_bytes)
@@ -129,7 +132,7 @@ def write_quantised(
                 yield bits.nbytes
 
     first = {"errors": np.zeros((4, given.num_features))}
-    found = Work(writer, features_file).run(lambda work: work.fold("quantise", write, first, sends=True))
+    found = Work(writer, features_file).run(lambda work: work.fold("quantise", write, first, files=[file]))
     return _Errors(source.num_rows, found["errors"]).result()
 
 

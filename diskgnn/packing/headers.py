@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +14,7 @@ import numpy.typing as npt
 from diskgnn._native import DIRECT_ALIGNMENT, ROW_ALIGNMENT, PageWriter, crc32c, start_extent
 from diskgnn.files import faults
 from diskgnn.files.disk_space import DiskBudget
+from diskgnn.formats import artifacts
 from diskgnn.formats.extent_headers import EncodedHeader, encode_header
 from diskgnn.formats.extents import ROW_NUMBER, ExtentIndex, align
 from diskgnn.formats.packed_config import PackedConfig
@@ -22,7 +23,10 @@ from diskgnn.packing.edge_ids import EdgeIds
 from diskgnn.packing.placement import Placement
 from diskgnn.packing.row_sets import RowSet
 from diskgnn.packing.split_labels import SplitLabels
+from diskgnn.work.step_file import StepFile
 from diskgnn.work.work_folder import State
+from diskgnn.work.writer import ArtifactWriter
+from diskgnn.work.written_spans import Span
 
 
 class HeaderEncoder:
@@ -61,6 +65,40 @@ class HeaderEncoder:
             return replace(block, edge_ids=edge_ids.of(number, block.positions))
 
         return tuple(tuple(with_ids(e, block) for e, block in enumerate(blocks)) for blocks in minibatch.blocks)
+
+
+class HeadersFile(StepFile):
+    """The extents file of a split, of which placing writes the headers. Rows follow: `row_files.ExtentRowsFile`.
+
+    Args:
+        tails: [T * 4096] gets the last page of each extent when it is compared.
+    """
+
+    def __init__(self, writer: ArtifactWriter, split: str, tails: npt.NDArray[np.uint8]) -> None:
+        super().__init__(writer, artifacts.extents_file(split), ends=False)
+        self._tails = tails
+
+    def written(self, state: State) -> Iterator[Span]:
+        """Yields the headers, and the zeros behind those that no rows follow."""
+        is_complete = state["rows"]["num_rows"].sum(1) == 0
+        for number, (offset, num_bytes, crc) in enumerate(state["extents"].tolist()):
+            end = offset + num_bytes
+            yield Span(offset, num_bytes, crc, self._tails[number * DIRECT_ALIGNMENT :][:DIRECT_ALIGNMENT])
+            if is_complete[number]:
+                yield Span.of_zeros(end, align(end, DIRECT_ALIGNMENT))
+
+
+class NodesFile(StepFile):
+    """The nodes of the rows of row set `number`, extent after extent, from placing until these rows are packed."""
+
+    def __init__(self, writer: ArtifactWriter, split: str, row_set: str, number: int) -> None:
+        super().__init__(writer, f"{split}-{row_set}.nodes", ends=False)
+        self._number = number
+
+    def written(self, state: State) -> Iterator[Span]:
+        """Yields all nodes."""
+        node_bytes, crc = (int(state[key][self._number]) for key in ("node_bytes", "nodes_crc32c"))
+        yield Span(0, int(state["rows"]["num_rows"][:, self._number].sum()) * node_bytes, crc)
 
 
 class HeaderWriter:

@@ -5,7 +5,7 @@ Headers and the nodes of rows are in files. Everything else is in arrays, the st
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,12 @@ import numpy.typing as npt
 
 from diskgnn._native import DIRECT_ALIGNMENT, mark_nodes
 from diskgnn.files.file_reading import fill, opened
-from diskgnn.formats.extents import ExtentIndex, align
+from diskgnn.formats.extents import ExtentIndex
 from diskgnn.formats.packed_config import PackedRows, PackedSplit, TierRowCounts
 from diskgnn.packing.accesses import changes_named
 from diskgnn.packing.row_sets import RowSet
 from diskgnn.packing.tiers import Division
 from diskgnn.work.work_folder import State
-from diskgnn.work.written_spans import Span
 
 STAGE = "pack"  # whose steps place and pack
 _PIECE_NODES = 1 << 17
@@ -86,22 +85,6 @@ class PlacedSplit:
             tails=self.tails[first * DIRECT_ALIGNMENT : last * DIRECT_ALIGNMENT],
             row_sets=tuple(replace(rows, bounds=rows.bounds[first : last + 1]) for rows in self.row_sets),
         )
-
-    def written(self, extents: str, nodes_crc32c: npt.NDArray[np.uint32]) -> Iterator[tuple[str, Iterable[Span]]]:
-        """Yields what placing has written: the nodes of rows, and the headers in the file of `extents`, whose last
-        pages `tails` get when they are compared."""
-        for rows, crc in zip(self.row_sets, nodes_crc32c.tolist(), strict=True):
-            yield rows.nodes_path.name, [Span(0, int(rows.bounds[-1]) * rows.node_dtype.itemsize, crc)]
-        if len(self.index):  # or there is no file
-            yield extents, self._headers()
-
-    def _headers(self) -> Iterator[Span]:
-        is_complete = self.index.rows["num_rows"].sum(1) == 0
-        for number, (offset, num_bytes, crc) in enumerate(self.index.extents.tolist()):
-            end = offset + num_bytes
-            yield Span(offset, num_bytes, crc, self.tails[number * DIRECT_ALIGNMENT :][:DIRECT_ALIGNMENT])
-            if is_complete[number]:
-                yield Span.of_zeros(end, align(end, DIRECT_ALIGNMENT))
 
     def config(self, epochs: int, batches_per_epoch: int) -> PackedSplit:
         """Returns the config of the split for the packed directory."""

@@ -1,8 +1,5 @@
 """The files that packing fills with rows, window after window: extents, static rows, and the rows that cpu tiers start
 with.
-
-Each keeps what it has written in named arrays of its step's state, which it adds when it is opened. It says which spans
-of the file these arrays stand for: a run that goes on compares them before it opens the file.
 """
 
 from __future__ import annotations
@@ -10,10 +7,11 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +36,7 @@ from diskgnn.formats.extents import ExtentIndex, align
 from diskgnn.formats.feature_scan import Window
 from diskgnn.formats.packed_config import RowSetConfig
 from diskgnn.packing.placed import PlacedRows, PlacedSplit
+from diskgnn.work.step_file import StepFile
 from diskgnn.work.work_folder import State
 from diskgnn.work.writer import ArtifactWriter
 from diskgnn.work.written_spans import Span, SpanReader, Written
@@ -45,36 +44,12 @@ from diskgnn.work.written_spans import Span, SpanReader, Written
 _PIECE_BYTES = 4 << 20
 
 
-class RowFile(Protocol):
+class RowFile(StepFile, ABC):
     """A file that takes its rows from windows of the features, which come in ascending order."""
 
-    @property
-    def name(self) -> str:
-        """Name of the file."""
-        ...
-
-    def written(self, state: State) -> Iterator[Written]:
-        """Yields what is written, and will not be written again, as `state` says."""
-        ...
-
-    def open(self, state: State) -> None:
-        """Begins the file, or goes on where `state` says."""
-        ...
-
-    def write(self, window: Window, threads: int) -> None:
+    @abstractmethod
+    def write(self, window: Window) -> None:
         """Takes the rows of `window` that belong to this file."""
-        ...
-
-    def flush(self, window: Window, threads: int) -> None:
-        """Hands over all that was taken up to `window`, the last one, including pages that are not full.
-
-        The next window has to wait for `PageWriter.finish`.
-        """
-        ...
-
-    def close(self) -> None:
-        """Adds the file to the artifact if it is complete now that all that was written has reached it."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -89,47 +64,72 @@ class _Runs:
     row_bytes: int
 
 
-class _RowRuns:
+class _RowRuns(RowFile):
     """Appends to runs of rows in turn, a page at a time.
 
-    State: `<key>/cursors` [T], where the next row is in the bounds, and `<key>/rows_crc32c` [T].
+    State: `<name>/cursors` [T], where the next row is in the bounds, and `<name>/rows_crc32c` [T].
     """
 
-    def __init__(self, path: Path, pages: PageWriter, key: str, runs: _Runs) -> None:
-        self._path, self._pages, self._key, self._runs = path, pages, key, runs
-        self.name = path.name
+    def __init__(
+        self, writer: ArtifactWriter, name: str, pages: PageWriter, threads: int, runs: _Runs, *, is_own: bool
+    ) -> None:
+        super().__init__(writer, name, begins=is_own, ends=is_own)
+        self._pages, self._threads, self._runs = pages, threads, runs
+        self._window: Window | None = None  # the last one
+
+    def first(self) -> State:
+        """Returns that no run has rows."""
+        runs = self._runs
+        return {
+            f"{self.name}/cursors": runs.bounds[:-1].copy(),
+            f"{self.name}/rows_crc32c": np.zeros(len(runs.offsets), np.uint32),
+        }
+
+    def rows_crc32c(self, state: State) -> npt.NDArray[np.uint32]:
+        """Returns [T] the CRC-32C of each run so far."""
+        found: npt.NDArray[np.uint32] = state[f"{self.name}/rows_crc32c"]
+        return found
 
     def open(self, state: State) -> None:
         """Goes on where `state` says."""
         runs = self._runs
-        self._cursors = state.setdefault(f"{self._key}/cursors", runs.bounds[:-1].copy())
-        self._checksums = state.setdefault(f"{self._key}/rows_crc32c", np.zeros(len(runs.offsets), np.uint32))
+        self._cursors, self._checksums = state[f"{self.name}/cursors"], self.rows_crc32c(state)
         self._rows = ExtentRows(
-            path=str(self._path), nodes=runs.nodes, bounds=runs.bounds, offsets=runs.offsets, cursors=self._cursors,
+            path=str(self.path), nodes=runs.nodes, bounds=runs.bounds, offsets=runs.offsets, cursors=self._cursors,
             checksums=self._checksums, tails=runs.tails, ends=runs.ends,
         )  # fmt: skip
 
-    def write(self, window: Window, threads: int) -> None:
+    def write(self, window: Window) -> None:
         """Appends the rows of `window` to every run that has them."""
-        self._append(window, threads)
+        self._window = window
+        self._append(window)
 
-    def flush(self, window: Window, threads: int) -> None:
+    def hand_over(self) -> None:
         """Writes the page of each run that is not full."""
-        self._append(window, threads, flush=True)
+        if self._window is not None:
+            self._append(self._window, flush=True)
+        self._pages.finish()  # before anybody appends to these pages
 
-    def _append(self, window: Window, threads: int, *, flush: bool = False) -> None:
+    def close(self) -> None:
+        """Waits until all is written. Of extents, other row sets follow, and the index needs the checksums of all."""
+        self._window = None
+        self._pages.finish()
+
+    def _append(self, window: Window, *, flush: bool = False) -> None:
         runs = window.run_nodes, window.run_places
-        pack_window(self._pages, self._rows, window.data, *runs, window.last, window.row_bytes, threads, flush)
+        pack_window(self._pages, self._rows, window.data, *runs, window.last, window.row_bytes, self._threads, flush)
 
     def _written_bytes(self, state: State) -> npt.NDArray[np.int64]:
-        return (state[f"{self._key}/cursors"] - self._runs.bounds[:-1]) * self._runs.row_bytes
+        return (state[f"{self.name}/cursors"] - self._runs.bounds[:-1]) * self._runs.row_bytes
 
 
 class ExtentRowsFile(_RowRuns):
     """Rows of one row set in an extents file, whose space is reserved: a run in each extent."""
 
-    def __init__(self, path: Path, pages: PageWriter, split: PlacedSplit, number: int) -> None:
-        """For row set `number` in the file of `split` at `path`."""
+    def __init__(
+        self, writer: ArtifactWriter, pages: PageWriter, threads: int, split: PlacedSplit, number: int
+    ) -> None:
+        """For row set `number` in the file of `split`."""
         index, rows = split.index, split.row_sets[number]
         offsets = index.rows["rows_offset"][:, number]
         before = index.rows[:, :number]
@@ -141,11 +141,11 @@ class ExtentRowsFile(_RowRuns):
             ends=(index.rows["num_rows"][:, number + 1 :].sum(1) == 0).astype(np.uint8), tails=split.tails,
             row_bytes=index.row_bytes[number],
         )  # fmt: skip
-        super().__init__(path, pages, split.name, runs)
+        super().__init__(writer, artifacts.extents_file(split.name), pages, threads, runs, is_own=False)
 
     def written(self, state: State) -> Iterator[Written]:
         """Yields the rows, with the zeros before them, and behind the last ones of an extent."""
-        runs, num_bytes, checksums = self._runs, self._written_bytes(state), state[f"{self._key}/rows_crc32c"]
+        runs, num_bytes, checksums = self._runs, self._written_bytes(state), self.rows_crc32c(state)
         whole_bytes = np.diff(runs.bounds) * runs.row_bytes
         for run in np.flatnonzero(num_bytes).tolist():
             begin = int(runs.offsets[run])
@@ -155,70 +155,77 @@ class ExtentRowsFile(_RowRuns):
             if runs.ends[run] and num_bytes[run] == whole_bytes[run]:
                 yield Span.of_zeros(end, align(end, DIRECT_ALIGNMENT))
 
-    def close(self) -> None:
-        """Does nothing: other row sets follow, and the index needs the checksums of all."""
-
 
 class InitialCpuRowsFile(_RowRuns):
     """The rows that the cpu tier of a sequence starts with: one run behind the header of a .npy file."""
 
     def __init__(
-        self, writer: ArtifactWriter, pages: PageWriter, split: PlacedSplit, number: int, row_set: RowSetConfig
+        self,
+        writer: ArtifactWriter,
+        pages: PageWriter,
+        threads: int,
+        split: PlacedSplit,
+        number: int,
+        row_set: RowSetConfig,
     ) -> None:
         """For row set `number`."""
         nodes, rows = split.row_sets[number].initial_cpu_nodes, row_set.rows
         header = npy_header_bytes(rows.storage, (len(nodes), rows.stored_columns))
-        self._writer, self._header = writer, np.frombuffer(header, np.uint8)
-        self._num_bytes = len(header) + len(nodes) * rows.row_bytes
+        self._header, self._num_bytes = np.frombuffer(header, np.uint8), len(header) + len(nodes) * rows.row_bytes
         runs = _Runs(
             nodes, np.array([0, len(nodes)], np.int64), np.array([len(header)], np.int64), ends=np.ones(1, np.uint8),
             tails=np.zeros(DIRECT_ALIGNMENT, np.uint8), row_bytes=rows.row_bytes,
         )  # fmt: skip
         name = artifacts.initial_cpu_rows_file(split.name, row_set.name)
-        super().__init__(writer.path(name), pages, name, runs)
+        super().__init__(writer, name, pages, threads, runs, is_own=True)
 
     def written(self, state: State) -> Iterator[Written]:
         """Yields the header and the rows."""
         if num_bytes := int(self._written_bytes(state)[0]):
-            crc = self._crc32c(int(state[f"{self._key}/rows_crc32c"][0]), num_bytes)
+            crc = self._crc32c(int(self.rows_crc32c(state)[0]), num_bytes)
             yield Span(0, len(self._header) + num_bytes, crc, self._runs.tails)
 
     def open(self, state: State) -> None:
         """Writes the header, or goes on where `state` says."""
         # Whole pages are written; a killed run may have cut it off already.
-        reserve(self._path, align(self._num_bytes, DIRECT_ALIGNMENT), self._writer.disk)
+        reserve(self.path, align(self._num_bytes, DIRECT_ALIGNMENT), self.writer.disk)
         super().open(state)
         if self._cursors[0] == 0:
             header, is_all = self._header, len(self._runs.nodes) == 0
-            start_extent(self._pages, str(self._path), 0, header, len(header), self._runs.tails, is_all)
+            start_extent(self._pages, str(self.path), 0, header, len(header), self._runs.tails, is_all)
 
     def close(self) -> None:
         """Cuts off the padding of the last page, and adds the file to the artifact."""
-        os.truncate(self._path, self._num_bytes)
+        super().close()
+        os.truncate(self.path, self._num_bytes)
         crc = self._crc32c(int(self._checksums[0]), self._num_bytes - len(self._header))
-        self._writer.add(self.name, crc32c=crc)
+        self.writer.add(self.name, crc32c=crc)
 
     def _crc32c(self, rows_crc32c: int, num_bytes: int) -> int:
         """Returns that of the header and `num_bytes` of rows."""
         return crc32c_combine(crc32c(self._header), rows_crc32c, num_bytes)
 
 
-class StaticFile:
+class StaticFile(RowFile):
     """The .npy file of the static rows. They are stored hottest first, so they are written at random.
 
     State: `<name>` [2], the remainder (`crc32c_of_remainder`) of a file that is zero where no rows are yet, and the
     next node.
     """
 
-    def __init__(self, writer: ArtifactWriter, static_nodes: npt.NDArray[np.int64], row_set: RowSetConfig) -> None:
+    def __init__(
+        self, writer: ArtifactWriter, threads: int, static_nodes: npt.NDArray[np.int64], row_set: RowSetConfig
+    ) -> None:
+        super().__init__(writer, artifacts.static_file(row_set.name))
         rows = row_set.rows
-        self._writer, self._row_bytes, self.name = writer, rows.row_bytes, artifacts.static_file(row_set.name)
-        self._path, self._static_nodes = writer.path(self.name), static_nodes
-        self._places = np.argsort(static_nodes)
-        self._nodes = static_nodes[self._places]  # ascending
+        self._threads, self._static_nodes, self._row_bytes = threads, static_nodes, rows.row_bytes
         self._header = npy_header_bytes(rows.storage, (len(static_nodes), rows.stored_columns))
         self._num_bytes = len(self._header) + len(static_nodes) * rows.row_bytes
         self._header_remainder = crc32c_part(self._header, self._num_bytes - len(self._header))
+
+    def first(self) -> State:
+        """Returns that no rows are there."""
+        return {self.name: np.array([self._header_remainder, 0], np.int64)}
 
     def written(self, state: State) -> Iterator[Written]:
         """Yields the header, and the rows of nodes before the next one."""
@@ -230,14 +237,16 @@ class StaticFile:
 
     def open(self, state: State) -> None:
         """Writes the header, or goes on where `state` says."""
-        self._state = state.setdefault(self.name, np.array([self._header_remainder, 0], np.int64))
+        self._state = state[self.name]
+        self._places = np.argsort(self._static_nodes)
+        self._nodes = self._static_nodes[self._places]  # ascending
         if self._state[1]:
             return
-        reserve(self._path, self._num_bytes, self._writer.disk)
-        with self._path.open("r+b") as file:
+        reserve(self.path, self._num_bytes, self.writer.disk)
+        with self.path.open("r+b") as file:
             file.write(self._header)
 
-    def write(self, window: Window, threads: int) -> None:
+    def write(self, window: Window) -> None:
         """Writes the static rows of `window`. The file is not mapped: errors of the disk would be SIGBUS then."""
         self._state[1] = window.last
         begin, end = np.searchsorted(self._nodes, [window.first, window.last])
@@ -245,22 +254,19 @@ class StaticFile:
             return
         places, sources = self._places[begin:end], window.places(self._nodes[begin:end])
         order = np.argsort(places)
-        descriptor = os.open(self._path, os.O_WRONLY)
+        descriptor = os.open(self.path, os.O_WRONLY)
         try:
             self._state[0] ^= scatter_rows(
                 descriptor, len(self._header), len(self._nodes), places[order], sources[order], window.data,
-                self._row_bytes, threads,
+                self._row_bytes, self._threads,
             )  # fmt: skip
         finally:
             os.close(descriptor)
 
-    def flush(self, window: Window, threads: int) -> None:
-        """Does nothing: rows are written at once."""
-
     def close(self) -> None:
         """Cuts off what somebody else has put behind the rows, and adds the file to the artifact."""
-        os.truncate(self._path, self._num_bytes)
-        self._writer.add(self.name, crc32c=crc32c_of_remainder(int(self._state[0]), self._num_bytes))
+        os.truncate(self.path, self._num_bytes)
+        self.writer.add(self.name, crc32c=crc32c_of_remainder(int(self._state[0]), self._num_bytes))
 
 
 @dataclass(frozen=True)

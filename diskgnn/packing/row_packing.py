@@ -18,7 +18,7 @@ import numpy.typing as npt
 from diskgnn._native import PageWriter
 from diskgnn.files import faults
 from diskgnn.formats import artifacts
-from diskgnn.formats.feature_scan import WINDOWS_IN_MEMORY, Window, scan_needed_rows
+from diskgnn.formats.feature_scan import WINDOWS_IN_MEMORY, scan_needed_rows
 from diskgnn.packing.file_sizes import file_sizes, sizes_with_records
 from diskgnn.packing.placed import Placed, PlacedSplit
 from diskgnn.packing.row_files import (
@@ -33,6 +33,7 @@ from diskgnn.progress.reporter import Advance
 from diskgnn.system.resources import Resources
 from diskgnn.work.required_space import require_space
 from diskgnn.work.runner import Output, Work
+from diskgnn.work.step_file import SavedArray
 from diskgnn.work.work_folder import State, is_long
 from diskgnn.work.writer import ArtifactWriter
 
@@ -154,28 +155,18 @@ class RowPacking:
             The bytes read of the features.
         """
         placed, row_set = self.placed, self.placed.row_sets[number]
-        arrays = _arrays(placed, number) if with_memory else {}
-        in_memory = self._memory_files(number) if with_memory else []
-        files, own = [*self._extents(number, extents), *in_memory], [*(file.name for file in in_memory), *arrays]
-        threads, needed_bytes = self.resources.threads, int(np.count_nonzero(needed)) * row_set.row_bytes
+        of_extents = [
+            ExtentRowsFile(self.writer, self.pages, self.resources.threads, split, number) for split in extents
+        ]
+        files = [*of_extents, *(self._memory_files(number) if with_memory else [])]
+        arrays = self._arrays(number) if with_memory else []
+        needed_bytes = int(np.count_nonzero(needed)) * row_set.row_bytes
         window_bytes = self.window_bytes or window_bytes_for(placed, number, needed_bytes, self.resources)
         done_bytes = read_bytes = 0
 
         def write(state: State, output: Output) -> Generator[int, None, None]:
             nonlocal done_bytes, read_bytes
-            output.begin(own)
-            output.writes(own, shared=[artifacts.extents_file(split.name) for split in placed.splits])
-            for file in files:
-                file.open(state)
-            window: Window | None = None
-
-            def flush() -> None:
-                if window is not None:
-                    for file in files:
-                        file.flush(window, threads)
-                self.pages.finish()
-
-            output.before_commit(flush)
+            del output
             next_node = int(state["next_node"])
             advance(done_bytes := int(np.count_nonzero(needed[:next_node])) * row_set.row_bytes)
             needed[:next_node] = False
@@ -184,60 +175,46 @@ class RowPacking:
                 for window in windows:
                     faults.point("pack.window")
                     for file in files:
-                        file.write(window, threads)
+                        file.write(window)
                     state["next_node"][...] = window.last
                     read_bytes += window.read_bytes
                     rows_bytes = len(window.nodes) * row_set.row_bytes
                     advance(rows_bytes)
                     done_bytes += rows_bytes
                     yield rows_bytes
-                if is_resumable:
-                    flush()
-            self.pages.finish()
-            for file in files:
-                file.close()
-            for name, array in arrays.items():
-                self.writer.save_array(name, array)
 
-        follows = placed.steps if number == 0 else [_step(number - 1)]
         state = self.work.fold(
-            _step(number), write, {"next_node": 0}, key=[self.work.begun(step) for step in follows],
-            written=lambda state: ((file.name, file.written(state)) for file in files), is_resumable=is_resumable,
+            _step(number), write, {"next_node": 0}, files=[*files, *arrays],
+            after=placed.steps if number == 0 else [_step(number - 1)], is_resumable=is_resumable,
         )  # fmt: skip
-        for split in extents:
-            split.index.rows["rows_crc32c"][:, number] = state[f"{split.name}/rows_crc32c"]
+        for split, rows in zip(extents, of_extents, strict=True):
+            split.index.rows["rows_crc32c"][:, number] = rows.rows_crc32c(state)
         advance(needed_bytes - done_bytes)  # all, if a killed run wrote them
         return read_bytes
 
-    def _extents(self, number: int, extents: Sequence[PlacedSplit]) -> list[RowFile]:
-        return [
-            ExtentRowsFile(self.writer.path(artifacts.extents_file(split.name)), self.pages, split, number)
-            for split in extents
-        ]
-
     def _memory_files(self, number: int) -> list[RowFile]:
         """Returns the files of rows that are in memory when training begins."""
-        placed, config = self.placed, self.placed.row_sets[number].config
-        files: list[RowFile] = [StaticFile(self.writer, placed.static_nodes[number], config)]
-        files += [InitialCpuRowsFile(self.writer, self.pages, split, number, config) for split in placed.splits]
+        writer, pages, threads, placed = self.writer, self.pages, self.resources.threads, self.placed
+        config = placed.row_sets[number].config
+        files: list[RowFile] = [StaticFile(writer, threads, placed.static_nodes[number], config)]
+        files += [InitialCpuRowsFile(writer, pages, threads, split, number, config) for split in placed.splits]
         return [file for file in files if placed.wants(file.name)]
+
+    def _arrays(self, number: int) -> list[SavedArray]:
+        """Returns the arrays that a row set has beside its rows."""
+        placed, row_set = self.placed, self.placed.row_sets[number]
+        name, quantisation = row_set.config.name, row_set.features.quantisation
+        arrays: dict[str, npt.NDArray[Any]] = {
+            artifacts.next_cycle_slots_file(split.name, name): split.row_sets[number].next_cycle_slots
+            for split in placed.splits
+        }
+        if quantisation is not None:
+            arrays[artifacts.packed_codes_file(name)] = quantisation.to_array()
+        return [SavedArray(self.writer, file, array) for file, array in arrays.items() if placed.wants(file)]
 
 
 def _step(number: int) -> str:
     return f"rows-{number}"
-
-
-def _arrays(placed: Placed, number: int) -> dict[str, npt.NDArray[Any]]:
-    """Returns the arrays that a row set has beside its rows, by the names of their files."""
-    row_set = placed.row_sets[number]
-    name, quantisation = row_set.config.name, row_set.features.quantisation
-    arrays: dict[str, npt.NDArray[Any]] = {
-        artifacts.next_cycle_slots_file(split.name, name): split.row_sets[number].next_cycle_slots
-        for split in placed.splits
-    }
-    if quantisation is not None:
-        arrays[artifacts.packed_codes_file(name)] = quantisation.to_array()
-    return {file: array for file, array in arrays.items() if placed.wants(file)}
 
 
 def window_bytes_for(placed: Placed, number: int, needed_bytes: int, resources: Resources) -> int:

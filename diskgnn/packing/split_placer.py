@@ -6,7 +6,7 @@ minibatch goes to its header. Until its headers are written, a killed run begins
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -21,7 +21,7 @@ from diskgnn.formats.packed_config import PackedConfig
 from diskgnn.ordered import in_order
 from diskgnn.packing.accesses import Accesses
 from diskgnn.packing.edge_ids import EdgeIds
-from diskgnn.packing.headers import HeaderEncoder, HeaderWriter
+from diskgnn.packing.headers import HeaderEncoder, HeadersFile, HeaderWriter, NodesFile
 from diskgnn.packing.pack_request import PackRequest
 from diskgnn.packing.packing_need import scratch_memory_bytes
 from diskgnn.packing.placed import Placed, PlacedSplit, placing_step
@@ -36,7 +36,6 @@ from diskgnn.system.resources import Resources
 from diskgnn.work.runner import Output, Scratch, Work
 from diskgnn.work.work_folder import State
 from diskgnn.work.writer import ArtifactWriter
-from diskgnn.work.written_spans import Written
 
 _MAX_WAITING = 2  # minibatches that are placed and whose headers are not written yet
 
@@ -112,23 +111,20 @@ class SplitPlacer:
         numbers = range(num_batches) if numbers is None else numbers
         tails = self._tail_pages(split, len(numbers) if is_written else 0)
         names = [row_set.config.name for row_set in self._request.row_sets]
-        paths = [self._writer.path(f"{split}-{name}.nodes") for name in names]
-        extents_path = self._writer.path(artifacts.extents_file(split))
-
-        def placed(state: State) -> PlacedSplit:
-            return PlacedSplit.of(split, state, self._config.stored_row_bytes, paths, tails)
+        nodes_files = [NodesFile(self._writer, split, name, number) for number, name in enumerate(names)]
+        extents, paths = HeadersFile(self._writer, split, tails), [file.path for file in nodes_files]
 
         def place(state: State, output: Output) -> Generator[int, None, None]:
-            begun = [*(path.name for path in paths), *([extents_path.name] if is_written else [])]
-            output.begin(begun + self._files_of_rows(split, names))
-            output.writes(shared=begun)
+            del output
+            for name in self._files_of_rows(split, names):
+                self._writer.remove(name)
             with (
                 self._work.scratch(f"accesses-{split}") as scratch,
                 self._resources.reporter.stage(f"place {split}", 2 * num_batches, "minibatches") as advance,
             ):
                 schedules = self._schedules(split, scratch, state, advance)
                 headers = HeaderWriter(
-                    extents_path, self._pages if is_written else None, self._writer.disk,
+                    extents.path, self._pages if is_written else None, self._writer.disk,
                     self._request.samples.read(split), self._encoder(split), numbers, nodes_paths=paths,
                     row_bytes=self._config.stored_row_bytes, num_static=[len(each) for each in self._static_in(state)],
                     tails=tails, by_reference=self._config.by_reference,
@@ -141,16 +137,14 @@ class SplitPlacer:
                     self.read_bytes += schedule.reuse.accesses.read_bytes + 2 * paths[k].stat().st_size
             yield from ()
 
-        def written(state: State) -> Iterator[tuple[str, Iterable[Written]]]:
-            return placed(state).written(extents_path.name, state["nodes_crc32c"])
-
-        key = () if self._first_step is None else self._work.begun(self._first_step)
-        state = self._work.fold(step, place, {}, key=key, written=written)
+        files = [*nodes_files, *([extents] if numbers else [])]  # there is none without extents
+        after = [] if self._first_step is None else [self._first_step]
+        state = self._work.fold(step, place, {}, files=files if is_written else (), after=after)
         self._first_step = self._first_step or step
         self.static_nodes = self._static_in(state)
         if "division" in state:
             self.divisions[split] = Division.from_array(state["division"])
-        return placed(state)
+        return PlacedSplit.of(split, state, self._config.stored_row_bytes, paths, tails)
 
     def _write_headers(
         self, headers: HeaderWriter, schedules: Sequence[Schedule], num_batches: int, advance: Advance

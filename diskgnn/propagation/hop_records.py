@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,10 @@ from diskgnn.graph.type_data import NodeSet
 from diskgnn.progress.reporter import Reporter
 from diskgnn.propagation.kept_pieces import unpacked
 from diskgnn.propagation.record_order import RecordOrder, RecordWindow
+from diskgnn.work.array_file import ArrayFile
 from diskgnn.work.runner import Output
 from diskgnn.work.shuffle import Shuffle
+from diskgnn.work.step_file import SavedArray, StepFile
 from diskgnn.work.work_folder import State
 from diskgnn.work.writer import ArtifactWriter
 
@@ -31,8 +34,34 @@ def first_state(config: HopsConfig) -> dict[str, npt.ArrayLike]:
     return {"windows": 0, "train_rows": 0, "mean": zeros, "squares": zeros}
 
 
+@dataclass(frozen=True)
+class RecordFiles:
+    """The files of records."""
+
+    records: dict[str, ArrayFile]  # by split, [rows, num_values]
+    statistics: SavedArray | None  # [2, num_values] means and deviations; None without train records
+
+    @staticmethod
+    def of(writer: ArtifactWriter, config: HopsConfig) -> RecordFiles:
+        """Declares them."""
+        shape = (config.num_values,)
+        records = {
+            split: ArrayFile(writer, records_file(split), np.float32, count, shape, record_checksums_file(split))
+            for split, count in config.num_rows.items()
+        }
+        has_train = config.num_rows.get("train", 0) > 0
+        return RecordFiles(
+            records, SavedArray(writer, artifacts.STATISTICS, np.empty((2, *shape))) if has_train else None
+        )
+
+    @property
+    def all(self) -> list[StepFile]:
+        """All of them."""
+        return [*self.records.values(), *([] if self.statistics is None else [self.statistics])]
+
+
 def write_records(
-    writer: ArtifactWriter,
+    files: RecordFiles,
     config: HopsConfig,
     windows: Sequence[RecordWindow],
     kept: Shuffle,
@@ -48,19 +77,14 @@ def write_records(
         InputError: a value is beyond float32.
         DamagedStepError: what panels kept is damaged.
     """
-    files = {
-        split: output.array(
-            records_file(split), np.float32, count, (config.num_values,), checksums=record_checksums_file(split)
-        )
-        for split, count in config.num_rows.items()
-    }
+    del output
     with reporter.stage("write records", order.num_records, "rows") as advance:
         first = int(state["windows"])
         advance(sum(window.last - window.first for window in windows[:first]))
         for number, window in enumerate(windows[first:], first):
             records = _put_together(config, window, kept, number)
             _require_finite(config, records, order.of_window(window))
-            files[window.split].write(records)
+            files.records[window.split].write(records)
             traffic.add(read=records.nbytes, written=records.nbytes)
             if window.split == "train":
                 _add_moments(records, state)
@@ -68,11 +92,10 @@ def write_records(
             advance(len(records))
             yield records.nbytes
             del records
-    if count := int(state["train_rows"]):
-        deviation = np.sqrt(state["squares"] / count)
+    if files.statistics is not None:
+        deviation = np.sqrt(state["squares"] / int(state["train_rows"]))
         deviation[deviation == 0] = 1
-        writer.save_array(artifacts.STATISTICS, np.stack([state["mean"], deviation]))
-        output.writes([artifacts.STATISTICS])
+        files.statistics.array[:] = state["mean"], deviation
 
 
 def _put_together(config: HopsConfig, window: RecordWindow, kept: Shuffle, number: int) -> npt.NDArray[np.float32]:

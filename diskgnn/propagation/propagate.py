@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-import numpy as np
 import numpy.typing as npt
 
 from diskgnn.errors import ConfigError, InputError
@@ -28,7 +27,7 @@ from diskgnn.paths import PathLike
 from diskgnn.progress.default_reporter import reporter_for
 from diskgnn.progress.reporter import Reporter, StageReport
 from diskgnn.propagation.hop_edges import HopEdges
-from diskgnn.propagation.hop_records import first_state, write_records, write_seeds
+from diskgnn.propagation.hop_records import RecordFiles, first_state, write_records, write_seeds
 from diskgnn.propagation.needed_rows import find_rows
 from diskgnn.propagation.panels import Panels
 from diskgnn.propagation.propagation_plan import PropagationPlan, fixed_need, make_plan
@@ -247,7 +246,8 @@ class Propagation:
         """
         told, features = resources.reporter, self.nodes.feature_file
         assert features is not None
-        work.require_space(plan.disk_bytes, "propagating", self._files())
+        files = RecordFiles.of(writer, self.config)
+        work.require_space(plan.disk_bytes, "propagating", files.all)
         edges = HopEdges(
             work.shuffle("edges", "edges", HopEdges.num_partitions(plan.rows.hops, plan.operators)), self.edges,
             plan.rows, plan.operators, traffic,
@@ -260,16 +260,14 @@ class Propagation:
         transposing = partial(transpose, self.nodes, plan.rows.sets[0], stripes, told, traffic)
         work.fold("transpose", transposing, {"windows": 0, "unusual": 0, "first_unusual": 0})
         panels = Panels(plan, self.order, features, stripes, edges, kept, traffic)
-        before = np.array([work.begun("edges"), work.begun("transpose")])
-        work.fold("panels", partial(panels.write, told), {"columns": 0}, key=before, consumes=(edges.shuffle, stripes))
-        writing = partial(write_records, writer, self.config, plan.windows, kept, self.order, told, traffic)
         work.fold(
-            "records", writing, first_state(self.config), key=work.begun("panels"), consumes=(kept,), sends=True
+            "panels", partial(panels.write, told), {"columns": 0}, after=["edges", "transpose"],
+            consumes=(edges.shuffle, stripes),
         )  # fmt: skip
-
-    def _files(self) -> list[str]:
-        named = [artifacts.records_file, artifacts.record_checksums_file]
-        return [name(split) for split in self.config.num_rows for name in named]
+        writing = partial(write_records, files, self.config, plan.windows, kept, self.order, told, traffic)
+        work.fold(
+            "records", writing, first_state(self.config), files=files.all, after=["panels"], consumes=(kept,)
+        )  # fmt: skip
 
 
 def _checked_operators(operators: object) -> tuple[str, ...]:

@@ -3,10 +3,12 @@
 A stage is a function of `Work`. After a kill it is simply run again: what a finished step found comes from the journal,
 and a step that was stopped goes on after its last commit. No algorithm asks where it stood.
 
-    def sort(work: Work, lines: Lines) -> int:
+    def sort(work: Work, writer: ArtifactWriter, lines: Lines) -> int:
         found = work.shuffle("split", "lines", 256)
+        file = ArrayFile(writer, "lines.npy", np.int64, len(lines))
         work.fold("split", partial(split, lines, found), {"read": 0})
-        return int(work.fold("merge", partial(merge, found), {"lines": 0}, consumes=[found])["lines"])
+        done = work.fold("merge", partial(merge, found, file), {"lines": 0}, files=[file], consumes=[found])
+        return int(done["lines"])
 
 A *fold* is a generator `step(state, output)`. It works in pieces, in their order, keeps what the next piece needs in
 `state` (named arrays, changed in place), and yields after each piece how many bytes it handled. Between two pieces the
@@ -28,8 +30,8 @@ A unit may consume files of units before: they are removed as soon as what was m
 
 A number in the state is an array, too, without dimensions: `int(state["read"])` reads it, `state["read"] += 1` changes
 it in place. What a step holds back when it yields, in buffers, it has to hand over when `output.before_commit` asks for
-it, and at its end by itself. Of files that it does not write with `output.array` it says in one place, as `written`,
-which spans of them its state stands for.
+it. The `files` that it writes are declared before it runs (`step_file`): the runner opens them, where they go on, makes
+them durable, closes them and sends them.
 
 What a killed run left is compared with checksums before it is used. What is damaged is made again, once, by running the
 stage again without the step that made it, and then without those that filled what it had consumed; or without all
@@ -55,12 +57,11 @@ import numpy.typing as npt
 
 from diskgnn.files import faults
 from diskgnn.files.disk_space import DiskBudget, allocated_bytes
-from diskgnn.work.array_file import ArrayFile
 from diskgnn.work.required_space import require_space
 from diskgnn.work.shuffle import DamagedStepError, Shuffle
+from diskgnn.work.step_file import StepFile
 from diskgnn.work.work_folder import FINISHED, Note, State, WorkFolder
-from diskgnn.work.writer import ArtifactWriter
-from diskgnn.work.written_spans import Written, require_written
+from diskgnn.work.written_spans import require_written
 
 UnitFiles = Mapping[str, int]  # by name, the CRC-32C of each file that a unit left
 Result = TypeVar("Result")
@@ -117,11 +118,11 @@ class Work:
         run: Callable[[State, Output], Generator[int, None, None]],
         first: Mapping[str, npt.ArrayLike],
         *,
+        files: Sequence[StepFile] = (),
         key: npt.ArrayLike = (),
+        after: Sequence[str] = (),
         consumes: Sequence[Shuffle] = (),
-        written: Callable[[State], Iterable[tuple[str, Iterable[Written]]]] = lambda _: (),
         is_resumable: bool = True,
-        sends: bool = False,
     ) -> State:
         """Runs a step, or what a killed run left of it.
 
@@ -129,57 +130,61 @@ class Work:
             step: its name. If a shuffle that it fills is in memory it is not committed, but run again.
             run: the step itself; see the head of this module.
             first: its state at the beginning; the step may add arrays to it.
-            key: what a killed run must have had alike, such as what this step follows from (`begun`); else the step
-                begins anew.
+            files: those that it writes.
+            key: what a killed run must have had alike; else the step begins anew.
+            after: folds that it follows from; it begins anew if one of them did.
             consumes: shuffles that nobody reads after it.
-            written: says what is written, by `state`, to files that the step writes by itself: their names, and spans
-                that are not written again. A run that goes on compares them, if they are not complete.
             is_resumable: a killed run goes on with it; if not, it is never committed.
-            sends: nobody reads its files here: where the artifact goes to a store, they go at once.
 
         Returns:
             The state at its end.
         """
-        self._consumes[self._full(step)] = {shuffle.step for shuffle in consumes}
-        fills = self._fills.get(self._full(step), {}).values()
+        full, files = self._full(step), [part for file in files for part in file.parts]
+        self._consumes[full] = {shuffle.step for shuffle in consumes}
+        fills = self._fills.get(full, {}).values()
         durable = is_resumable and self._folder.is_resumable and not any(shuffle.in_memory for shuffle in fills)
-        before = self._before(step, key) if durable else {}
+        follows = np.array([self._begun[each] for each in after], np.uint64)
+        before = self._before(step, key, follows) if durable else {}
         is_finished = FINISHED in before
         if not before:  # whoever goes on later must not find a note of what is written over now
             self.forget(step)
+            for file in files:
+                if file.begins:
+                    self._folder.remove(file.name)
         self._begun[step] = before.get("begun", np.frombuffer(os.urandom(8), np.uint64)[0])
-        about = {"key": np.array(key), "begun": np.array(self._begun[step])}
+        about = {"key": np.array(key), "after": follows, "begun": np.array(self._begun[step])}
         is_committed, handled_bytes = bool(before), 0
-        state = {name: np.array(value) for name, value in {**first, **_section(before, "state")}.items()}
+        beginnings = [first, *(file.first() for file in files), _section(before, "state")]
+        state = {name: np.array(value) for beginning in beginnings for name, value in beginning.items()}
         names: list[str] = before[FINISHED].tolist() if is_finished else []
         if not all(self._folder.adopt(name) for name in names):
-            raise DamagedStepError(self._full(step), f"{self._folder.staging} does not hold what was written")
-        for name, spans in written(state) if before else ():
-            if name not in names:
-                require_written(self._folder.path(name), spans, self._full(step))
+            raise DamagedStepError(full, f"{self._folder.staging} does not hold what was written")
+        for file in files if before else ():
+            if not (is_finished and file.ends):
+                require_written(file.path, file.written(state), full)
         with ExitStack() as closed:
             for shuffle in fills:
                 closed.callback(shuffle.close)
                 noted = _section(before, f"spill/{shuffle.name}") if before else None
                 shuffle.open(noted, for_more=not is_finished)
             if not is_finished:
-                assert isinstance(self._folder, ArtifactWriter)
-                output = Output(self._folder, self._full(step), before)
+                output = Output(files, state)
                 with output, closing(run(state, output)) as pieces:
                     for num_bytes in pieces:
                         faults.point("work.piece")
                         handled_bytes += num_bytes
                         if durable and output.stays_here and self._folder.is_due(num_bytes):
                             output.hand_over()
-                            self._note(step, about, state, fills, output)
+                            self._note(step, about, state, fills, files)
                             self.commit()
                             is_committed = True
-                names = output.names
+                    output.hand_over(to_files=durable)
+                names = list(self._folder.checksums(file.name for file in files if file.ends))
                 if durable:
-                    self._note(step, about, state, fills, output, finished=True)
-        sends = sends and self._folder.sends
+                    self._note(step, about, state, fills, files, finished=names)
+        sends = self._folder.sends and any(file.is_sent for file in files)
         if sends:
-            self._folder.send_at_commit(names)
+            self._folder.send_at_commit([file.name for file in files if file.is_sent])
         # A step may write files of which it has yielded nothing.
         more_bytes = sum(allocated_bytes(self._folder.path(name)) for name in names) - handled_bytes
         is_due = durable and self._folder.is_due(max(0, more_bytes))
@@ -191,17 +196,15 @@ class Work:
         return state
 
     def is_finished(self, step: str, *, key: npt.ArrayLike = ()) -> bool:
-        """Returns True if a killed run has finished a fold: then nobody needs what only this one reads."""
+        """Returns True if a killed run has finished a fold that follows from no other: then nobody needs what only this
+        one reads."""
         return FINISHED in self._before(step, key)
 
-    def begun(self, step: str) -> npt.NDArray[Any]:
-        """Returns a number that a fold, which was run, has from its beginning on: a `key` of those that follow."""
-        return self._begun[step]
-
-    def _before(self, step: str, key: npt.ArrayLike) -> State:
-        """Returns what was noted of a step that had the same key, maybe in this run."""
+    def _before(self, step: str, key: npt.ArrayLike, follows: npt.ArrayLike = ()) -> State:
+        """Returns what was noted of a step that had the same key and followed from the same, maybe in this run."""
         noted = self._folder.noted(self._full(step))
-        return noted if np.array_equal(noted.get("key", ()), key) else {}
+        is_alike = np.array_equal(noted.get("key", ()), key) and np.array_equal(noted.get("after", ()), follows)
+        return noted if is_alike else {}
 
     def map(
         self,
@@ -291,14 +294,15 @@ class Work:
         finally:
             scratch.remove()
 
-    def require_space(self, needed_bytes: int, what: str, files: Sequence[str]) -> None:
+    def require_space(self, needed_bytes: int, what: str, files: Sequence[StepFile] = ()) -> None:
         """Refuses to write `what` of `needed_bytes` in all, which go to `files` and to this stage's own, if the disk
         cannot hold that. What a killed run left of it counts as free.
 
         Raises:
             DiskFullError: names the bytes missing.
         """
-        require_space(self._folder, needed_bytes, what, of=[f"{self._name}.", *files])
+        names = (part.name for file in files for part in file.parts)
+        require_space(self._folder, needed_bytes, what, of=[f"{self._name}.", *names])
 
     @property
     def _scratch_folder(self) -> Path:
@@ -313,19 +317,19 @@ class Work:
         about: State,
         state: State,
         fills: Collection[Shuffle],
-        output: Output,
+        files: Sequence[StepFile],
         *,
-        finished: bool = False,
+        finished: Sequence[str] | None = None,
     ) -> None:
+        """Has a step noted that goes on, or that has `finished` these files."""
         noted = _noting(about, state)
         for shuffle in fills:
             noted |= {f"spill/{shuffle.name}/{name}": array for name, array in shuffle.state().items()}
-        if finished:
-            noted[FINISHED] = np.array(output.names, str)
-        else:
-            noted |= output.state()
-        files = [*(shuffle.name for shuffle in fills), *(output.shared_names if finished else output.open_names)]
-        self._folder.note(self._full(step), Note(noted, files, output.names if finished else ()))
+        if finished is not None:
+            noted[FINISHED] = np.array(finished, str)
+        written = [file.name for file in files if not (finished is not None and file.ends) and file.path.exists()]
+        durable = [*(shuffle.name for shuffle in fills), *written]
+        self._folder.note(self._full(step), Note(noted, durable, finished or ()))
 
 
 class Scratch:
@@ -358,83 +362,37 @@ class Scratch:
 
 
 class Output:
-    """The files of the artifact that a fold writes, front to back. The runner opens and closes it."""
+    """The files of a fold while it runs, and what it holds back. The runner opens and closes it.
 
-    def __init__(self, writer: ArtifactWriter, step: str, before: State) -> None:
-        self._writer, self._step, self._before = writer, step, before
-        self._files, self._opened = list[ArrayFile](), ExitStack()
-        self._shared, self._own = list[str](), list[str]()  # files that the step writes by itself
+    Files are opened in their order, handed over and closed in reverse.
+    """
+
+    def __init__(self, files: Sequence[StepFile], state: State) -> None:
+        self._files, self._state = files, state
         self._handing: list[Callable[[], None]] = []
 
-    def array(
-        self,
-        name: str,
-        dtype: npt.DTypeLike,
-        rows: int | None,
-        row_shape: tuple[int, ...] = (),
-        *,
-        checksums: str | None = None,
-        may_stream: bool = False,
-    ) -> ArrayFile:
-        """Returns .npy file `name` of shape [rows, *row_shape], see `ArrayFile`; with the rows of the last commit.
-
-        Raises:
-            DamagedStepError: a killed run wrote some of it, which is not what it was.
-        """
-        begun = _section(self._before, f"file/{name}")
-        file = ArrayFile(self._writer, name, dtype, rows, row_shape, checksums, may_stream=may_stream)
-        if begun and not file.go_on(begun):
-            raise DamagedStepError(self._step, f"{self._writer.path(name)} is not what was written")
-        self._files.append(self._opened.enter_context(file))
-        return file
-
-    def begin(self, names: Iterable[str]) -> None:
-        """Has files begin with the step: unless it goes on, what a killed run left of them is removed."""
-        if not self._before:
-            for name in names:
-                self._writer.remove(name)
-
-    def writes(self, own: Sequence[str] = (), *, shared: Sequence[str] = ()) -> None:
-        """Has files that the step writes by itself made durable at each commit. Its `own` are complete at its end;
-        others go on with those that are `shared`. What is `written` to them is compared when a run goes on."""
-        self._own += own
-        self._shared += shared
-
     def before_commit(self, hand_over: Callable[[], None]) -> None:
-        """Has `hand_over` called before each commit but the last: to write what is still held in buffers."""
+        """Has `hand_over` called before each commit, and at the end: to write what is still held in buffers."""
         self._handing.append(hand_over)
 
-    def hand_over(self) -> None:
-        """Calls them."""
+    def hand_over(self, *, to_files: bool = True) -> None:
+        """Has the step write what it holds back, and files what they do."""
         for hand_over in self._handing:
             hand_over()
+        for file in reversed(self._files if to_files else ()):
+            file.hand_over()
 
     @property
     def stays_here(self) -> bool:
         """False if a file is written to a store at once: nobody can go on with that."""
         return not any(file.is_streamed for file in self._files)
 
-    @property
-    def open_names(self) -> list[str]:
-        """Names of the files that are being written."""
-        begun = [name for name in self._own if self._writer.path(name).exists()]
-        return [*(name for file in self._files for name in file.names), *begun, *self.shared_names]
-
-    @property
-    def shared_names(self) -> list[str]:
-        """Names of the files that other steps go on with."""
-        return [name for name in self._shared if self._writer.path(name).exists()]
-
-    @property
-    def names(self) -> list[str]:
-        """Names of all files, when they are complete."""
-        return [*(name for file in self._files for name in file.names), *self._own]
-
-    def state(self) -> State:
-        """Returns what the next run needs to go on with these files."""
-        return {f"file/{file.name}/{name}": array for file in self._files for name, array in file.done().items()}
-
     def __enter__(self) -> Output:
+        with ExitStack() as opening:
+            for file in self._files:
+                file.open(self._state)
+                opening.push(file)
+            self._opened = opening.pop_all()
         return self
 
     def __exit__(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -12,6 +13,7 @@ import numpy.typing as npt
 
 from diskgnn._native import DIRECT_ALIGNMENT, crc32c
 from diskgnn.errors import ArtifactError
+from diskgnn.files import cache_hints
 from diskgnn.files.file_reading import fill, opened
 from diskgnn.work.shuffle import DamagedStepError
 
@@ -43,6 +45,7 @@ class Span:
     num_bytes: int
     crc32c: int
     tail: npt.NDArray[np.uint8] | None = None  # [4096], for the last page as far as these bytes reach; zeros follow
+    crc32c_before: int = 0  # where `crc32c` goes on with that of something else
 
     @staticmethod
     def of_zeros(begin: int, end: int) -> Span:
@@ -51,7 +54,7 @@ class Span:
 
     def is_whole(self, file: SpanReader) -> bool:
         """Returns True if they are there."""
-        crc = 0
+        crc = self.crc32c_before
         for piece in file.pieces(self.offset, self.num_bytes):
             crc = crc32c(piece, crc)
         return crc == self.crc32c
@@ -79,7 +82,9 @@ class SpanReader:
         """Yields the bytes from `begin` on; each piece is valid until the next one."""
         buffer = memoryview(bytearray(min(_READ_BYTES, num_bytes)))
         for offset in range(0, num_bytes, _READ_BYTES):
-            yield self.read(begin + offset, buffer[: num_bytes - offset])
+            yield (piece := self.read(begin + offset, buffer[: num_bytes - offset]))
+            if len(piece) == _READ_BYTES:  # what is long does not stay in the page cache
+                cache_hints.forget(self.descriptor, begin + offset, len(piece))
 
 
 def require_written(path: Path, spans: Iterable[Written], step: str) -> None:
@@ -89,9 +94,10 @@ def require_written(path: Path, spans: Iterable[Written], step: str) -> None:
         DamagedStepError: it is something else; or the file is missing, ends early or cannot be read.
     """
     try:
-        with opened(path) as descriptor:
-            file = SpanReader(descriptor, path)
+        with ExitStack() as opening:
+            file = None
             for span in spans:
+                file = file or SpanReader(opening.enter_context(opened(path)), path)  # it may not be there before
                 if not span.is_whole(file):
                     raise DamagedStepError(step, f"{path} is not what was written from byte {span.offset} on")
                 span.load(file)

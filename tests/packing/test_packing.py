@@ -1,7 +1,7 @@
 """Packed directories against NumPy and against each other."""
 
 import os
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -197,7 +197,7 @@ def test_nothing_is_being_written_to_a_file_while_space_is_reserved_in_it(graph,
     pack(graph, samples, tmp_path / "packed", cpu_cache="10%", static_cache=0)
     finished = calls.index("finish")
     assert not any(name.endswith(".bin") for name in calls[:finished])
-    assert calls[finished:] == [
+    assert [name for name, _ in groupby(calls[finished:])] == [
         "finish", "valid.tails", "finish", "train.bin", "valid.bin", "static-node.npy", "train-initial-node.npy",
         "valid-initial-node.npy", "finish",
     ]  # fmt: skip

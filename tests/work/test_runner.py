@@ -19,8 +19,10 @@ from diskgnn.files.checked_files import ChecksummedFile
 from diskgnn.files.destination import staging_of
 from diskgnn.files.disk_space import JOURNAL, OWN_BYTES, DiskBudget
 from diskgnn.formats.artifacts import GRAPH
+from diskgnn.work.array_file import ArrayFile
 from diskgnn.work.runner import Output, Work
 from diskgnn.work.shuffle import DamagedStepError, Shuffle
+from diskgnn.work.step_file import SavedArray, StepFile
 from diskgnn.work.work_folder import Note, State, WorkFolder
 from diskgnn.work.writer import ArtifactWriter
 from diskgnn.work.written_spans import Span
@@ -59,13 +61,18 @@ def split(asked: Asked, found: Shuffle, state: State, output: Output) -> Generat
             held[number * PARTITIONS // 1000].append(number)
         state["read"] += PIECE
         yield PIECE
-    hand_over()
 
 
-def merge(found: Shuffle, state: State, output: Output) -> Generator[int, None, None]:
+def sorted_files(writer: ArtifactWriter) -> list[ArrayFile]:
+    return [
+        ArrayFile(writer, "numbers.npy", np.int64, None),
+        ArrayFile(writer, "counts.npy", np.int32, PARTITIONS, checksums="checksums.npy"),
+    ]
+
+
+def merge(found: Shuffle, files: list[ArrayFile], state: State, output: Output) -> Generator[int, None, None]:
     """Partitions to one file, sorted, without duplicates; and a file of how many each has."""
-    numbers = output.array("numbers.npy", np.int64, None, checksums=None)
-    counts = output.array("counts.npy", np.int32, PARTITIONS, checksums="checksums.npy")
+    numbers, counts = files
     for partition in range(int(state["partitions"]), PARTITIONS):
         distinct = np.unique(found.content(partition, np.int64))
         numbers.write(distinct)
@@ -74,10 +81,10 @@ def merge(found: Shuffle, state: State, output: Output) -> Generator[int, None, 
         yield distinct.nbytes
 
 
-def stage(asked: Asked, in_memory: bool, work: Work) -> int:
-    found = work.shuffle("split", "found", PARTITIONS, in_memory=in_memory)
+def stage(asked: Asked, writer: ArtifactWriter, in_memory: bool, work: Work) -> int:
+    found, files = work.shuffle("split", "found", PARTITIONS, in_memory=in_memory), sorted_files(writer)
     work.fold("split", partial(split, asked, found), {"read": 0})
-    done = work.fold("merge", partial(merge, found), {"partitions": 0}, consumes=[found])
+    done = work.fold("merge", partial(merge, found, files), {"partitions": 0}, files=files, consumes=[found])
     return int(done["partitions"])
 
 
@@ -88,7 +95,7 @@ def sort(out: Path, *, in_memory: bool = False, disk: DiskBudget | None = None) 
         faults.pretending("unit.bytes", 1),
         ArtifactWriter(out, GRAPH, config={}, resumable=True, disk=disk or DiskBudget(None, ())) as writer,
     ):
-        assert Work(writer, "sort").run(partial(stage, asked, in_memory)) == PARTITIONS
+        assert Work(writer, "sort").run(partial(stage, asked, writer, in_memory)) == PARTITIONS
         writer.publish()
     return asked.numbers
 
@@ -180,8 +187,9 @@ def test_whatever_is_damaged_is_made_again(
     shutil.rmtree(folder)
 
 
-def chain(work: Work) -> None:
+def chain(writer: ArtifactWriter, work: Work) -> None:
     """Three steps: numbers are split, their squares are split by another digit, and written in that order."""
+    file = ArrayFile(writer, "squares.npy", np.int64, NUMBERS)
     first, second = (work.shuffle(step, f"{step}.found", PARTITIONS) for step in ("split", "square"))
 
     def square(state: State, output: Output) -> Generator[int, None, None]:
@@ -193,7 +201,6 @@ def chain(work: Work) -> None:
             yield squares.nbytes
 
     def write(state: State, output: Output) -> Generator[int, None, None]:
-        file = output.array("squares.npy", np.int64, NUMBERS)
         for digit in range(int(state["digits"]), PARTITIONS):
             squares = second.content(digit, np.int64)
             file.write(squares)
@@ -202,7 +209,7 @@ def chain(work: Work) -> None:
 
     work.fold("split", partial(split, Asked(), first), {"read": 0})
     work.fold("square", square, {"partitions": 0}, consumes=[first])
-    work.fold("write", write, {"digits": 0}, consumes=[second])
+    work.fold("write", write, {"digits": 0}, files=[file], consumes=[second])
 
 
 def run_chain(out: Path) -> None:
@@ -210,7 +217,7 @@ def run_chain(out: Path) -> None:
         faults.pretending("unit.bytes", 1),
         ArtifactWriter(out, GRAPH, config={}, resumable=True) as writer,
     ):
-        Work(writer, "chain").run(chain)
+        Work(writer, "chain").run(partial(chain, writer))
         writer.publish()
 
 
@@ -283,7 +290,8 @@ def test_damage_of_the_stage_around_is_left_to_it(tmp_path: Path, whole: dict[st
 
         def inside(inner: Work) -> None:
             inner_runs.append(1)
-            inner.fold("merge", partial(merge, found), {"partitions": 0}, consumes=[found])
+            files = sorted_files(writer)
+            inner.fold("merge", partial(merge, found, files), {"partitions": 0}, files=files, consumes=[found])
 
         Work(writer, "inside").run(inside)
 
@@ -308,20 +316,22 @@ def test_what_is_finished_is_not_made_again_when_another_step_is_damaged(
             spoilt.append(1)
             flip(staging_of(tmp_path / "out") / "sort.found", 0.9)
 
-    def make(state: State, output: Output) -> Generator[int, None, None]:
-        output.array("made.npy", np.int64, 1).write(np.ones(1, np.int64))
-        made.append(1)
-        yield 8
+    def with_another(writer: ArtifactWriter, work: Work) -> None:
+        file = ArrayFile(writer, "made.npy", np.int64, 1)
 
-    def with_another(work: Work) -> None:
-        work.fold("make", make, {})
-        stage(asked, False, work)
+        def make(state: State, output: Output) -> Generator[int, None, None]:
+            file.write(np.ones(1, np.int64))
+            made.append(1)
+            yield 8
+
+        work.fold("make", make, {}, files=[file])
+        stage(asked, writer, False, work)
 
     with (
         faults.armed("work.piece", spoil, after=1 + NUMBERS // PIECE),
         ArtifactWriter(tmp_path / "out", GRAPH, config={}, resumable=True) as writer,
     ):
-        Work(writer, "sort").run(with_another)
+        Work(writer, "sort").run(partial(with_another, writer))
         writer.publish()
     assert (asked.numbers, made) == (2 * NUMBERS, [1])
     assert whole.items() - {("manifest.json", whole["manifest.json"])} <= content(tmp_path / "out").items()
@@ -350,6 +360,48 @@ def test_another_key_begins_anew(tmp_path: Path) -> None:
     assert (run(1), run(1), run(2), run(1)) == (4, 0, 4, 4)
 
 
+def test_a_step_goes_on_although_an_array_of_its_is_saved_at_its_end_only(tmp_path: Path) -> None:
+    pieces: list[int] = []
+
+    def stage(writer: ArtifactWriter, work: Work) -> None:
+        total = SavedArray(writer, "total.npy", np.zeros(1, np.int64))
+
+        def add(state: State, output: Output) -> Generator[int, None, None]:
+            for number in range(int(state["done"]), 4):
+                state["sum"] += number
+                state["done"] += 1
+                pieces.append(number)
+                yield 1
+            total.array[:] = state["sum"]
+
+        work.fold("add", add, {"done": 0, "sum": 0}, files=[total])
+
+    def run() -> None:
+        with (
+            faults.pretending("unit.bytes", 1),
+            ArtifactWriter(tmp_path / "out", GRAPH, config={}, resumable=True) as writer,
+        ):
+            Work(writer, "sums").run(partial(stage, writer))
+            writer.publish()
+
+    for after in (2, 1):
+        with pytest.raises(Killed), faults.armed("work.piece", Killed(), after=after):
+            run()
+    with pytest.raises(Killed), faults.armed("artifact.publish", Killed()):
+        run()
+    run()
+    assert pieces == [0, 1, 2, 2, 3, 3]
+    assert np.load(tmp_path / "out" / "total.npy").tolist() == [6]
+
+
+class FirstLines(StepFile):
+    """A file that another step goes on with."""
+
+    def written(self, state: State) -> list[Span]:
+        lines = b"f\n" * int(state["lines"])
+        return [Span(0, len(lines), crc32c(lines))]
+
+
 class Following:
     """Two steps: lines of a file that a first step begins are followed by those of a second."""
 
@@ -373,11 +425,6 @@ class Following:
         path = writer.path("lines")
 
         def write(name: str, num_lines: int, state: State, output: Output) -> Generator[int, None, None]:
-            if name == "first":
-                output.begin(["lines"])
-                output.writes(shared=["lines"])
-            else:
-                output.writes(["lines"])
             for number in range(int(state["lines"]), num_lines):
                 with path.open("r+" if path.exists() else "w") as file:
                     file.seek(2 * number + (4 if name == "second" else 0))
@@ -388,15 +435,12 @@ class Following:
             if name == "second":
                 writer.add("lines")
 
-        def written(state: State) -> list[tuple[str, list[Span]]]:
-            lines = b"f\n" * int(state["lines"])
-            return [("lines", [Span(0, len(lines), crc32c(lines))])]
-
-        work.fold("first", partial(write, "first", 2), {"lines": 0}, key=key, written=written)
+        begun, ended = FirstLines(writer, "lines", ends=False), StepFile(writer, "lines", begins=False)
+        work.fold("first", partial(write, "first", 2), {"lines": 0}, files=[begun], key=key)
         if not is_resumable:
             work.forget("first")  # whose lines are used up
         second = partial(write, "second", 3)
-        work.fold("second", second, {"lines": 0}, key=work.begun("first"), is_resumable=is_resumable)
+        work.fold("second", second, {"lines": 0}, files=[ended], after=["first"], is_resumable=is_resumable)
 
     def kill(self, after: int, **given: Any) -> None:
         with pytest.raises(Killed), faults.armed("work.piece", Killed(), after=after):
@@ -501,12 +545,16 @@ def test_the_disk_budget_counts_the_log_and_gives_it_back(tmp_path: Path) -> Non
 PIECE_BYTES, PIECES = 64 << 10, 16
 
 
-def write_pieces(state: State, output: Output) -> Generator[int, None, None]:
+def write_pieces(writer: ArtifactWriter, work: Work) -> None:
     """One file; only its first piece is committed."""
-    file = output.array("x.npy", np.uint8, PIECES * PIECE_BYTES)
-    for piece in range(file.rows_written // PIECE_BYTES, PIECES):
-        file.write(np.full(PIECE_BYTES, piece, np.uint8))
-        yield int(piece == 0)
+    file = ArrayFile(writer, "x.npy", np.uint8, PIECES * PIECE_BYTES)
+
+    def write(state: State, output: Output) -> Generator[int, None, None]:
+        for piece in range(file.rows_written // PIECE_BYTES, PIECES):
+            file.write(np.full(PIECE_BYTES, piece, np.uint8))
+            yield int(piece == 0)
+
+    work.fold("write", write, {}, files=[file])
 
 
 @pytest.mark.parametrize("harm", [None, flip, cut, remove, lengthen])
@@ -520,7 +568,7 @@ def test_what_a_killed_run_left_is_counted_once(tmp_path: Path, harm: Callable[[
             faults.pretending("unit.bytes", 1),
             ArtifactWriter(tmp_path / "out", GRAPH, config={}, resumable=True, disk=disk) as writer,
         ):
-            Work(writer, "pieces").run(lambda work: work.fold("write", write_pieces, {}))
+            Work(writer, "pieces").run(partial(write_pieces, writer))
             writer.publish()
 
     with pytest.raises(Killed), faults.armed("work.piece", Killed(), after=PIECES - 2):
@@ -541,7 +589,7 @@ def test_a_finished_file_that_is_damaged_is_counted_once(tmp_path: Path) -> None
             ArtifactWriter(tmp_path / "out", GRAPH, config={}, resumable=True, disk=disk) as writer,
         ):
             work = Work(writer, "pieces")
-            work.run(lambda work: work.fold("write", write_pieces, {}))
+            work.run(partial(write_pieces, writer))
             work.run(lambda work: work.fold("next", lambda state, output: iter_one(), {}))
             writer.publish()
 
@@ -616,11 +664,15 @@ def test_checksums_of_chunks_are_not_written_again_at_each_commit(tmp_path: Path
     staging = staging_of(tmp_path / "out")
     values = np.random.default_rng(0).integers(0, 1 << 60, (rows, 32))
 
-    def write(state: State, output: Output) -> Generator[int, None, None]:
-        file = output.array("x.npy", np.int64, rows, (32,), checksums="checksums.npy")
-        for first in range(file.rows_written, rows, piece_rows):
-            file.write(values[first : first + piece_rows])
-            yield piece_rows * 256
+    def stage(writer: ArtifactWriter, work: Work) -> None:
+        file = ArrayFile(writer, "x.npy", np.int64, rows, (32,), checksums="checksums.npy")
+
+        def write(state: State, output: Output) -> Generator[int, None, None]:
+            for first in range(file.rows_written, rows, piece_rows):
+                file.write(values[first : first + piece_rows])
+                yield piece_rows * 256
+
+        work.fold("write", write, {}, files=[file])
 
     def measure() -> None:
         noted_bytes.extend(path.stat().st_size for path in staging.glob("*.npz"))
@@ -630,7 +682,7 @@ def test_checksums_of_chunks_are_not_written_again_at_each_commit(tmp_path: Path
             faults.pretending("unit.bytes", 1),
             ArtifactWriter(tmp_path / "out", GRAPH, config={}, resumable=True) as writer,
         ):
-            Work(writer, "long").run(lambda work: work.fold("write", write, {}))
+            Work(writer, "long").run(partial(stage, writer))
             writer.publish()
 
     with faults.armed("unit.written", measure):
@@ -654,7 +706,7 @@ def test_a_forgotten_step_leaves_nothing_to_keep(tmp_path: Path) -> None:
             if error is not None:
                 work.forget("write")
                 raise error
-            work.fold("write", write_pieces, {})
+            write_pieces(writer, work)
             writer.publish()
 
     with pytest.raises(Killed), faults.armed("artifact.publish", Killed()):
@@ -669,17 +721,22 @@ def test_a_step_that_wrote_its_file_in_one_piece_is_committed(tmp_path: Path) ->
     """Although it yielded nothing."""
     runs: list[int] = []
 
-    def write(state: State, output: Output) -> Generator[int, None, None]:
-        output.array("x.npy", np.int64, 1).write(np.ones(1, np.int64))
-        runs.append(1)
-        yield from ()
+    def stage(writer: ArtifactWriter, work: Work) -> None:
+        file = ArrayFile(writer, "x.npy", np.int64, 1)
+
+        def write(state: State, output: Output) -> Generator[int, None, None]:
+            file.write(np.ones(1, np.int64))
+            runs.append(1)
+            yield from ()
+
+        work.fold("write", write, {}, files=[file])
 
     def run() -> None:
         with (
             faults.pretending("unit.bytes", 1),
             ArtifactWriter(tmp_path / "out", GRAPH, config={}, resumable=True) as writer,
         ):
-            Work(writer, "piece").run(lambda work: work.fold("write", write, {}))
+            Work(writer, "piece").run(partial(stage, writer))
             writer.publish()
 
     with pytest.raises(Killed), faults.armed("artifact.publish", Killed()):

@@ -6,6 +6,7 @@ import signal
 import threading
 from collections.abc import Generator, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +32,7 @@ from diskgnn.packing.tiers import TierRows
 from diskgnn.stores import remote_files
 from diskgnn.stores.locations import located
 from diskgnn.system.resources import Resources
+from diskgnn.work.array_file import ArrayFile
 from diskgnn.work.runner import Output, UnitFiles, Work
 from diskgnn.work.shuffle import DamagedStepError
 from diskgnn.work.work_folder import State
@@ -294,8 +296,7 @@ def test_a_step_that_is_made_again_waits_until_its_file_has_arrived(store, tmp_p
     target, passes, arrives = located(store.url(f"{tmp_path.name}/samples")), [], threading.Event()
     halves = np.arange(100).reshape(2, 50)
 
-    def write(state: State, output: Output) -> Generator[int, None, None]:
-        file = output.array("x.npy", halves.dtype, halves.size)
+    def write(file: ArrayFile, state: State, output: Output) -> Generator[int, None, None]:
         for half in halves:
             file.write(half)
             if len(passes) == 1:
@@ -304,7 +305,8 @@ def test_a_step_that_is_made_again_waits_until_its_file_has_arrived(store, tmp_p
             yield half.nbytes
 
     def stage(work: Work) -> None:
-        work.fold("write", write, {}, sends=True)
+        file = ArrayFile(writer, "x.npy", halves.dtype, halves.size)
+        work.fold("write", partial(write, file), {}, files=[file])
         passes.append("")
         if len(passes) == 1:
             threading.Timer(1, arrives.set).start()

@@ -25,6 +25,7 @@ from diskgnn.importers.ids.sampling_ids import ID_BYTES, SampledIds
 from diskgnn.progress.reporter import Reporter
 from diskgnn.work.runner import Output, Work
 from diskgnn.work.shuffle import Shuffle
+from diskgnn.work.step_file import StepFile
 from diskgnn.work.work_folder import State
 from diskgnn.work.writer import ArtifactWriter
 
@@ -78,12 +79,12 @@ def join_ids(
     Raises:
         InputError: an id twice in the list; or one that is looked up, and that no node has.
     """
-    path, ranges = ids.path, ids.sampled.ranges
+    ranges = ids.sampled.ranges
     spread, join = f"known-{ids.name}", join_step(ids.name)
     known = work.shuffle(join if ids.listed is None else spread, f"known-{ids.name}", ranges.count)
     asked = [lookup.ids for lookup in ids.lookups]
     if ids.listed is not None:
-        spreading = partial(_spread_listed, ids, path, known)
+        spreading = partial(_spread_listed, ids, known)
         work.fold(spread, spreading, {"rows": 0}, key=key, is_resumable=is_resumable)
     first: State = {"ranges": np.array(0), "nodes": np.array(0), "unknown": np.zeros(len(ids.lookups), np.int64)}
     joined = work.fold(
@@ -91,18 +92,17 @@ def join_ids(
         consumes=asked if ids.listed is None else [*asked, known],
     )  # fmt: skip
     if ids.listed is None:
-        numbering = partial(_write_ids, ids, path, known, writer)
-        work.fold(f"number-{ids.name}", numbering, {}, consumes=[known], is_resumable=is_resumable)
+        file = StepFile(writer, ids.path.name)
+        numbering = partial(_write_ids, ids, file, known)
+        work.fold(f"number-{ids.name}", numbering, {}, files=[file], consumes=[known], is_resumable=is_resumable)
     return int(joined["nodes"])
 
 
-def _spread_listed(
-    ids: NodeIds, path: Path, known: Shuffle, state: State, output: Output
-) -> Generator[int, None, None]:
+def _spread_listed(ids: NodeIds, known: Shuffle, state: State, output: Output) -> Generator[int, None, None]:
     """Brings the ids of a list to their ranges; a node is a row of the file."""
     del output
     first = int(state["rows"])
-    with pq.ParquetFile(pa.PythonFile(ReadableFile(path), mode="r")) as parquet:
+    with pq.ParquetFile(pa.PythonFile(ReadableFile(ids.path), mode="r")) as parquet:
         groups = range(first // ROW_GROUP_IDS, parquet.metadata.num_row_groups)
         position = groups.start * ROW_GROUP_IDS
         for batch in parquet.iter_batches(min(ids.sampled.part_ids, ROW_GROUP_IDS), groups):
@@ -178,18 +178,18 @@ def _mentioned(ids: NodeIds, known: Shuffle, number: int, first_node: int) -> Kn
 
 
 def _write_ids(
-    ids: NodeIds, path: Path, known: Shuffle, writer: ArtifactWriter, state: State, output: Output
+    ids: NodeIds, made: StepFile, known: Shuffle, state: State, output: Output
 ) -> Generator[int, None, None]:
     """Writes the file of mentioned ids, which has no state in between, unless they count the nodes."""
-    del state
-    file = IdFile(path, ids.sampled.file_kind, writer.disk)
+    del state, output
+    writer = made.writer
+    file = IdFile(made.path, ids.sampled.file_kind, writer.disk)
     for number in range(ids.sampled.ranges.count):
         for message in known.pieces(number):
             file.add(to_batch(message, ids.schema).column(0))
     file.close()
     if file.counts_rows:
-        writer.disk.remove(path, allocated_bytes(path))
+        writer.disk.remove(made.path, allocated_bytes(made.path))
     else:
-        writer.add(path.name, crc32c=file.crc32c)
-        output.writes([path.name])
+        writer.add(made.name, crc32c=file.crc32c)
     yield from ()

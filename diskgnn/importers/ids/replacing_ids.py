@@ -102,7 +102,7 @@ class _Replacing:
         for name, each in sampled.items():
             path = self._writer.path(artifacts.ids_file(name))
             self._types[name] = NodeIds(name, each, self._found.listed.get(name), path)
-        self._work.require_space(self._most_bytes(), "replacing the ids", [])
+        self._work.require_space(self._most_bytes(), "replacing the ids")
         ends = {name: self._spread_edges(name, found) for name, found in self._found.ends.items()}
         edges = {name: self._with_seeds(name, edges) for name, edges in self._given.edges.items()}
         finish = {name: self._spread_nodes(name) for name in self._types}

@@ -18,6 +18,7 @@ from diskgnn.importers.ids.user_ids import UserIds
 from diskgnn.specs.schema import EdgeType
 from diskgnn.system.resources import Resources
 from diskgnn.work.runner import Output, Work
+from diskgnn.work.step_file import StepFile
 from diskgnn.work.work_folder import State
 from diskgnn.work.writer import ArtifactWriter
 
@@ -53,8 +54,9 @@ def sample_ids(
     with resources.reporter.stage("read ids", total, "ids") as advance:
         for name, column in found.listed.items():
             first, kind = IdSample(column.key_kinds[0]).state(), column.key_kinds[0]
+            file = StepFile(writer, artifacts.ids_file(name))
             listed = work.fold(
-                f"list-{name}", partial(_list, name, column, writer, advance), first, is_resumable=is_resumable
+                f"list-{name}", partial(_list, file, column, advance), first, files=[file], is_resumable=is_resumable
             )
             samples[name] = IdSample.of(listed, kind)
         empty = _states({name: IdSample(kind) for name, kind in found.mentioned.items()})
@@ -86,18 +88,18 @@ def sample_ids(
 
 
 def _list(
-    name: str, column: IdColumns, writer: ArtifactWriter, advance: Callable[[int], None], state: State, output: Output
+    made: StepFile, column: IdColumns, advance: Callable[[int], None], state: State, output: Output
 ) -> Generator[int, None, None]:
     """Writes the file of the ids of a list. Nobody could go on within it, so it is one piece, without yields."""
-    file_name, sample = artifacts.ids_file(name), IdSample(column.key_kinds[0])
-    file = IdFile(writer.path(file_name), id_file_kind(column.kinds[0]), writer.disk)
+    del output
+    sample = IdSample(column.key_kinds[0])
+    file = IdFile(made.path, id_file_kind(column.kinds[0]), made.writer.disk)
     for (ids,) in column.chunks(_FIRST_CHUNK_IDS, 0):
         sample.add(ids)
         file.add(ids)
         advance(len(ids))
     file.close()
-    writer.add(file_name, crc32c=file.crc32c)
-    output.writes([file_name])
+    made.writer.add(made.name, crc32c=file.crc32c)
     state |= sample.state()
     yield from ()
 
@@ -124,7 +126,6 @@ def _mention(
             state["rows"] += len(chunk[0])
             advance(len(chunk[0]))
             yield 2 * len(chunk[0]) * ID_BYTES
-    state |= _states(samples)
 
 
 def _states(samples: Mapping[str, IdSample]) -> State:

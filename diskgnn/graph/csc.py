@@ -9,7 +9,7 @@ of the whole graph, unless everything fits in memory.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -114,8 +114,8 @@ def write_csc(writer: ArtifactWriter, given: EdgeList, resources: Resources) -> 
 def _write(work: Work, writer: ArtifactWriter, given: EdgeList, resources: Resources) -> int:
     layout = _lay_out(work, given, resources)
     work.note("buckets", {"starts": layout.node_starts})
-    files = _CscFiles.of(writer, given, layout)
-    work.require_space(_most_bytes(given, layout), "sorting the edges", files.all)
+    files = _files(writer, given, layout)
+    work.require_space(_most_bytes(given, layout), "sorting the edges", files)
     edges, records = (
         work.shuffle("scatter", name, layout.num_buckets, in_memory=layout.in_memory) for name in ("edges", "records")
     )
@@ -126,7 +126,7 @@ def _write(work: Work, writer: ArtifactWriter, given: EdgeList, resources: Resou
         work.fold("scatter", scatter, {"edges": 0}, key=starts)
     done = work.fold(
         "sort", partial(_sort, given, layout, edges, carried, resources, files), {"buckets": 0, "edges": 0},
-        files=files.all, key=starts, consumes=(edges, records),
+        files=files, key=starts, consumes=(edges, records),
     )  # fmt: skip
     return int(done["edges"])
 
@@ -198,27 +198,15 @@ def _scatter(
     buckets.require_all()
 
 
-@dataclass(frozen=True)
-class _CscFiles:
-    """The files of sorted edges."""
-
-    indptr: ArrayFile
-    indices: ArrayFile
-    carried: dict[str, ArrayFile]  # by kind
-
-    @staticmethod
-    def of(writer: ArtifactWriter, given: EdgeList, layout: BucketLayout) -> _CscFiles:
-        exact = not (given.options.self_loops or given.options.drop_duplicates)
-        indptr, indices = (edge_file(kind, given.type) for kind in (artifacts.INDPTR, artifacts.INDICES))
-        return _CscFiles(
-            ArrayFile(writer, indptr, np.int64, given.num_nodes + 1),
-            ArrayFile(writer, indices, index_dtype(given.num_sources), layout.num_edges if exact else None),
-            record_files(writer, given.type, given.columns, layout.num_edges),
-        )
-
-    @property
-    def all(self) -> list[ArrayFile]:
-        return [self.indptr, self.indices, *self.carried.values()]
+def _files(writer: ArtifactWriter, given: EdgeList, layout: BucketLayout) -> list[ArrayFile]:
+    """Returns indptr, indices, and a file for each column that edges carry."""
+    exact = not (given.options.self_loops or given.options.drop_duplicates)
+    indptr, indices = (edge_file(kind, given.type) for kind in (artifacts.INDPTR, artifacts.INDICES))
+    return [
+        ArrayFile(writer, indptr, np.int64, given.num_nodes + 1),
+        ArrayFile(writer, indices, index_dtype(given.num_sources), layout.num_edges if exact else None),
+        *record_files(writer, given.type, given.columns, layout.num_edges),
+    ]
 
 
 def _sort(
@@ -227,13 +215,14 @@ def _sort(
     edges: Shuffle,
     records: EdgeRecords,
     resources: Resources,
-    files: _CscFiles,
+    files: Sequence[ArrayFile],
     state: State,
     output: Output,
 ) -> Generator[int, None, None]:
     """Sorts the buckets, several at once, and appends each in its turn."""
     del output
-    dtype, indptr, indices, carried = index_dtype(given.num_sources), files.indptr, files.indices, files.carried
+    indptr, indices, *carried = files
+    dtype = index_dtype(given.num_sources)
     if not indptr.rows_written:
         indptr.write(np.zeros(1, np.int64))
     first = int(state["buckets"])
@@ -253,8 +242,8 @@ def _sort(
                 parts = records.of_bucket(bucket, column.order)
                 first_node = int(layout.node_starts[bucket])
                 for part in require_weights(parts, column.degrees, first_node, given.name):
-                    for kind, file in carried.items():
-                        file.write(np.ascontiguousarray(part[kind]))
+                    for carries, file in zip(given.columns, carried, strict=True):
+                        file.write(np.ascontiguousarray(part[carries.kind]))
             num_edges = int(layout.edge_starts[bucket + 1] - layout.edge_starts[bucket])
             advance(num_edges)
             state["buckets"] += 1

@@ -203,13 +203,11 @@ class _Items:
 
 def record_files(
     writer: ArtifactWriter, edge_type: EdgeType, columns: tuple[EdgeColumn, ...], num_edges: int
-) -> dict[str, ArrayFile]:
-    """Returns the file of each column, by kind, with an item per edge."""
-    files = {}
+) -> list[ArrayFile]:
+    """Returns the file of each column, with an item per edge."""
+    files = []
     for column in columns:
-        checksums = _CHECKSUMS.get(column.kind)
-        files[column.kind] = ArrayFile(
-            writer, edge_file(column.kind, edge_type), column.dtype, num_edges, column.row_shape,
-            None if checksums is None else edge_file(checksums, edge_type),
-        )  # fmt: skip
+        name, kind = edge_file(column.kind, edge_type), _CHECKSUMS.get(column.kind)
+        checksums = None if kind is None else edge_file(kind, edge_type)
+        files.append(ArrayFile(writer, name, column.dtype, num_edges, column.row_shape, checksums))
     return files

@@ -17,7 +17,7 @@ import torch
 
 from diskgnn._native import scatter_rows
 from diskgnn.errors import ConfigError
-from diskgnn.files.checked_files import ChecksummedFile, npy_header_bytes
+from diskgnn.files.checked_files import ChecksummedFile, npy_file_bytes, npy_header_bytes
 from diskgnn.files.disk_space import DiskBudget, file_bytes
 from diskgnn.graph.type_data import NodeSet
 from diskgnn.specs.schema import ClassValue
@@ -189,7 +189,7 @@ class RowNames:
 def output_bytes(content: OutputFormat, num_rows: int, suffix: str, nodes: NodeSet) -> int:
     """Of an output file: of .npy exactly; of Parquet about, as if nothing were compressed; of CSV about the most."""
     if suffix == ".npy":
-        return len(npy_header_bytes(content.dtype, (num_rows, *content.row_shape))) + num_rows * content.row_bytes
+        return npy_file_bytes(content.dtype, (num_rows, *content.row_shape))
     id_bytes: float = _INTEGER_TEXT_BYTES if suffix == ".csv" else _ID_BYTES
     with nodes.user_ids or nullcontext() as file:
         if file is not None:

@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Collection, Generator, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn._native import DIRECT_ALIGNMENT, ROW_ALIGNMENT, PageWriter, crc32c, start_extent
+from diskgnn._native import DIRECT_ALIGNMENT, ROW_ALIGNMENT, crc32c, start_extent
 from diskgnn.files import faults
-from diskgnn.files.disk_space import DiskBudget
 from diskgnn.formats import artifacts
 from diskgnn.formats.extent_headers import EncodedHeader, encode_header
 from diskgnn.formats.extents import ROW_NUMBER, ExtentIndex, align
 from diskgnn.formats.packed_config import PackedConfig
 from diskgnn.formats.sampled_minibatch import RowPlaces, SampledBlock, SampledMinibatch
 from diskgnn.packing.edge_ids import EdgeIds
+from diskgnn.packing.pack_folder import PackFolder
 from diskgnn.packing.placement import Placement
 from diskgnn.packing.row_sets import RowSet
 from diskgnn.packing.split_labels import SplitLabels
@@ -71,19 +70,23 @@ class HeadersFile(StepFile):
     """The extents file of a split, of which placing writes the headers. Rows follow: `row_files.ExtentRowsFile`.
 
     Args:
-        tails: [T * 4096] gets the last page of each extent when it is compared.
+        tails: [T * 4096] has the last page of each extent, which is not full yet, when it is written or compared.
     """
 
     def __init__(self, writer: ArtifactWriter, split: str, tails: npt.NDArray[np.uint8]) -> None:
         super().__init__(writer, artifacts.extents_file(split), ends=False)
         self._tails = tails
 
+    def tail(self, number: int) -> npt.NDArray[np.uint8]:
+        """Returns the last page of an extent [4096]."""
+        return self._tails[number * DIRECT_ALIGNMENT :][:DIRECT_ALIGNMENT]
+
     def written(self, state: State) -> Iterator[Span]:
         """Yields the headers, and the zeros behind those that no rows follow."""
         is_complete = state["rows"]["num_rows"].sum(1) == 0
         for number, (offset, num_bytes, crc) in enumerate(state["extents"].tolist()):
             end = offset + num_bytes
-            yield Span(offset, num_bytes, crc, self._tails[number * DIRECT_ALIGNMENT :][:DIRECT_ALIGNMENT])
+            yield Span(offset, num_bytes, crc, self.tail(number))
             if is_complete[number]:
                 yield Span.of_zeros(end, align(end, DIRECT_ALIGNMENT))
 
@@ -105,48 +108,44 @@ class HeaderWriter:
     """Writes the headers of one split.
 
     Args:
-        path: the extents file.
-        pages: writes it; None if only the index is wanted.
-        disk: of which its bytes are claimed.
+        folder: the packed directory.
+        config: the directory as far as it is known before placing. If it is by reference, the numbers of rows are
+            written, too; then extents are complete.
+        extents: gets the headers.
+        nodes: [K] get the nodes of rows.
         minibatches: those of the split, in the order of their placements.
         encoder: encoder of the split.
         numbers: the minibatches that get an extent.
-        nodes_paths: [K] files that get the nodes of rows.
-        row_bytes: [K] bytes of a row in an extent.
         num_static: [K] number of static rows.
-        tails: [T * 4096] gets the last page of each extent, which is not full yet.
-        by_reference: write the numbers of rows, too; then extents are complete.
+        is_written: write the files; False if only the index is wanted.
     """
 
     def __init__(
         self,
-        path: Path,
-        pages: PageWriter | None,
-        disk: DiskBudget,
+        folder: PackFolder,
+        config: PackedConfig,
+        extents: HeadersFile,
+        nodes: Sequence[NodesFile],
         minibatches: Generator[SampledMinibatch, None, None],
         encoder: HeaderEncoder,
         numbers: Collection[int],
-        *,
-        nodes_paths: Sequence[Path],
-        row_bytes: Sequence[int],
         num_static: Sequence[int],
-        tails: npt.NDArray[np.uint8],
-        by_reference: bool = False,
+        *,
+        is_written: bool,
     ) -> None:
-        self._path, self._pages, self._disk = str(path), pages, disk
+        self._folder, self._by_reference, self._is_written = folder, config.by_reference, is_written
+        self._extents, self._nodes, self._num_static = extents, nodes, num_static
         self._minibatches, self._encoder, self._numbers = minibatches, encoder, numbers
-        self._nodes_paths, self._num_static, self._tails = nodes_paths, num_static, tails
-        self._by_reference = by_reference
-        self._index = ExtentIndex.empty(len(numbers), row_bytes)
-        self._node_bytes = np.full(len(nodes_paths), 4, np.int64)
-        self._nodes_crc32c = np.zeros(len(nodes_paths), np.uint32)
-        self._static_accesses = np.zeros(len(nodes_paths), np.int64)
+        self._index = ExtentIndex.empty(len(numbers), config.stored_row_bytes)
+        self._node_bytes = np.full(len(nodes), 4, np.int64)
+        self._nodes_crc32c = np.zeros(len(nodes), np.uint32)
+        self._static_accesses = np.zeros(len(nodes), np.int64)
         self._placed = 0  # minibatches so far
         self._extent = self._offset = 0  # of the next one
 
     def __enter__(self) -> HeaderWriter:
         with ExitStack() as opening:
-            self._nodes_files: list[BinaryIO] = [opening.enter_context(path.open("wb")) for path in self._nodes_paths]
+            self._nodes_files: list[BinaryIO] = [opening.enter_context(file.path.open("wb")) for file in self._nodes]
             opening.callback(self._minibatches.close)
             self._opened = opening.pop_all()
         return self
@@ -162,7 +161,7 @@ class HeaderWriter:
         self._placed += 1
         if number not in self._numbers:
             return
-        if self._pages is not None:
+        if self._is_written:
             faults.point("pack.header")
         header = self._encoder.encode(minibatch, placements)
         num_rows = [len(placement.disk_nodes) for placement in placements]
@@ -171,7 +170,7 @@ class HeaderWriter:
         if self._by_reference:
             self._write_numbers(message, placements)
         self._index.extents["header_crc32c"][self._extent] = (
-            crc32c(message) if self._by_reference or self._pages is None else self._start(message, placements)
+            self._start(message, placements) if self._is_written and not self._by_reference else crc32c(message)
         )
         for k, placement in enumerate(placements):
             if self._num_static[k] > 0:
@@ -182,7 +181,7 @@ class HeaderWriter:
     def _start(self, message: npt.NDArray[np.uint8], placements: Sequence[Placement]) -> int:
         """Writes the header, and notes which rows follow it. Returns its checksum."""
         nodes_bytes = sum(placement.disk_nodes.nbytes for placement in placements)
-        self._disk.claim(align(len(message), DIRECT_ALIGNMENT) + nodes_bytes)
+        self._folder.writer.disk.claim(align(len(message), DIRECT_ALIGNMENT) + nodes_bytes)
         crc = self._write(message, align(len(message), ROW_ALIGNMENT))
         for k, placement in enumerate(placements):
             self._nodes_files[k].write(placement.disk_nodes.data)
@@ -196,7 +195,7 @@ class HeaderWriter:
         numbers = [placement.disk_nodes.astype(ROW_NUMBER).view(np.uint8) for placement in placements]
         ends = [int(record["rows_offset"]) + len(each) for record, each in zip(records, numbers, strict=True)]
         extent = np.zeros(max([len(message), *ends]), np.uint8)
-        self._disk.claim(align(len(extent), DIRECT_ALIGNMENT))
+        self._folder.writer.disk.claim(align(len(extent), DIRECT_ALIGNMENT))
         extent[: len(message)] = message
         for record, each, end in zip(records, numbers, ends, strict=True):
             extent[end - len(each) : end] = each
@@ -205,9 +204,8 @@ class HeaderWriter:
 
     def _write(self, data: npt.NDArray[np.uint8], rows_offset: int) -> int:
         """Writes `data` at the start of the next extent, then zeros up to `rows_offset`. Returns its checksum."""
-        assert self._pages is not None
-        tail = self._tails[self._extent * DIRECT_ALIGNMENT :][:DIRECT_ALIGNMENT]
-        return start_extent(self._pages, self._path, self._offset, data, rows_offset, tail, True)
+        tail, path = self._extents.tail(self._extent), str(self._extents.path)
+        return start_extent(self._folder.pages, path, self._offset, data, rows_offset, tail, True)
 
     def state(self) -> State:
         """Returns what is known of all extents, after their headers are written: `extents` and `rows`, see

@@ -7,12 +7,8 @@ First the sequence of each split is placed (see `placement`) and the headers of 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from contextlib import closing
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 
-from diskgnn._native import PageWriter
 from diskgnn.files.destination import Destination
 from diskgnn.files.read_engine import warn_if_no_io_uring
 from diskgnn.formats import artifacts
@@ -20,29 +16,26 @@ from diskgnn.formats.packed import Packed
 from diskgnn.formats.packed_config import PackedConfig
 from diskgnn.formats.samples import Samples
 from diskgnn.graph.graph import Graph
-from diskgnn.graph.source_schema import label_target
-from diskgnn.packing.file_sizes import sizes_with_records
+from diskgnn.packing.pack_folder import STAGE
 from diskgnn.packing.pack_request import PackRequest
-from diskgnn.packing.packing_need import COPIES, edge_ids_within, minibatch_bytes_of, packing_need
-from diskgnn.packing.placed import STAGE, Placed
+from diskgnn.packing.pack_run import PackRun
+from diskgnn.packing.placed import Placed
 from diskgnn.packing.probes import probe_samples
-from diskgnn.packing.row_packing import pack_rows
+from diskgnn.packing.row_packing import RowPacking, pack_rows
 from diskgnn.packing.row_sets import features_of, only_features
 from diskgnn.packing.sending import send_rows
 from diskgnn.packing.space import certain_bytes, most_packed_bytes
-from diskgnn.packing.split_labels import SplitLabels
 from diskgnn.packing.split_placer import SplitPlacer
 from diskgnn.packing.tiers import TierBudgets
 from diskgnn.paths import PathLike
 from diskgnn.progress.default_reporter import reporter_for
 from diskgnn.progress.reporter import Reporter, StageReport
 from diskgnn.specs.caches import DEFAULT_CPU_CACHE, CacheSpec
-from diskgnn.system.allocators import freed_memory_returned, pages_kept
+from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.resources import Resources
 from diskgnn.work.publishing import published
 from diskgnn.work.required_space import require_space, spare_bytes
 from diskgnn.work.runner import Work
-from diskgnn.work.seed_files import read_given, write_given
 from diskgnn.work.writer import ArtifactWriter
 
 
@@ -116,24 +109,29 @@ def pack_request(
 ) -> StageReport:
     """Packs a checked request. Continues after `place_request` if that ran before.
 
-    `window_bytes` is passed on to `row_packing.pack_rows`.
+    `window_bytes` is passed on to `RowPacking`.
     """
-    started = time.perf_counter()
+    started, run = time.perf_counter(), PackRun.of(request, resources)
 
-    def write_rows(placing: _Placing) -> int:
-        writer, pages, placed = placing.writer, placing.pages, placing.placed
-        if writer.outbox is not None and not _fits_disk(writer, placed):
-            assert not request.by_reference
-            return send_rows(placing.work, writer, writer.outbox, pages, placed, placing.resources, window_bytes)
-        return pack_rows(placing.work, writer, pages, placed, placing.resources, window_bytes=window_bytes)
+    def place_and_pack(work: Work) -> Placed:
+        with run.placing(work, writer) as placer:
+            placed = _place_all(placer, request)
+            packing = RowPacking(placer.folder, placed, window_bytes)
+            if writer.outbox is not None and not packing.fits_disk():
+                assert not request.by_reference
+                send_rows(packing, writer.outbox)
+            else:
+                pack_rows(packing)
+            return placed
 
-    run = _Run(request, resources)
-    with run.writer(out, overwrite=overwrite) as writer:
-        placed, read_bytes = run.placed(writer, write_rows)
+    with _writer(run, out, overwrite=overwrite) as writer:
+        _refuse_disk(run, writer)
+        placed = Work(writer, STAGE).run(place_and_pack)
         writer.config = _placed_config(run.config, placed).to_json()
         manifest = writer.publish()
     details = _details(Packed(manifest).config, placed)
-    return StageReport("pack", time.perf_counter() - started, read_bytes, manifest.total_bytes, details)
+    seconds = time.perf_counter() - started
+    return StageReport("pack", seconds, run.traffic.read_bytes, manifest.total_bytes, details)
 
 
 def place_request(request: PackRequest, out: PathLike, resources: Resources, *, overwrite: bool = False) -> StageReport:
@@ -142,84 +140,40 @@ def place_request(request: PackRequest, out: PathLike, resources: Resources, *, 
     `pack_request` goes on from there, in this or in another process.
     """
     assert not request.once  # nothing is gone on with
-    started = time.perf_counter()
+    started, run = time.perf_counter(), PackRun.of(request, resources)
 
-    run = _Run(request, resources)
-    with run.writer(out, overwrite=overwrite) as writer:
-        _, read_bytes = run.placed(writer, lambda _: 0)
-    return StageReport("place", time.perf_counter() - started, read_bytes, 0)
+    def place(work: Work) -> None:
+        with run.placing(work, writer) as placer:
+            _place_all(placer, request)
 
-
-@dataclass(frozen=True)
-class _Placing:
-    """A packed directory that is being written, whose rows all have their places."""
-
-    work: Work
-    writer: ArtifactWriter
-    pages: PageWriter
-    resources: Resources
-    placed: Placed
+    with _writer(run, out, overwrite=overwrite) as writer:
+        _refuse_disk(run, writer)
+        Work(writer, STAGE).run(place)
+    return StageReport("place", time.perf_counter() - started, run.traffic.read_bytes, 0)
 
 
-class _Run:
-    """One run for a request. It may go on with what an earlier run has done."""
-
-    def __init__(self, request: PackRequest, resources: Resources) -> None:
-        self._request = request
-        warn_if_no_io_uring()
-        samples = request.samples
-        self._minibatch_bytes = minibatch_bytes_of(samples)
-        self._given = read_given(samples.manifest, samples.config.spec)
-        self._resources = resources.within(packing_need(
-            request.graph, samples.config, self._given.target, self._minibatch_bytes,
-            labels_are_held=request.labels is not None,
-        ))  # fmt: skip
-        self.config = request.config(label_target(request.graph, self._given.target))
-
-    def writer(self, out: PathLike, *, overwrite: bool) -> ArtifactWriter:
-        return ArtifactWriter(
-            out,
-            artifacts.PACKED,
-            config=self._request.made_with(self.config),
-            source=self._request.samples.manifest,
-            overwrite=overwrite,
-            resumable=not self._request.once,
-            durable=not self._request.once,
-            disk=self._resources.disk,
-        )
-
-    def placed(self, writer: ArtifactWriter, go_on: Callable[[_Placing], int]) -> tuple[Placed, int]:
-        """Places all rows, then calls `go_on`. Returns what was placed, and the bytes read by both.
-
-        What a killed run left is made again if it is damaged.
-        """
-        request = self._request
-        read_bytes = 0 if request.by_reference else _refuse_disk(writer, request)
-        read_bytes += 2 * request.samples.manifest.total_bytes  # to place, and to write the headers
-        placed, more_bytes = Work(writer, STAGE).run(partial(self._place, writer, go_on))
-        return placed, read_bytes + placed.read_bytes + more_bytes
-
-    def _place(self, writer: ArtifactWriter, go_on: Callable[[_Placing], int], work: Work) -> tuple[Placed, int]:
-        request = self._request
-        edge_ids, resources = edge_ids_within(self._resources, request.graph, self.config.samples)
-        write_given(writer, self._given)
-        with closing(PageWriter()) as pages, work.scratch("tails") as tails:
-            placer = SplitPlacer(
-                work, writer, pages, tails, request, self.config, resources, static_nodes=request.chosen_static,
-                labels=request.labels or partial(SplitLabels.of, request.graph, self._given.target), edge_ids=edge_ids,
-            )  # fmt: skip
-            with pages_kept(COPIES * self._minibatch_bytes):
-                placed = placer.place_all()
-            if request.static_nodes is not None:
-                _write_static_nodes(writer, placed)
-            return placed, go_on(_Placing(work, writer, pages, resources, placed))
+def _writer(run: PackRun, out: PathLike, *, overwrite: bool) -> ArtifactWriter:
+    warn_if_no_io_uring()
+    request = run.request
+    return ArtifactWriter(
+        out,
+        artifacts.PACKED,
+        config=request.made_with(run.config),
+        source=request.samples.manifest,
+        overwrite=overwrite,
+        resumable=not request.once,
+        durable=not request.once,
+        disk=run.resources.disk,
+    )
 
 
-def _write_static_nodes(writer: ArtifactWriter, placed: Placed) -> None:
-    """Records which rows are static: other directories have the same, and their readers may share them in memory."""
+def _place_all(placer: SplitPlacer, request: PackRequest) -> Placed:
+    """Places every split. Records which rows are static, where others have the same, and readers may share them."""
+    placed = placer.placed([placer.place(split) for split in request.samples.splits])
     for row_set, nodes in zip(placed.row_sets, placed.static_nodes, strict=True):
-        if len(nodes):
-            writer.save_array(artifacts.static_nodes_file(row_set.config.name), nodes)
+        if request.static_nodes is not None and len(nodes):
+            placer.folder.writer.save_array(artifacts.static_nodes_file(row_set.config.name), nodes)
+    return placed
 
 
 def _details(config: PackedConfig, placed: Placed) -> dict[str, int | float | str]:
@@ -238,29 +192,25 @@ def _details(config: PackedConfig, placed: Placed) -> dict[str, int | float | st
     return details
 
 
-def _fits_disk(writer: ArtifactWriter, placed: Placed) -> bool:
-    """Returns True if the whole directory has room here at once."""
-    writer.disk.look()
-    return spare_bytes(writer, sizes_with_records(placed)) >= 0
-
-
-def _refuse_disk(writer: ArtifactWriter, request: PackRequest) -> int:
-    """Refuses what certainly does not fit. Returns the bytes read.
+def _refuse_disk(run: PackRun, writer: ArtifactWriter) -> None:
+    """Refuses what certainly does not fit.
 
     A few minibatches are read only if the sizes of the inputs leave it open.
     """
-    graph, samples, tiers = request.graph, request.samples, request.tiers
-    if (features := only_features(graph, samples.config)) is None or writer.outbox is not None:
-        return 0
+    graph, samples, tiers = run.request.graph, run.request.samples, run.request.tiers
+    if run.request.by_reference or writer.outbox is not None:
+        return
+    if (features := only_features(graph, samples.config)) is None:
+        return
     row_bytes = features.row_bytes
     rows = tiers.rows_of(features) if isinstance(tiers, TierBudgets) else tiers[0]
     if spare_bytes(writer, most_packed_bytes(samples, rows, graph.id_dtype.itemsize, row_bytes)) >= 0:
-        return 0
+        return
     probes = {split: probe_samples(samples, split) for split, size in samples.config.splits.items() if size.num_batches}
-    certain = certain_bytes(probes, rows, row_bytes, request.keep_input_nodes)
+    run.traffic.add(read=sum(samples.manifest.files[artifacts.shard_file(split, 0, 0)].bytes for split in probes))
+    certain = certain_bytes(probes, rows, row_bytes, run.request.keep_input_nodes)
     packed_bytes = max(certain.packed, samples.manifest.total_bytes)  # headers alone are as large
     require_space(writer, packed_bytes, f"packing {writer.final}")
-    return sum(samples.manifest.files[artifacts.shard_file(split, 0, 0)].bytes for split in probes)
 
 
 def _placed_config(config: PackedConfig, placed: Placed) -> PackedConfig:

@@ -87,7 +87,10 @@ def edge_ids_within(resources: Resources, graph: Graph, samples: SamplesConfig) 
 def minibatch_bytes_of(samples: Samples) -> int:
     """Returns the mean bytes of a minibatch's arrays, of the split where these are largest."""
     return max(
-        sum(entry.bytes for name, entry in samples.manifest.files.items() if name.startswith(f"{split}-"))
-        // max(1, size.num_batches)
-        for split, size in samples.config.splits.items()
-    )  # fmt: skip
+        samples_bytes(samples, split) // max(1, size.num_batches) for split, size in samples.config.splits.items()
+    )
+
+
+def samples_bytes(samples: Samples, split: str) -> int:
+    """Returns the bytes of all minibatches of a split."""
+    return sum(entry.bytes for name, entry in samples.manifest.files.items() if name.startswith(f"{split}-"))

@@ -22,7 +22,6 @@ from diskgnn.packing.row_sets import RowSet
 from diskgnn.packing.tiers import Division
 from diskgnn.work.work_folder import State
 
-STAGE = "pack"  # whose steps place and pack
 _PIECE_NODES = 1 << 17
 
 
@@ -36,6 +35,11 @@ class PlacedRows:
     initial_cpu_nodes: npt.NDArray[np.int64]  # [C] those in the cpu tier when a cycle starts, by slot
     next_cycle_slots: npt.NDArray[np.int32]  # [C], see `placement.Schedule`
     rows: TierRowCounts  # per cycle
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the file of nodes, as far as it is of these extents."""
+        return int(self.bounds[-1] - self.bounds[0]) * self.node_dtype.itemsize
 
     def mark(self, needed: npt.NDArray[np.bool_]) -> None:
         """Sets `needed` [N] to True for the rows of these extents."""
@@ -108,7 +112,7 @@ class Placed:
     static_nodes: tuple[npt.NDArray[np.int64], ...]  # [K] each [S] hottest first
     splits: Sequence[PlacedSplit]
     divisions: Mapping[str, Division]  # by split, of a budget for the cpu tiers of several row sets
-    read_bytes: int  # of scratch files, those included that are read when rows are packed
+    note_bytes: int  # that the notes of placing take of the disk
     by_reference: bool = False  # extents are complete: they have numbers of rows
     files: Collection[str] | None = None  # those that are wanted; None: all
 

@@ -19,7 +19,6 @@ import numpy.typing as npt
 from diskgnn._native import (
     DIRECT_ALIGNMENT,
     ExtentRows,
-    PageWriter,
     crc32c,
     crc32c_combine,
     crc32c_of_remainder,
@@ -35,10 +34,10 @@ from diskgnn.formats import artifacts
 from diskgnn.formats.extents import ExtentIndex, align
 from diskgnn.formats.feature_scan import Window
 from diskgnn.formats.packed_config import RowSetConfig
+from diskgnn.packing.pack_folder import PackFolder
 from diskgnn.packing.placed import PlacedRows, PlacedSplit
 from diskgnn.work.step_file import StepFile
 from diskgnn.work.work_folder import State
-from diskgnn.work.writer import ArtifactWriter
 from diskgnn.work.written_spans import Span, SpanReader, Written
 
 _PIECE_BYTES = 4 << 20
@@ -70,11 +69,9 @@ class _RowRuns(RowFile):
     State: `<name>/cursors` [T], where the next row is in the bounds, and `<name>/rows_crc32c` [T].
     """
 
-    def __init__(
-        self, writer: ArtifactWriter, name: str, pages: PageWriter, threads: int, runs: _Runs, *, is_own: bool
-    ) -> None:
-        super().__init__(writer, name, begins=is_own, ends=is_own)
-        self._pages, self._threads, self._runs = pages, threads, runs
+    def __init__(self, folder: PackFolder, name: str, runs: _Runs, *, is_own: bool) -> None:
+        super().__init__(folder.writer, name, begins=is_own, ends=is_own)
+        self._pages, self._threads, self._runs = folder.pages, folder.resources.threads, runs
         self._window: Window | None = None  # the last one
 
     def first(self) -> State:
@@ -126,9 +123,7 @@ class _RowRuns(RowFile):
 class ExtentRowsFile(_RowRuns):
     """Rows of one row set in an extents file, whose space is reserved: a run in each extent."""
 
-    def __init__(
-        self, writer: ArtifactWriter, pages: PageWriter, threads: int, split: PlacedSplit, number: int
-    ) -> None:
+    def __init__(self, folder: PackFolder, split: PlacedSplit, number: int) -> None:
         """For row set `number` in the file of `split`."""
         index, rows = split.index, split.row_sets[number]
         offsets = index.rows["rows_offset"][:, number]
@@ -141,7 +136,7 @@ class ExtentRowsFile(_RowRuns):
             ends=(index.rows["num_rows"][:, number + 1 :].sum(1) == 0).astype(np.uint8), tails=split.tails,
             row_bytes=index.row_bytes[number],
         )  # fmt: skip
-        super().__init__(writer, artifacts.extents_file(split.name), pages, threads, runs, is_own=False)
+        super().__init__(folder, artifacts.extents_file(split.name), runs, is_own=False)
 
     def written(self, state: State) -> Iterator[Written]:
         """Yields the rows, with the zeros before them, and behind the last ones of an extent."""
@@ -159,25 +154,16 @@ class ExtentRowsFile(_RowRuns):
 class InitialCpuRowsFile(_RowRuns):
     """The rows that the cpu tier of a sequence starts with: one run behind the header of a .npy file."""
 
-    def __init__(
-        self,
-        writer: ArtifactWriter,
-        pages: PageWriter,
-        threads: int,
-        split: PlacedSplit,
-        number: int,
-        row_set: RowSetConfig,
-    ) -> None:
+    def __init__(self, folder: PackFolder, split: PlacedSplit, number: int, row_set: RowSetConfig) -> None:
         """For row set `number`."""
         nodes, rows = split.row_sets[number].initial_cpu_nodes, row_set.rows
         header = npy_header_bytes(rows.storage, (len(nodes), rows.stored_columns))
-        self._header, self._num_bytes = np.frombuffer(header, np.uint8), len(header) + len(nodes) * rows.row_bytes
+        self._header, self.num_bytes = np.frombuffer(header, np.uint8), len(header) + len(nodes) * rows.row_bytes
         runs = _Runs(
             nodes, np.array([0, len(nodes)], np.int64), np.array([len(header)], np.int64), ends=np.ones(1, np.uint8),
             tails=np.zeros(DIRECT_ALIGNMENT, np.uint8), row_bytes=rows.row_bytes,
         )  # fmt: skip
-        name = artifacts.initial_cpu_rows_file(split.name, row_set.name)
-        super().__init__(writer, name, pages, threads, runs, is_own=True)
+        super().__init__(folder, artifacts.initial_cpu_rows_file(split.name, row_set.name), runs, is_own=True)
 
     def written(self, state: State) -> Iterator[Written]:
         """Yields the header and the rows."""
@@ -188,7 +174,7 @@ class InitialCpuRowsFile(_RowRuns):
     def open(self, state: State) -> None:
         """Writes the header, or goes on where `state` says."""
         # Whole pages are written; a killed run may have cut it off already.
-        reserve(self.path, align(self._num_bytes, DIRECT_ALIGNMENT), self.writer.disk)
+        reserve(self.path, align(self.num_bytes, DIRECT_ALIGNMENT), self.writer.disk)
         super().open(state)
         if self._cursors[0] == 0:
             header, is_all = self._header, len(self._runs.nodes) == 0
@@ -197,8 +183,8 @@ class InitialCpuRowsFile(_RowRuns):
     def close(self) -> None:
         """Cuts off the padding of the last page, and adds the file to the artifact."""
         super().close()
-        os.truncate(self.path, self._num_bytes)
-        crc = self._crc32c(int(self._checksums[0]), self._num_bytes - len(self._header))
+        os.truncate(self.path, self.num_bytes)
+        crc = self._crc32c(int(self._checksums[0]), self.num_bytes - len(self._header))
         self.writer.add(self.name, crc32c=crc)
 
     def _crc32c(self, rows_crc32c: int, num_bytes: int) -> int:
@@ -213,15 +199,13 @@ class StaticFile(RowFile):
     next node.
     """
 
-    def __init__(
-        self, writer: ArtifactWriter, threads: int, static_nodes: npt.NDArray[np.int64], row_set: RowSetConfig
-    ) -> None:
-        super().__init__(writer, artifacts.static_file(row_set.name))
-        rows = row_set.rows
-        self._threads, self._static_nodes, self._row_bytes = threads, static_nodes, rows.row_bytes
+    def __init__(self, folder: PackFolder, static_nodes: npt.NDArray[np.int64], row_set: RowSetConfig) -> None:
+        super().__init__(folder.writer, artifacts.static_file(row_set.name))
+        rows, self._threads = row_set.rows, folder.resources.threads
+        self._static_nodes, self._row_bytes = static_nodes, rows.row_bytes
         self._header = npy_header_bytes(rows.storage, (len(static_nodes), rows.stored_columns))
-        self._num_bytes = len(self._header) + len(static_nodes) * rows.row_bytes
-        self._header_remainder = crc32c_part(self._header, self._num_bytes - len(self._header))
+        self.num_bytes = len(self._header) + len(static_nodes) * rows.row_bytes
+        self._header_remainder = crc32c_part(self._header, self.num_bytes - len(self._header))
 
     def first(self) -> State:
         """Returns that no rows are there."""
@@ -242,7 +226,7 @@ class StaticFile(RowFile):
         self._nodes = self._static_nodes[self._places]  # ascending
         if self._state[1]:
             return
-        reserve(self.path, self._num_bytes, self.writer.disk)
+        reserve(self.path, self.num_bytes, self.writer.disk)
         with self.path.open("r+b") as file:
             file.write(self._header)
 
@@ -265,8 +249,8 @@ class StaticFile(RowFile):
 
     def close(self) -> None:
         """Cuts off what somebody else has put behind the rows, and adds the file to the artifact."""
-        os.truncate(self.path, self._num_bytes)
-        self.writer.add(self.name, crc32c=crc32c_of_remainder(int(self._state[0]), self._num_bytes))
+        os.truncate(self.path, self.num_bytes)
+        self.writer.add(self.name, crc32c=crc32c_of_remainder(int(self._state[0]), self.num_bytes))
 
 
 @dataclass(frozen=True)

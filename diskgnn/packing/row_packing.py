@@ -15,11 +15,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn._native import PageWriter
 from diskgnn.files import faults
 from diskgnn.formats import artifacts
 from diskgnn.formats.feature_scan import WINDOWS_IN_MEMORY, scan_needed_rows
-from diskgnn.packing.file_sizes import file_sizes, sizes_with_records
+from diskgnn.packing.pack_folder import STAGE, PackFolder
 from diskgnn.packing.placed import Placed, PlacedSplit
 from diskgnn.packing.row_files import (
     ExtentRowsFile,
@@ -31,9 +30,9 @@ from diskgnn.packing.row_files import (
 )
 from diskgnn.progress.reporter import Advance
 from diskgnn.system.resources import Resources
-from diskgnn.work.required_space import require_space
-from diskgnn.work.runner import Output, Work
-from diskgnn.work.step_file import SavedArray
+from diskgnn.work.required_space import require_space, spare_bytes
+from diskgnn.work.runner import Output
+from diskgnn.work.step_file import SavedArray, StepFile
 from diskgnn.work.work_folder import State, is_long
 from diskgnn.work.writer import ArtifactWriter
 
@@ -43,63 +42,48 @@ MIN_WINDOW_BYTES = 1 << 20  # whatever the budget
 MEAN_RUN_BYTES = 2 << 20
 _ROW_OVERHEAD_BYTES = 72
 ENOUGH_WINDOW_BYTES = 16 << 20
+_MANIFEST_BYTES, _MANIFEST_ENTRY_BYTES = 8 << 10, 512  # at most, about: of the config, and of each file
 
 
-def pack_rows(
-    work: Work,
-    writer: ArtifactWriter,
-    pages: PageWriter,
-    placed: Placed,
-    resources: Resources,
-    *,
-    window_bytes: int | None = None,
-) -> int:
+def pack_rows(packing: RowPacking) -> None:
     """Writes the rows of all extents, of the static file and of each cpu tier's start, and registers all files.
-
-    Args:
-        work, writer, pages: of the packed directory.
-        placed: the places of all rows.
-        resources: what packing may spend.
-        window_bytes: bytes of features read at once; WINDOWS_IN_MEMORY of them are in memory. By default at most half
-            of the budget together: the other half stays for blocks, page cache and the interpreter.
-
-    Returns:
-        Bytes read of the features.
 
     Raises:
         ArtifactError: features are damaged.
         DiskFullError: the files do not fit; names the bytes missing.
         DamagedStepError: what a killed run left is not what it wrote.
     """
-    packing = RowPacking(work, writer, pages, placed, resources, window_bytes)
+    folder, placed, writer = packing.folder, packing.placed, packing.folder.writer
     wanted = [split for split in placed.splits if placed.wants(artifacts.extents_file(split.name))]
     extents = [] if placed.by_reference else wanted
     needed = [packing.needed(number, extents) for number in range(len(placed.row_sets))]
     needed_bytes = sum(
         int(np.count_nonzero(each)) * row_set.row_bytes for each, row_set in zip(needed, placed.row_sets, strict=True)
     )
-    is_resumable = is_long(needed_bytes)
+    is_resumable = writer.is_resumable and is_long(needed_bytes)
     writer.disk.look()
-    sizes = sizes_with_records(placed) if is_resumable else file_sizes(placed)
+    sizes = packing.sizes() | (packing.note_sizes() if is_resumable else {})
     require_space(writer, sizes, f"packing {writer.final}", exact=True)
     for split in wanted:
         reserve(writer.path(artifacts.extents_file(split.name)), split.index.num_bytes, writer.disk)
     faults.point("pack.rows")
-    with resources.reporter.stage("pack", needed_bytes, "B") as advance:
-        read_bytes = sum(
+    with folder.resources.reporter.stage("pack", needed_bytes, "B") as advance:
+        for number, each in enumerate(needed):
             packing.pack(number, extents, each, advance, is_resumable=is_resumable)
-            for number, each in enumerate(needed)
-        )
     for split in wanted:
         writer.add(artifacts.extents_file(split.name), crc32c=file_checksum(split.index))
         save_index(writer, split)
-    return read_bytes
 
 
 def save_index(writer: ArtifactWriter, split: PlacedSplit) -> None:
     """Writes the index of a split, once the checksums of all rows are known."""
-    writer.save_array(artifacts.index_file(split.name), split.index.extents)
-    writer.save_array(artifacts.rows_file(split.name), split.index.rows)
+    for file in _index_files(writer, split):
+        file.close()
+
+
+def _index_files(writer: ArtifactWriter, split: PlacedSplit) -> list[SavedArray]:
+    arrays = {artifacts.index_file: split.index.extents, artifacts.rows_file: split.index.rows}
+    return [SavedArray(writer, name(split.name), array) for name, array in arrays.items()]
 
 
 @dataclass(frozen=True)
@@ -107,15 +91,39 @@ class RowPacking:
     """Writes rows of one row set after the other: each is a step that reads its features once.
 
     Args:
-        work, writer, pages, placed, resources, window_bytes: see `pack_rows`.
+        folder: the packed directory.
+        placed: the places of all rows.
+        window_bytes: bytes of features read at once; WINDOWS_IN_MEMORY of them are in memory. By default at most half
+            of the budget together: the other half stays for blocks, page cache and the interpreter.
     """
 
-    work: Work
-    writer: ArtifactWriter
-    pages: PageWriter
+    folder: PackFolder
     placed: Placed
-    resources: Resources
-    window_bytes: int | None
+    window_bytes: int | None = None
+
+    def sizes(self) -> dict[str, int]:
+        """Returns the bytes of each file of the directory; an upper bound for the manifest."""
+        splits, numbers = self.placed.splits, range(len(self.placed.row_sets))
+        files: list[StepFile] = [file for split in splits for file in _index_files(self.folder.writer, split)]
+        files += [file for number in numbers for file in (*self._memory_files(number), *self._arrays(number))]
+        sizes = {file.name: file.num_bytes for file in files}
+        sizes |= {artifacts.extents_file(split.name): split.index.num_bytes for split in splits}
+        sizes = {name: size for name, size in sizes.items() if self.placed.wants(name)}
+        return sizes | {artifacts.MANIFEST: _MANIFEST_BYTES + len(sizes) * _MANIFEST_ENTRY_BYTES}
+
+    def note_sizes(self) -> dict[str, int]:
+        """Returns the most that notes take which say how far placing and packing are, by the beginning of their
+        names."""
+        note_bytes = self.placed.note_bytes
+        for number in range(len(self.placed.row_sets)):
+            files = [ExtentRowsFile(self.folder, split, number) for split in self.placed.splits]
+            note_bytes += self.folder.work.note_bytes({}, [*files, *self._memory_files(number)])
+        return {f"{STAGE}.": note_bytes}
+
+    def fits_disk(self) -> bool:
+        """Returns True if the whole directory has room here at once."""
+        self.folder.writer.disk.look()
+        return spare_bytes(self.folder.writer, self.sizes() | self.note_sizes()) >= 0
 
     def needed(self, number: int, extents: Sequence[PlacedSplit], *, with_memory: bool = True) -> npt.NDArray[np.bool_]:
         """Returns [N] bool: which rows of a row set some extents have, and static files and cpu tiers `with_memory`."""
@@ -123,6 +131,7 @@ class RowPacking:
         needed: npt.NDArray[np.bool_] = np.zeros(placed.row_sets[number].num_rows, np.bool_)
         for split in extents:
             split.row_sets[number].mark(needed)
+            self.folder.traffic.add(read=2 * split.row_sets[number].num_bytes)  # now, and with the windows
         if with_memory:
             if placed.wants(artifacts.static_file(config.name)):
                 needed[placed.static_nodes[number]] = True
@@ -140,7 +149,7 @@ class RowPacking:
         *,
         with_memory: bool = True,
         is_resumable: bool = True,
-    ) -> int:
+    ) -> None:
         """Writes rows of one row set that no killed run has written.
 
         Args:
@@ -150,22 +159,17 @@ class RowPacking:
             advance: told of the bytes of rows.
             with_memory: write the static rows and those that cpu tiers start with, too.
             is_resumable: a killed run goes on with it.
-
-        Returns:
-            The bytes read of the features.
         """
-        placed, row_set = self.placed, self.placed.row_sets[number]
-        of_extents = [
-            ExtentRowsFile(self.writer, self.pages, self.resources.threads, split, number) for split in extents
-        ]
+        folder, placed, row_set = self.folder, self.placed, self.placed.row_sets[number]
+        of_extents = [ExtentRowsFile(folder, split, number) for split in extents]
         files = [*of_extents, *(self._memory_files(number) if with_memory else [])]
         arrays = self._arrays(number) if with_memory else []
         needed_bytes = int(np.count_nonzero(needed)) * row_set.row_bytes
-        window_bytes = self.window_bytes or window_bytes_for(placed, number, needed_bytes, self.resources)
-        done_bytes = read_bytes = 0
+        window_bytes = self.window_bytes or window_bytes_for(placed, number, needed_bytes, folder.resources)
+        done_bytes = 0
 
         def write(state: State, output: Output) -> Generator[int, None, None]:
-            nonlocal done_bytes, read_bytes
+            nonlocal done_bytes
             del output
             next_node = int(state["next_node"])
             advance(done_bytes := int(np.count_nonzero(needed[:next_node])) * row_set.row_bytes)
@@ -177,27 +181,25 @@ class RowPacking:
                     for file in files:
                         file.write(window)
                     state["next_node"][...] = window.last
-                    read_bytes += window.read_bytes
+                    folder.traffic.add(read=window.read_bytes)
                     rows_bytes = len(window.nodes) * row_set.row_bytes
                     advance(rows_bytes)
                     done_bytes += rows_bytes
                     yield rows_bytes
 
-        state = self.work.fold(
+        state = folder.work.fold(
             _step(number), write, {"next_node": 0}, files=[*files, *arrays],
             after=placed.steps if number == 0 else [_step(number - 1)], is_resumable=is_resumable,
         )  # fmt: skip
         for split, rows in zip(extents, of_extents, strict=True):
             split.index.rows["rows_crc32c"][:, number] = rows.rows_crc32c(state)
         advance(needed_bytes - done_bytes)  # all, if a killed run wrote them
-        return read_bytes
 
     def _memory_files(self, number: int) -> list[RowFile]:
         """Returns the files of rows that are in memory when training begins."""
-        writer, pages, threads, placed = self.writer, self.pages, self.resources.threads, self.placed
-        config = placed.row_sets[number].config
-        files: list[RowFile] = [StaticFile(writer, threads, placed.static_nodes[number], config)]
-        files += [InitialCpuRowsFile(writer, pages, threads, split, number, config) for split in placed.splits]
+        placed, config = self.placed, self.placed.row_sets[number].config
+        files: list[RowFile] = [StaticFile(self.folder, placed.static_nodes[number], config)]
+        files += [InitialCpuRowsFile(self.folder, split, number, config) for split in placed.splits]
         return [file for file in files if placed.wants(file.name)]
 
     def _arrays(self, number: int) -> list[SavedArray]:
@@ -210,7 +212,7 @@ class RowPacking:
         }
         if quantisation is not None:
             arrays[artifacts.packed_codes_file(name)] = quantisation.to_array()
-        return [SavedArray(self.writer, file, array) for file, array in arrays.items() if placed.wants(file)]
+        return [SavedArray(self.folder.writer, file, array) for file, array in arrays.items() if placed.wants(file)]
 
 
 def _step(number: int) -> str:

@@ -11,64 +11,47 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from diskgnn._native import DIRECT_ALIGNMENT, PageWriter
+from diskgnn._native import DIRECT_ALIGNMENT
 from diskgnn.errors import ArtifactError
 from diskgnn.files import faults
 from diskgnn.files.disk_space import punch, require_free_bytes
 from diskgnn.files.file_reading import fill, opened
 from diskgnn.formats import artifacts
 from diskgnn.formats.manifest_document import FileEntry
-from diskgnn.packing.file_sizes import file_sizes
-from diskgnn.packing.placed import Placed, PlacedSplit
+from diskgnn.packing.placed import PlacedSplit
 from diskgnn.packing.row_files import file_checksum
 from diskgnn.packing.row_packing import RowPacking, save_index
 from diskgnn.stores.uploads import SentFile
-from diskgnn.system.resources import Resources
 from diskgnn.work.outbox import Outbox
 from diskgnn.work.required_space import spare_bytes
-from diskgnn.work.runner import Work
 from diskgnn.work.writer import ArtifactWriter
 
 _PIECE_BYTES = 1 << 20  # of a file, while it is copied to a part
 
 
-def send_rows(
-    work: Work,
-    writer: ArtifactWriter,
-    outbox: Outbox,
-    pages: PageWriter,
-    placed: Placed,
-    resources: Resources,
-    window_bytes: int | None,
-) -> int:
+def send_rows(packing: RowPacking, outbox: Outbox) -> None:
     """Packs rows as `row_packing.pack_rows` does, for an artifact that goes to a store and does not fit the disk.
-
-    Returns:
-        Bytes read of the features.
 
     Raises:
         ArtifactError: features are damaged.
         DiskFullError: there is no room for one extent and for the files that have to be here with it.
         StoreError: the store failed.
     """
-    packing = RowPacking(work, writer, pages, placed, resources, window_bytes)
+    folder, placed, writer = packing.folder, packing.placed, packing.folder.writer
     for step in placed.steps:  # whose headers are removed, part by part
-        work.forget(step)
+        folder.work.forget(step)
     faults.point("pack.rows")
     total_rows = sum(int(rows.bounds[-1]) for split in placed.splits for rows in split.row_sets)
-    with resources.reporter.stage("pack and send", total_rows, "rows") as advance:
+    with folder.resources.reporter.stage("pack and send", total_rows, "rows") as advance:
         streams = {
             split.name: outbox.file(artifacts.extents_file(split.name), split.index.num_bytes)
             for split in placed.splits
         }
-        read_bytes = 0
-        for part_number, parts in enumerate(_parts(writer, placed)):
+        for part_number, parts in enumerate(_parts(packing)):
             is_first = part_number == 0
             for number in range(len(placed.row_sets)):
                 needed = packing.needed(number, parts, with_memory=is_first)
-                read_bytes += packing.pack(
-                    number, parts, needed, lambda _: None, with_memory=is_first, is_resumable=False
-                )
+                packing.pack(number, parts, needed, lambda _: None, with_memory=is_first, is_resumable=False)
             if is_first:
                 writer.send(list(writer.files))
             for part in parts:
@@ -79,7 +62,6 @@ def send_rows(
                 if split.name in streams and streams[split.name].num_bytes == split.index.num_bytes:
                     _register(writer, outbox, split, streams.pop(split.name))  # which holds memory until it is closed
     assert not streams
-    return read_bytes
 
 
 def _send_extents(writer: ArtifactWriter, name: str, stream: SentFile, end: int) -> None:
@@ -105,14 +87,15 @@ def _register(writer: ArtifactWriter, outbox: Outbox, split: PlacedSplit, stream
     save_index(writer, split)
 
 
-def _parts(writer: ArtifactWriter, placed: Placed) -> Iterator[list[PlacedSplit]]:
+def _parts(packing: RowPacking) -> Iterator[list[PlacedSplit]]:
     """Yields the extents of all splits, one after another, in parts that fit the free space.
 
     There is at least one part, which may be empty.
     """
-    waiting = [(split, 0) for split in placed.splits if len(split.index)]
+    writer = packing.folder.writer
+    waiting = [(split, 0) for split in packing.placed.splits if len(split.index)]
     while True:
-        room, parts = _room(writer, placed), list[PlacedSplit]()
+        room, parts = _room(packing), list[PlacedSplit]()
         while waiting:
             split, first = waiting[0]
             headers = split.index.extents["header_bytes"] // DIRECT_ALIGNMENT * DIRECT_ALIGNMENT  # written already
@@ -139,8 +122,8 @@ def _parts(writer: ArtifactWriter, placed: Placed) -> Iterator[list[PlacedSplit]
             return
 
 
-def _room(writer: ArtifactWriter, placed: Placed) -> int:
+def _room(packing: RowPacking) -> int:
     """Returns the bytes that are free for extents: free space without what the other files still take."""
-    sizes = file_sizes(placed)
+    sizes, writer = packing.sizes(), packing.folder.writer
     others = {name: sizes[name] for name in sizes if not name.endswith(".bin") and name not in writer.files}
     return spare_bytes(writer, others)

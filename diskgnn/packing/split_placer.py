@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn._native import DIRECT_ALIGNMENT, PageWriter
+from diskgnn._native import DIRECT_ALIGNMENT
 from diskgnn.errors import ConfigError
 from diskgnn.formats import artifacts
 from diskgnn.formats.packed_config import PackedConfig
@@ -22,8 +22,9 @@ from diskgnn.ordered import in_order
 from diskgnn.packing.accesses import Accesses
 from diskgnn.packing.edge_ids import EdgeIds
 from diskgnn.packing.headers import HeaderEncoder, HeadersFile, HeaderWriter, NodesFile
+from diskgnn.packing.pack_folder import PackFolder
 from diskgnn.packing.pack_request import PackRequest
-from diskgnn.packing.packing_need import scratch_memory_bytes
+from diskgnn.packing.packing_need import COPIES, minibatch_bytes_of, samples_bytes, scratch_memory_bytes
 from diskgnn.packing.placed import Placed, PlacedSplit, placing_step
 from diskgnn.packing.placement import Schedule
 from diskgnn.packing.reuse import MAX_BATCHES, Reuse
@@ -32,10 +33,9 @@ from diskgnn.packing.split_labels import SplitLabels
 from diskgnn.packing.static_choice import Nodes, choose_static
 from diskgnn.packing.tiers import Demand, Division, TierBudgets, divide_cpu_rows
 from diskgnn.progress.reporter import Advance
-from diskgnn.system.resources import Resources
-from diskgnn.work.runner import Output, Scratch, Work
+from diskgnn.system.allocators import pages_kept
+from diskgnn.work.runner import Output, Scratch
 from diskgnn.work.work_folder import State
-from diskgnn.work.writer import ArtifactWriter
 
 _MAX_WAITING = 2  # minibatches that are placed and whose headers are not written yet
 
@@ -46,50 +46,33 @@ class SplitPlacer:
     Node-sized memory is 4 bytes for each row of all row sets.
 
     Args:
-        work, writer, pages: of the packed directory.
-        tails: gets a page of each extent; to be kept until the rows are packed.
-        request, config: the directory, as far as it is known before placing.
-        resources: what `packing_need` leaves.
-        static_nodes: [K] static rows, if they are chosen already.
+        folder: the packed directory.
+        request, config: what is packed, and the directory as far as it is known before placing.
         labels: returns the labels of a split.
         edge_ids: edge ids of the graph; None if headers do not keep them.
     """
 
     def __init__(
         self,
-        work: Work,
-        writer: ArtifactWriter,
-        pages: PageWriter,
-        tails: Scratch,
+        folder: PackFolder,
         request: PackRequest,
         config: PackedConfig,
-        resources: Resources,
         *,
-        static_nodes: Sequence[Nodes] | None,
         labels: Callable[[str], SplitLabels | None],
         edge_ids: EdgeIds | None,
     ) -> None:
-        self._work, self._writer, self._pages, self._tails = work, writer, pages, tails
-        self._request, self._config, self._resources = request, config, resources
+        self.folder, self._request, self._config = folder, request, config
         self._labels, self._edge_ids = labels, edge_ids
-        self.static_nodes = static_nodes
+        self.static_nodes = request.chosen_static  # [K], None until they are chosen
         self.divisions: dict[str, Division] = {}
-        self.read_bytes = 0  # of scratch files, those included that are read when rows are packed
+        self._note_bytes = 0
         self._first_step: str | None = None  # which chose the static rows
-
-    def place_all(self) -> Placed:
-        """Places every split of the samples.
-
-        Raises:
-            ConfigError, DamagedStepError: see `place`.
-        """
-        return self.placed([self.place(split) for split in self._request.samples.splits])
 
     def placed(self, splits: Sequence[PlacedSplit], files: Collection[str] | None = None) -> Placed:
         """Returns all that was placed; `files` are those that are wanted, see `Placed`."""
         assert self.static_nodes is not None
         return Placed(
-            self._request.row_sets, tuple(self.static_nodes), splits, self.divisions, self.read_bytes,
+            self._request.row_sets, tuple(self.static_nodes), splits, self.divisions, self._note_bytes,
             self._config.by_reference, files,
         )  # fmt: skip
 
@@ -111,39 +94,40 @@ class SplitPlacer:
         numbers = range(num_batches) if numbers is None else numbers
         tails = self._tail_pages(split, len(numbers) if is_written else 0)
         names = [row_set.config.name for row_set in self._request.row_sets]
-        nodes_files = [NodesFile(self._writer, split, name, number) for number, name in enumerate(names)]
-        extents, paths = HeadersFile(self._writer, split, tails), [file.path for file in nodes_files]
+        folder, samples = self.folder, self._request.samples
+        nodes = [NodesFile(folder.writer, split, name, number) for number, name in enumerate(names)]
+        extents = HeadersFile(folder.writer, split, tails)
 
         def place(state: State, output: Output) -> Generator[int, None, None]:
             del output
             for name in self._files_of_rows(split, names):
-                self._writer.remove(name)
+                folder.writer.remove(name)
             with (
-                self._work.scratch(f"accesses-{split}") as scratch,
-                self._resources.reporter.stage(f"place {split}", 2 * num_batches, "minibatches") as advance,
+                folder.work.scratch(f"accesses-{split}") as scratch,
+                folder.resources.reporter.stage(f"place {split}", 2 * num_batches, "minibatches") as advance,
+                pages_kept(COPIES * minibatch_bytes_of(samples)),
             ):
                 schedules = self._schedules(split, scratch, state, advance)
                 headers = HeaderWriter(
-                    extents.path, self._pages if is_written else None, self._writer.disk,
-                    self._request.samples.read(split), self._encoder(split), numbers, nodes_paths=paths,
-                    row_bytes=self._config.stored_row_bytes, num_static=[len(each) for each in self._static_in(state)],
-                    tails=tails, by_reference=self._config.by_reference,
+                    folder, self._config, extents, nodes, samples.read(split), self._encoder(split), numbers,
+                    [len(each) for each in self._static_in(state)], is_written=is_written,
                 )  # fmt: skip
                 self._write_headers(headers, schedules, num_batches, advance)
                 state |= headers.state()
                 for k, schedule in enumerate(schedules):
                     state |= {f"initial_{k}": schedule.initial_cpu_nodes, f"slots_{k}": schedule.next_cycle_slots}
-                    # Nodes of rows are read to find which rows are needed, and with the windows.
-                    self.read_bytes += schedule.reuse.accesses.read_bytes + 2 * paths[k].stat().st_size
+                    folder.traffic.add(read=schedule.reuse.accesses.read_bytes)
+            folder.traffic.add(read=2 * samples_bytes(samples, split))  # for the accesses, and for the headers
             yield from ()
 
-        files = [*nodes_files, *([extents] if numbers else [])]  # there is none without extents
         after = [] if self._first_step is None else [self._first_step]
-        state = self._work.fold(step, place, {}, files=files if is_written else (), after=after)
+        state = folder.work.fold(step, place, {}, files=[*nodes, extents] if is_written else [], after=after)
         self._first_step = self._first_step or step
         self.static_nodes = self._static_in(state)
+        self._note_bytes += folder.work.note_bytes(state)
         if "division" in state:
             self.divisions[split] = Division.from_array(state["division"])
+        paths = [file.path for file in nodes]
         return PlacedSplit.of(split, state, self._config.stored_row_bytes, paths, tails)
 
     def _write_headers(
@@ -155,11 +139,11 @@ class SplitPlacer:
             calls = (partial(headers.write, of_sets) for _, *of_sets in placements)
             for _ in in_order(pool, calls, _MAX_WAITING):
                 advance(1)
-        self._pages.finish()
+        self.folder.pages.finish()
 
     def _schedules(self, split: str, scratch: Scratch, state: State, advance: Advance) -> list[Schedule]:
         """Returns [K] the schedules of `split`; what was chosen for them goes to `state`."""
-        tiers, row_sets, threads = self._request.tiers, self._request.row_sets, self._resources.threads
+        tiers, row_sets, threads = self._request.tiers, self._request.row_sets, self.folder.resources.threads
         accesses = self._accesses(split, scratch, advance)
         if self.static_nodes is None:
             chosen = choose_static(row_sets, tiers, lambda: [each.counts() for each in accesses])
@@ -189,8 +173,8 @@ class SplitPlacer:
         files = [scratch.path(f"{row_set.config.name}.accesses") for row_set in row_sets]
         sizes = [row_set.num_rows for row_set in row_sets]
         return Accesses.sort_all(
-            needed(), list(zip(sizes, files, strict=True)), threads=self._resources.threads,
-            memory_bytes=scratch_memory_bytes(self._resources), claim=scratch.claim,
+            needed(), list(zip(sizes, files, strict=True)), threads=self.folder.resources.threads,
+            memory_bytes=scratch_memory_bytes(self.folder.resources), claim=scratch.claim,
         )  # fmt: skip
 
     def _static_in(self, state: State) -> Sequence[Nodes]:
@@ -206,8 +190,8 @@ class SplitPlacer:
         """Maps a page for each extent. The kernel may write these to disk, so their number is not limited by memory."""
         if num_pages == 0:
             return np.empty(0, np.uint8)
-        path = self._tails.path(f"{split}.tails")
-        self._tails.claim(num_pages * DIRECT_ALIGNMENT)
+        path = self.folder.tails.path(f"{split}.tails")
+        self.folder.tails.claim(num_pages * DIRECT_ALIGNMENT)
         reserve(path, num_pages * DIRECT_ALIGNMENT)
         return np.memmap(path, np.uint8, "r+")
 

@@ -64,13 +64,15 @@ def make_part_again(
     """
     all_of_them = _PartRepair(packed, damages)
     samples = samples or all_of_them.sampled(graph, scratch / "samples", resources)
-    tiers = _tiers(packed.config)
-    request = PackRequest(graph, samples, tiers, keep_input_nodes=packed.config.keep_input_nodes)
     static_nodes = all_of_them.static_nodes(graph, samples)
+    request = PackRequest(
+        graph, samples, _tiers(packed.config), keep_input_nodes=packed.config.keep_input_nodes,
+        static_nodes=static_nodes,
+    )  # fmt: skip
     for repair in all_of_them.by_split():  # what a kill costs at most
         with ArtifactWriter(scratch / "packed", artifacts.PACKED, config={}, overwrite=True) as writer:
-            pack_part(request, repair.part, static_nodes, writer, resources)
-            for name, nodes in zip(repair.row_sets, static_nodes, strict=True):
+            pack_part(request, repair.part, writer, resources)
+            for name, nodes in static_nodes.items():
                 if (file := artifacts.static_nodes_file(name)) in repair.part.files:
                     writer.save_array(file, nodes)
             repair.take(writer)
@@ -115,14 +117,13 @@ class _PartRepair:
             sample_plan(plan, path, resources)
         return Samples.open(path)
 
-    def static_nodes(self, graph: Graph, samples: Samples) -> list[Nodes]:
-        """[K] which rows are static, if anything that is wanted depends on that."""
+    def static_nodes(self, graph: Graph, samples: Samples) -> dict[str, Nodes]:
+        """By row set, which rows are static, if anything that is wanted depends on that."""
         if (found := _static_nodes_of_ranks(self._packed)) is not None:
-            return [found[name] for name in self.row_sets]
+            return found
         if self._counts_accesses:
-            found = choose_static_of_all(graph, [samples], _tiers(self._packed.config))
-            return [found[name] for name in self.row_sets]
-        return [np.empty(0, np.int64) for _ in self.row_sets]
+            return choose_static_of_all(graph, [samples], _tiers(self._packed.config))
+        return {name: np.empty(0, np.int64) for name in self.row_sets}
 
     def take(self, writer: ArtifactWriter) -> None:
         """Put what `writer` has made into place, if it is what was there."""

@@ -15,7 +15,6 @@ from diskgnn.files.checked_files import (
     CHECKSUM_CHUNK_BYTES,
     ChecksummedFile,
     ChunkChecksums,
-    npy_file_bytes,
     npy_header_bytes,
 )
 from diskgnn.files.disk_space import free_bytes
@@ -60,15 +59,11 @@ class ArrayFile(StepFile):
         assert checksums is None or rows is not None
         self._rows, self._row_shape, self._dtype, self._may_stream = rows, row_shape, np.dtype(dtype), may_stream
         self._header = npy_header_bytes(self._dtype, (rows or 0, *row_shape))
+        self.num_bytes = self._bytes_of(rows or 0)
         self.rows_written = 0  # those of the last commit, when it is opened
         self._checksums: ArrayFile | None = None  # of the chunks: written as they are known
         if checksums is not None:
             self._checksums = ArrayFile(writer, checksums, np.uint32, -(-self.num_bytes // CHECKSUM_CHUNK_BYTES))
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of the file, if its rows are known."""
-        return npy_file_bytes(self._dtype, (self._rows or 0, *self._row_shape))
 
     @property
     def parts(self) -> Sequence[StepFile]:

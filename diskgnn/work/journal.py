@@ -21,12 +21,13 @@ import numpy.typing as npt
 
 from diskgnn._native import crc32c as checksum_of
 from diskgnn.files import faults
-from diskgnn.files.checked_files import checksum_file, sync
+from diskgnn.files.checked_files import checksum_file, npy_file_bytes, sync
 from diskgnn.files.checked_lines import checked_line, whole_lines
 from diskgnn.files.disk_space import RECORDS, UNLIMITED, DiskBudget, allocated_bytes, file_bytes
 from diskgnn.formats.records import typed
 
 _CONSUMED = "dropped"
+_MEMBER_BYTES, _ARCHIVE_BYTES = 104, 22  # of a .npz file: beside each array and its name, twice; at the end
 
 
 class Journal:
@@ -189,6 +190,12 @@ class Journal:
             raise
         finally:
             os.close(descriptor)
+
+
+def record_bytes(done: Mapping[str, npt.NDArray[Any]]) -> int:
+    """What records of such arrays take of the disk: there are two of them, see `Journal.record`."""
+    member_bytes = (npy_file_bytes(array.dtype, array.shape) + 2 * len(name) for name, array in done.items())
+    return 2 * file_bytes(sum(member_bytes) + len(done) * _MEMBER_BYTES + _ARCHIVE_BYTES)
 
 
 def _records_of(name: str) -> tuple[str, str]:

@@ -57,6 +57,7 @@ import numpy.typing as npt
 
 from diskgnn.files import faults
 from diskgnn.files.disk_space import DiskBudget, allocated_bytes
+from diskgnn.work.journal import record_bytes
 from diskgnn.work.required_space import require_space
 from diskgnn.work.shuffle import DamagedStepError, Shuffle
 from diskgnn.work.step_file import StepFile
@@ -67,6 +68,7 @@ UnitFiles = Mapping[str, int]  # by name, the CRC-32C of each file that a unit l
 Result = TypeVar("Result")
 Unit = TypeVar("Unit")
 
+_OWN_NUMBERS = 64  # at most, about, for what a note says beside the state: keys and names
 # In place of the name of a step that is to be made again: all; or those units of maps whose files are damaged.
 ALL_STEPS, SOME_UNITS = "", "units"
 
@@ -154,8 +156,8 @@ class Work:
         self._begun[step] = before.get("begun", np.frombuffer(os.urandom(8), np.uint64)[0])
         about = {"key": np.array(key), "after": follows, "begun": np.array(self._begun[step])}
         is_committed, handled_bytes = bool(before), 0
-        beginnings = [first, *(file.first() for file in files), _section(before, "state")]
-        state = {name: np.array(value) for beginning in beginnings for name, value in beginning.items()}
+        firsts = {name: array for file in files for name, array in file.first().items()}
+        state = {name: np.array(value) for name, value in {**first, **firsts, **_section(before, "state")}.items()}
         names: list[str] = before[FINISHED].tolist() if is_finished else []
         if not all(self._folder.adopt(name) for name in names):
             raise DamagedStepError(full, f"{self._folder.staging} does not hold what was written")
@@ -272,6 +274,14 @@ class Work:
     def state_of(self, step: str) -> State:
         """Returns the state of a step, or what was passed to `note`, as it was noted last; {} if nothing was."""
         return _section(self._folder.noted(self._full(step)), "state")
+
+    @staticmethod
+    def note_bytes(state: State, files: Sequence[StepFile] = ()) -> int:
+        """Returns the most that the notes of a step take of the disk: of its state, or what this has beside that of
+        `files` at the beginning."""
+        states = [state, *(part.first() for file in files for part in file.parts)]
+        noted = {f"state/{name}": array for each in states for name, array in each.items()}
+        return record_bytes(noted | {name: np.empty(_OWN_NUMBERS, np.uint64) for name in ("key", "after", FINISHED)})
 
     def note(self, name: str, state: State, files: Sequence[str] = ()) -> None:
         """Has `state` noted at the next commit: what later steps follow from, and which `files` hold it."""

@@ -32,6 +32,7 @@ class StepFile:
         ends: False if steps go on with it that come after.
     """
 
+    num_bytes = 0  # that it will have, where that is known before
     is_sent = False  # nobody reads it here: where the artifact goes to a store, it goes when the step is committed
 
     def __init__(self, writer: ArtifactWriter, name: str, *, begins: bool = True, ends: bool = True) -> None:
@@ -91,12 +92,7 @@ class SavedArray(StepFile):
 
     def __init__(self, writer: ArtifactWriter, name: str, array: npt.NDArray[Any]) -> None:
         super().__init__(writer, name)
-        self.array = array
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of the file."""
-        return npy_file_bytes(self.array.dtype, self.array.shape)
+        self.array, self.num_bytes = array, npy_file_bytes(array.dtype, array.shape)
 
     def close(self) -> None:
         """Writes it."""

@@ -193,7 +193,7 @@ def test_nothing_is_being_written_to_a_file_while_space_is_reserved_in_it(graph,
         fallocate(descriptor, *arguments)
 
     monkeypatch.setattr(os, "posix_fallocate", noted)
-    monkeypatch.setattr("diskgnn.packing.pack.PageWriter", Pages)
+    monkeypatch.setattr("diskgnn.packing.pack_run.PageWriter", Pages)
     pack(graph, samples, tmp_path / "packed", cpu_cache="10%", static_cache=0)
     finished = calls.index("finish")
     assert not any(name.endswith(".bin") for name in calls[:finished])

@@ -17,7 +17,7 @@ from diskgnn._native import crc32c
 from diskgnn.files import faults
 from diskgnn.files.checked_files import ChecksummedFile
 from diskgnn.files.destination import staging_of
-from diskgnn.files.disk_space import JOURNAL, OWN_BYTES, DiskBudget
+from diskgnn.files.disk_space import JOURNAL, OWN_BYTES, DiskBudget, file_bytes
 from diskgnn.formats.artifacts import GRAPH
 from diskgnn.work.array_file import ArrayFile
 from diskgnn.work.runner import Output, Work
@@ -392,6 +392,22 @@ def test_a_step_goes_on_although_an_array_of_its_is_saved_at_its_end_only(tmp_pa
     run()
     assert pieces == [0, 1, 2, 2, 3, 3]
     assert np.load(tmp_path / "out" / "total.npy").tolist() == [6]
+
+
+def test_what_notes_take_of_the_disk_is_known_before(tmp_path: Path) -> None:
+    first = {"numbers": np.arange(5000), "records": np.zeros((300, 2), [("a", "<i8"), ("b", "<i4")])}
+
+    def count(state: State, output: Output) -> Generator[int, None, None]:
+        yield from [1] * 4
+
+    with (
+        faults.pretending("unit.bytes", 1),
+        ArtifactWriter(tmp_path / "out", GRAPH, config={}, resumable=True) as writer,
+    ):
+        work = Work(writer, "noted")
+        work.fold("step", count, first)
+        taken = sum(file_bytes(path.stat().st_size) for path in writer.staging.glob("noted.step.*"))
+        assert taken <= work.note_bytes(first) <= taken + 2 * file_bytes(1)
 
 
 class FirstLines(StepFile):

@@ -7,6 +7,8 @@ it was made from. `writer` writes artifacts, `manifest` opens them. docs/FORMAT.
 
 from __future__ import annotations
 
+import re
+
 from diskgnn.specs.schema import EdgeType
 
 GRAPH, SAMPLES, PACKED, HOPS = "diskgnn.graph", "diskgnn.samples", "diskgnn.packed", "diskgnn.hops"
@@ -27,6 +29,12 @@ CHECKPOINT = "checkpoint.pt"  # in the directory that training leaves, which has
 def rank_directory(rank: int, world_size: int) -> str:
     """In a folder that `prepare` wrote for several ranks: the samples or packed directory of one of them."""
     return f"rank-{rank}-of-{world_size}"
+
+
+def rank_named(directory: str) -> tuple[int, int] | None:
+    """Rank and world size that the name of such a directory says; None if it is another name."""
+    found = re.fullmatch(r"rank-(\d+)-of-(\d+)", directory)
+    return None if found is None else (int(found[1]), int(found[2]))
 
 
 # graph/: kinds of files; each type of nodes or edges has its own, named by `node_file` or `edge_file`

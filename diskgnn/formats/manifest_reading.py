@@ -8,7 +8,7 @@ from typing import Any
 
 from diskgnn.errors import ArtifactError, ConfigError, ReadError
 from diskgnn.files.file_reading import is_file, read_whole
-from diskgnn.formats.artifacts import CHECKPOINT, MADE_BY, MANIFEST, VERSIONS
+from diskgnn.formats.artifacts import CHECKPOINT, MADE_BY, MANIFEST, VERSIONS, rank_named
 from diskgnn.formats.records import typed
 from diskgnn.stores.locations import Location, StoredPath
 
@@ -27,7 +27,7 @@ def read_document(path: Location, format: str | None = None) -> dict[str, Any]: 
     manifest_path = path / MANIFEST
     # Of a store, the manifest alone is asked for: it comes last, and goes first.
     if not is_file(manifest_path):
-        if isinstance(path, Path) and (ranks := sorted(entry.name for entry in path.glob("rank-*-of-*"))):
+        if isinstance(path, Path) and (ranks := sorted(each.name for each in path.glob("*") if rank_named(each.name))):
             raise ArtifactError(
                 f"{path} holds a directory for each rank: name one, such as {path / ranks[0]}, which has its part of "
                 "the minibatches only"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 
 from diskgnn.errors import ArtifactError, ConfigError
 from diskgnn.formats import artifacts
@@ -45,9 +44,8 @@ def ranks_in(path: AnyPath) -> list[Shard]:
     folder = located(path)
     if not folder.is_dir() or (folder / artifacts.MANIFEST).exists():
         return []
-    named = (re.fullmatch(r"rank-(\d+)-of-(\d+)", name) for name in names_in(folder))
-    found = [(int(match[2]), int(match[1])) for match in named if match]
-    return [Shard(rank, world_size) for world_size, rank in sorted(found) if rank < world_size]
+    found = filter(None, map(artifacts.rank_named, names_in(folder)))
+    return [Shard(rank, world_size) for rank, world_size in sorted(found, key=lambda of: of[::-1]) if rank < world_size]
 
 
 def rank_directories(path: AnyPath) -> list[Location]:

@@ -16,7 +16,7 @@ from diskgnn.errors import ArtifactError, ConfigError
 from diskgnn.files import faults
 from diskgnn.files.checked_files import ChecksummedFile, checksum_file
 from diskgnn.files.file_reading import pieces_of, reading
-from diskgnn.formats.artifacts import MANIFEST
+from diskgnn.formats.artifacts import MANIFEST, rank_named
 from diskgnn.formats.manifest import Manifest, open_artifact, read_manifest
 from diskgnn.ordered import as_finished
 from diskgnn.paths import PathLike
@@ -91,10 +91,10 @@ def _ranks(source: StoredPath, rank: int | None) -> Sequence[str]:
     Raises:
         ConfigError: there is none of `rank`.
     """
-    found = sorted(name for name in source.entries() if name.startswith("rank-") and "-of-" in name)
+    found = {name: named for name in sorted(source.entries()) if (named := rank_named(name))}
     if rank is None:
-        return found
-    wanted = [name for name in found if name.startswith(f"rank-{rank}-of-")]
+        return list(found)
+    wanted = [name for name, (of, _) in found.items() if of == rank]
     if len(wanted) != 1:
         there = ", ".join(found) or "no directories of ranks"
         raise ConfigError(f"rank: expected one that is in {source}, found {rank}; there are {there}")

@@ -1,9 +1,9 @@
 """The journal of a staging directory: what is being made there, and which of its files are finished.
 
 One JSON document a line, behind its checksum, appended and made durable. The first says what is made. Each other one
-names a finished file, its length and its CRC-32C, or files that were consumed since all that was made of them is
-finished. A run that goes on after a kill believes a file only as far as the journal does, and the journal up to its
-first damaged line.
+names a finished file, its length and its CRC-32C; or files that were consumed since all that was made of them is
+finished; the last one what is scratch in a directory that is about to be published. A run that goes on after a kill
+believes a file only as far as the journal does, and the journal up to its first damaged line.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import json
 import os
 import threading
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,12 @@ import numpy.typing as npt
 from diskgnn._native import crc32c as checksum_of
 from diskgnn.files import faults
 from diskgnn.files.checked_files import checksum_file, npy_file_bytes, sync
-from diskgnn.files.checked_lines import checked_line, whole_lines
+from diskgnn.files.checked_lines import checked_line, checked_lines, whole_lines
 from diskgnn.files.disk_space import RECORDS, UNLIMITED, DiskBudget, allocated_bytes, file_bytes
+from diskgnn.formats.manifest_document import file_name
 from diskgnn.formats.records import typed
 
-_CONSUMED = "dropped"
+_CONSUMED, _SCRATCH = "dropped", "leaving"  # lines of files that are consumed, or scratch
 _MEMBER_BYTES, _ARCHIVE_BYTES = 104, 22  # of a .npz file: beside each array and its name, twice; at the end
 
 
@@ -100,6 +102,10 @@ class Journal:
     def is_consumed(self, name: str) -> bool:
         """Returns True if file `name` was consumed, and not made again since."""
         return name in self._consumed
+
+    def note_scratch(self, names: Collection[str]) -> None:
+        """Notes what in the directory is scratch, now that it is about to be published."""
+        self.note({_SCRATCH: list(names)})
 
     def note(self, *lines: Mapping[str, Any]) -> None:
         """Append lines."""
@@ -190,6 +196,16 @@ class Journal:
             raise
         finally:
             os.close(descriptor)
+
+
+def scratch_noted(path: Path) -> list[str]:
+    """What the journal at `path`, of a directory that was published, says is scratch in that. Only its names of files
+    are believed."""
+    found: list[str] = []
+    for line in filter(None, checked_lines(path.read_bytes())):
+        with suppress(ValueError, KeyError, RecursionError):  # lines about other things
+            found = [file_name(typed(name, str)) for name in typed(typed(json.loads(line), dict)[_SCRATCH], list)]
+    return found
 
 
 def record_bytes(done: Mapping[str, npt.NDArray[Any]]) -> int:

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
-from collections.abc import Sequence, Set
+from collections.abc import Set
 from contextlib import suppress
 from pathlib import Path
 
 from diskgnn.errors import ArtifactError, ConfigError, OutputExistsError
 from diskgnn.files.checked_files import sync
-from diskgnn.files.checked_lines import checked_lines
 from diskgnn.files.disk_space import JOURNAL
 from diskgnn.files.file_reading import read_whole
 from diskgnn.files.locks import FileLock
-from diskgnn.formats.artifacts import MANIFEST
+from diskgnn.formats.artifacts import MANIFEST, rank_named
 from diskgnn.formats.manifest import Manifest, read_manifest
-from diskgnn.formats.manifest_document import file_name
-from diskgnn.formats.records import typed
 from diskgnn.paths import resolved
 from diskgnn.stores.locations import AnyPath, Location, StoredPath, located
-from diskgnn.work.journal import Journal
+from diskgnn.work.journal import Journal, scratch_noted
 from diskgnn.work.sent_record import names_sent, record_of
 
-_LEAVING = "leaving"
 _FORMAT = re.compile(rb'"format":\s*"diskgnn\.(\w+)"')
 
 
@@ -168,7 +163,7 @@ def require_replaceable_there(
 
 def _refuse_foreign(target: StoredPath, known: Set[str]) -> None:
     foreign = sorted(target.entries().keys() - known)
-    if ranks := [name for name in foreign if re.fullmatch(r"rank-\d+-of-\d+", name)]:
+    if ranks := [name for name in foreign if rank_named(name)]:
         raise OutputExistsError(
             f"{target} holds what was prepared for several ranks already: {', '.join(ranks[:5])}. Choose another "
             f"place, or remove them there"
@@ -178,11 +173,6 @@ def _refuse_foreign(target: StoredPath, known: Set[str]) -> None:
             f"{target} holds files that are no part of what is to be there ({', '.join(foreign[:5])}): choose another "
             f"place, or remove them"
         )
-
-
-def note_leaving(folder: Path, names: Sequence[str]) -> None:
-    """Note durably, in the journal of a directory that is about to be published, what in it is scratch."""
-    Journal(folder / JOURNAL, None).note({_LEAVING: list(names)})
 
 
 def remove_left(manifest: Manifest) -> None:
@@ -200,14 +190,10 @@ def remove_left(manifest: Manifest) -> None:
 
 def _left(manifest: Manifest) -> list[str]:
     """What a killed run left in the directory that it published, and is no part of it; the journal comes last."""
-    found: list[str] = []
     journal = manifest.folder / JOURNAL
     if not journal.is_file():
-        return found
-    for line in filter(None, checked_lines(journal.read_bytes())):
-        with suppress(ValueError, KeyError, RecursionError):  # lines about other things
-            found = [file_name(typed(name, str)) for name in typed(typed(json.loads(line), dict)[_LEAVING], list)]
-    return [name for name in found if name not in manifest.files] + [JOURNAL]
+        return []
+    return [name for name in scratch_noted(journal) if name not in manifest.files] + [JOURNAL]
 
 
 def clean_beside(final: Path, staging: Path, lock: FileLock) -> bool:

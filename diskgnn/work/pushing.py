@@ -9,7 +9,7 @@ from pathlib import Path
 
 from diskgnn.errors import OutputExistsError
 from diskgnn.files.file_reading import read_whole
-from diskgnn.formats.artifacts import MANIFEST
+from diskgnn.formats.artifacts import MANIFEST, rank_named
 from diskgnn.formats.manifest import Manifest, open_artifact
 from diskgnn.paths import PathLike
 from diskgnn.progress.default_reporter import reporter_for
@@ -65,7 +65,7 @@ def push(
 
 def _of_ranks(folder: Path, target: StoredPath) -> list[tuple[Manifest, StoredPath]]:
     """Returns the artifacts in `folder`, and where each goes."""
-    found = sorted(each for each in folder.glob("rank-*-of-*") if (each / MANIFEST).exists())
+    found = sorted(each for each in folder.glob("*") if rank_named(each.name) and (each / MANIFEST).exists())
     if not found:
         open_artifact(folder)  # says what is wrong
     if (there := artifact_at(target)) is not None:

@@ -29,10 +29,10 @@ from diskgnn.formats.manifest_document import (
     content_digest,
 )
 from diskgnn.paths import PathLike, resolved
+from diskgnn.work.journal import Journal
 from diskgnn.work.outbox import Outbox, refuse_headerless
 from diskgnn.work.overwriting import (
     clean_beside,
-    note_leaving,
     refuse_inside_artifact,
     refuse_other_bytes_than_text,
     remove_left,
@@ -44,9 +44,9 @@ from diskgnn.work.work_folder import WorkFolder
 class ArtifactWriter(WorkFolder):
     """Writes one artifact: files go to `writer.path(name)`, `publish` makes them appear all at once.
 
-    Use as a context manager. Leaving it without `publish` removes what was written, unless it is `resumable` and the
-    journal says that something is done: then the next writer with the same `config` and `source` may `adopt` the files
-    that this one did `finish`, and go on where it did `record` how far it was.
+    Use as a context manager. Leaving it without `publish` removes what was written, unless it is `resumable` and
+    something was committed: then the next writer with the same `config` and `source` may `adopt` the files of units and
+    steps, and go on with what they `noted`.
 
     What is not `durable` does not outlast a power failure: for what only this process reads, and then deletes.
 
@@ -226,7 +226,7 @@ class ArtifactWriter(WorkFolder):
         self._sync(self.staging)
         self._require_replaceable()
         # Until the directory has its name, the next run goes on with all of this; afterwards it removes it.
-        note_leaving(self.staging, scratch)
+        Journal(self.staging / JOURNAL, None).note_scratch(scratch)
         faults.point("artifact.publish")
         if self.final.exists():
             exchange(self.staging, self.final)

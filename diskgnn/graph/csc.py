@@ -156,11 +156,9 @@ def _record_bytes(given: EdgeList) -> int:
 
 def _count(given: EdgeList, shift: int, reporter: Reporter, state: State, output: Output) -> Generator[int, None, None]:
     """Counts edges per bin of destinations, and checks every id."""
-    del output
     num_sources, num_nodes = given.num_sources, given.num_nodes
-    with reporter.stage("count edges", given.num_input_edges, "edges") as advance:
-        advance(position := int(state["edges"]))
-        for src, dst in given.edges_from(position):
+    with output.stage(reporter, "count edges", given.num_input_edges, "edges") as advance:
+        for src, dst in given.edges_from(int(state["edges"])):
             src, dst = np.ascontiguousarray(src), np.ascontiguousarray(dst)
             for tail, head in ((src, dst), (dst, src)) if given.options.reverse else ((src, dst),):
                 valid = count_edges(tail, head, num_sources, num_nodes, shift, state["bins"])
@@ -187,8 +185,7 @@ def _scatter(
     source = given.edges_from(first)
     if given.columns:
         source = records.following(source, first, reverse, output)
-    with reporter.stage("scatter edges", layout.num_edges, "edges") as advance:
-        advance(first * (1 + reverse))
+    with output.stage(reporter, "scatter edges", layout.num_edges, "edges") as advance:
         for src, dst in source:
             buckets.add(np.ascontiguousarray(src), np.ascontiguousarray(dst), reverse)
             advance(len(src) * (1 + reverse))
@@ -220,7 +217,6 @@ def _sort(
     output: Output,
 ) -> Generator[int, None, None]:
     """Sorts the buckets, several at once, and appends each in its turn."""
-    del output
     indptr, indices, *carried = files
     dtype = index_dtype(given.num_sources)
     if not indptr.rows_written:
@@ -232,9 +228,8 @@ def _sort(
     )
     with (
         ThreadPoolExecutor(min(resources.threads, layout.buckets_at_once)) as pool,
-        resources.reporter.stage("sort edges", layout.num_edges, "edges") as advance,
+        output.stage(resources.reporter, "sort edges", layout.num_edges, "edges") as advance,
     ):
-        advance(int(layout.edge_starts[first]))
         for bucket, column in enumerate(in_order(pool, sorts, ahead=layout.buckets_at_once - 1), first):
             indptr.write(indices.rows_written + np.cumsum(column.degrees, dtype=np.int64))
             indices.write(column.indices.astype(dtype, copy=False))

@@ -246,8 +246,7 @@ def _write_features(
     file = ArrayFile(writer, name, rows.storage, num_nodes, (rows.num_features,), checksums, may_stream=True)
 
     def write(state: State, output: Output) -> Generator[int, None, None]:
-        with reporter.stage("write features", num_nodes * rows.row_bytes, "B") as advance:
-            advance(file.rows_written * rows.row_bytes)
+        with output.stage(reporter, "write features", num_nodes * rows.row_bytes, "B") as advance:
             for data in chunks.of(make, range(file.rows_written, num_nodes), rows.row_bytes):
                 file.write(data)
                 advance(data.nbytes)

@@ -126,8 +126,7 @@ class NodeFeatures:
 
         def copy(state: State, output: Output) -> Generator[int, None, None]:
             scan = ValueScan(self.given, file.rows_written, state["values"])
-            with reporter.stage("copy features", rows.total_bytes, "B") as advance:
-                advance(file.rows_written * rows.row_bytes)
+            with output.stage(reporter, "copy features", rows.total_bytes, "B") as advance:
                 for chunk in rows.chunks_from(file.rows_written):
                     scan.add(chunk)
                     file.write(chunk)

@@ -98,8 +98,7 @@ def write_quantised(
         codes = SavedArray(writer, node_file(artifacts.FEATURE_CODES, node_type), np.empty(shape, np.float32))
 
         def scan(state: State, output: Output) -> Generator[int, None, None]:
-            with reporter.stage("scan features", source.total_bytes, "B") as advance:
-                advance(int(state["rows"]) * source.row_bytes)
+            with output.stage(reporter, "scan features", source.total_bytes, "B") as advance:
                 for part in values.parts(advance, int(state["rows"])):
                     np.minimum(state["low"], part.min(axis=0), out=state["low"])
                     np.maximum(state["high"], part.max(axis=0), out=state["high"])
@@ -118,8 +117,7 @@ def write_quantised(
 
     def write(state: State, output: Output) -> Generator[int, None, None]:
         errors = _Errors(file.rows_written, state["errors"])
-        with reporter.stage("quantise features", source.total_bytes, "B") as advance:
-            advance(file.rows_written * source.row_bytes)
+        with output.stage(reporter, "quantise features", source.total_bytes, "B") as advance:
             for part in values.parts(advance, file.rows_written):
                 if quantisation is None:
                     bits, found = (_to_float16 if stored.dtype == "float16" else _to_bfloat16)(part, values)
@@ -158,9 +156,9 @@ class _Values:
                     part,
                     "finite numbers; replace them, e.g. with np.nan_to_num(features, nan=0, posinf=0, neginf=0)",
                 )
+                advance(len(part) * self._source.row_bytes)
                 yield part
                 self.first += len(part)
-            advance(chunk.nbytes)
 
     def require(self, fits: npt.NDArray[np.bool_], part: npt.NDArray[np.float32], expected: str) -> None:
         """Raise InputError about the first value of `part`, the last one given, that does not fit."""

@@ -89,11 +89,9 @@ class HopEdges:
         Raises:
             ArtifactError: the topology is damaged.
         """
-        del output
         has_weights = self._edges.config.has_weights
         degrees = np.zeros(0)  # of the nodes of a window so far: their weights, added up in the order of edges
-        with reporter.stage("write the edges of hops", self._edges.num_edges, "edges") as advance:
-            advance(int(state["edges"]))
+        with output.stage(reporter, "write the edges of hops", self._edges.num_edges, "edges") as advance:
             reader, first = TopologyReader(self._edges, self._traffic, weighted=has_weights), int(state["nodes"])
             for piece in reader.pieces(first):
                 self._add_lists(piece)
@@ -106,7 +104,6 @@ class HopEdges:
                 else:
                     window[...] = np.diff(piece.offsets)
                 advance(len(piece.sources))
-                state["edges"] += len(piece.sources)
                 if piece.ends_window:
                     self._add_scales(first, degrees)
                     first, degrees = first + len(degrees), np.zeros(0)

@@ -77,10 +77,8 @@ def write_records(
         InputError: a value is beyond float32.
         DamagedStepError: what panels kept is damaged.
     """
-    del output
-    with reporter.stage("write records", order.num_records, "rows") as advance:
+    with output.stage(reporter, "write records", order.num_records, "rows") as advance:
         first = int(state["windows"])
-        advance(sum(window.last - window.first for window in windows[:first]))
         for number, window in enumerate(windows[first:], first):
             records = _put_together(config, window, kept, number)
             _require_finite(config, records, order.of_window(window))

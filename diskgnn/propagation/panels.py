@@ -52,14 +52,12 @@ class Panels:
         Raises:
             DamagedStepError: what steps before wrote is damaged.
         """
-        del output
         plan, rows = self.plan, self.plan.rows
         width = self.features.rows.num_features
         with (
             ThreadPoolExecutor(plan.loading_threads) as pool,
-            reporter.stage("compute hops", width * len(plan.operators), "columns") as advance,
+            output.stage(reporter, "compute hops", width * len(plan.operators), "columns") as advance,
         ):
-            advance(int(state["columns"]) * len(plan.operators))
             own_scales = {operator: self._own_scales(operator) for operator in plan.operators if operator in SCALED}
             while (first := int(state["columns"])) < width:
                 columns = plan.panel(first)

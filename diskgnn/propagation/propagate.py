@@ -256,7 +256,7 @@ class Propagation:
         kept = work.shuffle("panels", "kept", len(plan.windows))
         if self.edges.config.has_weights and not work.is_finished("edges"):
             verify_file(self.nodes.manifest, self.edges.file(artifacts.WEIGHTS), lambda size: traffic.add(edges=size))
-        work.fold("edges", partial(edges.write, told), {"nodes": 0, "edges": 0})
+        work.fold("edges", partial(edges.write, told), {"nodes": 0})
         transposing = partial(transpose, self.nodes, plan.rows.sets[0], stripes, told, traffic)
         work.fold("transpose", transposing, {"windows": 0, "unusual": 0, "first_unusual": 0})
         panels = Panels(plan, self.order, features, stripes, edges, kept, traffic)

@@ -65,15 +65,17 @@ def transpose(
     Raises:
         InputError: a needed row has NaN or infinite values; names the first such node, and how many there are.
     """
-    del output
     features = nodes.feature_file
     assert features is not None
     rows, checksums = features.rows, nodes.feature_checksums
     traffic.add(read=checksums.nbytes)
     windows = list(feature_windows(features, needed))
-    with ThreadPoolExecutor(1) as pool, reporter.stage("transpose features", features.num_rows, "rows") as advance:
+    with (
+        ThreadPoolExecutor(1) as pool,
+        output.stage(reporter, "transpose features", features.num_rows, "rows") as advance,
+    ):
         first_window = int(state["windows"])
-        advance(done := windows[first_window - 1][1] if first_window else 0)
+        done = windows[first_window - 1][1] if first_window else 0
         reads = (partial(read_checked_span, features, checksums, *bounds) for bounds in windows[first_window:])
         with closing(in_order(pool, reads, _READ_AHEAD)) as spans:
             for data, num_bytes in spans:

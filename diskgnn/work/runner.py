@@ -30,8 +30,8 @@ A unit may consume files of units before: they are removed as soon as what was m
 
 A number in the state is an array, too, without dimensions: `int(state["read"])` reads it, `state["read"] += 1` changes
 it in place. What a step holds back when it yields, in buffers, it has to hand over when `output.before_commit` asks for
-it. The `files` that it writes are declared before it runs (`step_file`): the runner opens them, where they go on, makes
-them durable, closes them and sends them.
+it. A progress bar is a stage of `output`, which knows where it begins. The `files` that it writes are declared before
+it runs (`step_file`): the runner opens them, where they go on, makes them durable, closes them and sends them.
 
 What a killed run left is compared with checksums before it is used. What is damaged is made again, once, by running the
 stage again without the step that made it, and then without those that filled what it had consumed; or without all
@@ -57,6 +57,7 @@ import numpy.typing as npt
 
 from diskgnn.files import faults
 from diskgnn.files.disk_space import DiskBudget, allocated_bytes
+from diskgnn.progress.reporter import Advance, Reporter
 from diskgnn.work.journal import record_bytes
 from diskgnn.work.required_space import require_space
 from diskgnn.work.shuffle import DamagedStepError, Shuffle
@@ -170,14 +171,14 @@ class Work:
                 noted = _section(before, f"spill/{shuffle.name}") if before else None
                 shuffle.open(noted, for_more=not is_finished)
             if not is_finished:
-                output = Output(files, state)
+                output = Output(files, state, int(before.get("advanced", 0)))
                 with output, closing(run(state, output)) as pieces:
                     for num_bytes in pieces:
                         faults.point("work.piece")
                         handled_bytes += num_bytes
                         if durable and output.stays_here and self._folder.is_due(num_bytes):
                             output.hand_over()
-                            self._note(step, about, state, fills, files)
+                            self._note(step, {**about, "advanced": np.array(output.advanced)}, state, fills, files)
                             self.commit()
                             is_committed = True
                     output.hand_over(to_files=durable)
@@ -377,9 +378,21 @@ class Output:
     Files are opened in their order, handed over and closed in reverse.
     """
 
-    def __init__(self, files: Sequence[StepFile], state: State) -> None:
-        self._files, self._state = files, state
+    def __init__(self, files: Sequence[StepFile], state: State, advanced: int) -> None:
+        self._files, self._state, self.advanced = files, state, advanced
         self._handing: list[Callable[[], None]] = []
+
+    @contextmanager
+    def stage(self, reporter: Reporter, description: str, total: int, unit: str) -> Iterator[Advance]:
+        """Begins a stage of `reporter` where a killed run stood: the runner notes how far the step says it is."""
+        with reporter.stage(description, total, unit) as advance:
+            advance(self.advanced)
+
+            def told(count: int) -> None:
+                self.advanced += count
+                advance(count)
+
+            yield told
 
     def before_commit(self, hand_over: Callable[[], None]) -> None:
         """Has `hand_over` called before each commit, and at the end: to write what is still held in buffers."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from diskgnn.files.checked_files import ChecksummedFile
 from diskgnn.files.destination import staging_of
 from diskgnn.files.disk_space import JOURNAL, OWN_BYTES, DiskBudget, file_bytes
 from diskgnn.formats.artifacts import GRAPH
+from diskgnn.progress.reporter import Advance
 from diskgnn.work.array_file import ArrayFile
 from diskgnn.work.runner import Output, Work
 from diskgnn.work.shuffle import DamagedStepError, Shuffle
@@ -360,18 +362,41 @@ def test_another_key_begins_anew(tmp_path: Path) -> None:
     assert (run(1), run(1), run(2), run(1)) == (4, 0, 4, 4)
 
 
+class Bar:
+    """Where a stage of a step began, and where it stands."""
+
+    def __init__(self) -> None:
+        self.begins_at, self.done = list[int](), 0
+
+    @contextmanager
+    def stage(self, description: str, total: int, unit: str) -> Iterator[Advance]:
+        self.done = 0
+
+        def advance(count: int) -> None:
+            self.done += count
+            told.append(count)
+
+        told = list[int]()
+        try:
+            yield advance
+        finally:
+            self.begins_at.append(told[0])
+
+
 def test_a_step_goes_on_although_an_array_of_its_is_saved_at_its_end_only(tmp_path: Path) -> None:
-    pieces: list[int] = []
+    pieces, bar = list[int](), Bar()
 
     def stage(writer: ArtifactWriter, work: Work) -> None:
         total = SavedArray(writer, "total.npy", np.zeros(1, np.int64))
 
         def add(state: State, output: Output) -> Generator[int, None, None]:
-            for number in range(int(state["done"]), 4):
-                state["sum"] += number
-                state["done"] += 1
-                pieces.append(number)
-                yield 1
+            with output.stage(bar, "add", 4, "numbers") as advance:
+                for number in range(int(state["done"]), 4):
+                    state["sum"] += number
+                    state["done"] += 1
+                    advance(1)
+                    pieces.append(number)
+                    yield 1
             total.array[:] = state["sum"]
 
         work.fold("add", add, {"done": 0, "sum": 0}, files=[total])
@@ -391,6 +416,8 @@ def test_a_step_goes_on_although_an_array_of_its_is_saved_at_its_end_only(tmp_pa
         run()
     run()
     assert pieces == [0, 1, 2, 2, 3, 3]
+    assert bar.begins_at == [0, 2, 3]
+    assert bar.done == 4
     assert np.load(tmp_path / "out" / "total.npy").tolist() == [6]
 
 

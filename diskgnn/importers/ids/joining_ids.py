@@ -119,11 +119,9 @@ def _spread_listed(ids: NodeIds, known: Shuffle, state: State, output: Output) -
 
 def _join(ids: NodeIds, known: Shuffle, reporter: Reporter, state: State, output: Output) -> Generator[int, None, None]:
     """Answers the lookups, range by range."""
-    del output
-    first, count = int(state["ranges"]), ids.sampled.ranges.count
-    with reporter.stage("join ids", count, "ranges") as advance:
-        advance(first)
-        for number in range(first, count):
+    count = ids.sampled.ranges.count
+    with output.stage(reporter, "join ids", count, "ranges") as advance:
+        for number in range(int(state["ranges"]), count):
             if ids.listed is None:
                 there = _mentioned(ids, known, number, int(state["nodes"]))
             else:

@@ -227,10 +227,8 @@ def _spread(
     found: IdColumns, parts: Parts, ends: Sequence[Ends], stage: str, reporter: Reporter, state: State, output: Output
 ) -> Generator[int, None, None]:
     """Adds what is `found`, part by part, to the ends that its columns are."""
-    del output
     first = int(state["rows"])
-    with reporter.stage(stage, found.num_rows, "edges" if found.row_name == "edge" else "ids") as advance:
-        advance(first)
+    with output.stage(reporter, stage, found.num_rows, "edges" if found.row_name == "edge" else "ids") as advance:
         chunks = found.chunks(parts.part_rows, first) if first < found.num_rows else iter(())
         for part, columns in enumerate(in_parts(chunks, parts.part_rows), first // parts.part_rows):
             for end, ids in zip(ends, columns, strict=True):

@@ -30,6 +30,7 @@ from diskgnn.propagation.propagate import propagate
 from diskgnn.specs.schema import SourceSchema
 from diskgnn.specs.split_arrays import SplitArrays
 from diskgnn.work.required_space import require_space
+from diskgnn.work.shuffle import DamagedStepError
 
 _BEGUN, _HOPS = "begun", "hops"  # in the folder of the output
 _ROWS = 4096  # that the model maps at a time
@@ -60,9 +61,16 @@ def infer_by_hops(
     num_rows = node_set.num_nodes if chosen is None else len(chosen)
     written_bytes = file_bytes(output_bytes(content, num_rows, out.suffix, node_set))
     require_space(folder, written_bytes, "inference")
-    with folder:
+
+    def written() -> tuple[StageReport | None, int]:
         report = rows.propagated(folder, free_bytes(folder.staging, folder.disk) - written_bytes)
-        size = write_rows(folder, node_set, content, chosen, rows.windows(folder))
+        return report, write_rows(folder, node_set, content, chosen, rows.windows(folder))
+
+    with folder:
+        try:
+            report, size = written()
+        except DamagedStepError:  # hops of a killed run, which are gone now
+            report, size = written()
     hops_bytes = rows.hops_bytes
     read_bytes, made_bytes = (0, 0) if report is None else (report.read_bytes, report.written_bytes)
     return StageReport(
@@ -162,7 +170,7 @@ class HopRows:
         """Yields ascending nodes and their rows, some at a time.
 
         Raises:
-            ArtifactError: what was propagated is damaged; it is removed, and the next run makes it again.
+            DamagedStepError: what was propagated is damaged; it is removed.
         """
         try:
             with (
@@ -170,9 +178,10 @@ class HopRows:
                 self.reporter.stage("apply the model", loader.num_batches, "minibatches") as advance,
             ):
                 yield from self._rows(loader, advance)
-        except ArtifactError:
+        except ArtifactError as error:
             shutil.rmtree(folder.path(_HOPS), ignore_errors=True)
-            raise
+            folder.disk.look()
+            raise DamagedStepError(_HOPS, f"{folder.path(_HOPS)} is not what was written") from error
 
     @torch.no_grad()
     def _rows(self, loader: HopsLoader, advance: Advance) -> Iterator[NodeRows]:

@@ -25,6 +25,7 @@ from diskgnn.formats import artifacts
 from diskgnn.formats.packed import Packed
 from diskgnn.formats.verification import verify_artifact
 from diskgnn.nn.block_models import make_model
+from diskgnn.nn.hop_models import SIGN
 from diskgnn.preparing.repair import repair as make_again
 from diskgnn.system.resources import Resources
 
@@ -275,6 +276,14 @@ def infer_attention(inputs: Path, out: Path, memory: Size = "auto") -> None:
     diskgnn.infer(inputs / "large", out, net, threads=1, memory=memory)
 
 
+def infer_hops(inputs: Path, out: Path, memory: Size = "auto") -> None:
+    """Logits of all nodes from their hops, which are propagated beside the output."""
+    torch.manual_seed(7)
+    width = diskgnn.Graph.open(inputs / "graph").feature_file.rows.num_features
+    net = SIGN([(name, width) for name in ("x", "mean/1", "mean/2")], 8, 3).eval()
+    diskgnn.infer(inputs / "graph", out, net, threads=1, memory=memory)
+
+
 def predict(inputs: Path, out: Path, memory: Size = "auto") -> None:
     """Logits of some nodes, from sampled neighbours."""
     given = {"nodes": inputs / "sources" / "train.npy", "fanouts": [3, 2], "batch_size": 8, "threads": 1}
@@ -410,6 +419,7 @@ STAGES = {
     "infer, attention": Stage(
         infer_attention, "large", digest_of_file, ".npy", small=(18_500_000, 21_000_000), units_use_up=True
     ),
+    "infer, hops": Stage(infer_hops, "graph", digest_of_file, ".npy", small=(130_000, 160_000)),
     "predict": Stage(predict, "graph", digest_of_file, ".npy", also_reads=("run",), small=(65_536,)),
     "train": Stage(train, "packed", digest_of_training, begin=lambda inputs, out: out.mkdir()),
     "train, going on": Stage(

@@ -4,11 +4,43 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from contextlib import closing
-from typing import TypeVar
+from types import TracebackType
+from typing import Any, TypeVar
 
 Result = TypeVar("Result")
+
+
+class Threads(ThreadPoolExecutor):
+    """Threads whose `with` block ends when their work has, also if Ctrl-C comes while it waits for that.
+
+    Whatever is closed after the block would otherwise be closed under a thread that still works with it.
+    """
+
+    def __init__(self, count: int, thread_name_prefix: str = "") -> None:
+        super().__init__(count, thread_name_prefix)
+        self._unfinished: set[Future[Any]] = set()
+
+    def submit(self, function: Callable[..., Result], /, *arguments: Any, **keywords: Any) -> Future[Result]:
+        """As `ThreadPoolExecutor.submit`."""
+        future = super().submit(function, *arguments, **keywords)
+        self._unfinished.add(future)
+        future.add_done_callback(self._unfinished.discard)
+        return future
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            wait(tuple(self._unfinished))  # Python 3.11 takes a thread for ended if Ctrl-C comes while it is joined
+        except KeyboardInterrupt:
+            for future in tuple(self._unfinished):
+                future.cancel()
+            wait(tuple(self._unfinished))
+            raise
+        finally:
+            self.shutdown()
 
 
 def in_order(pool: Executor, calls: Iterable[Callable[[], Result]], ahead: int) -> Generator[Result, None, None]:

@@ -1,13 +1,15 @@
 """Work in threads whose results come in order: never more ahead than allowed, and nothing begins after the end."""
 
+import signal
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import islice
 
 import pytest
 
-from diskgnn.ordered import as_finished, in_order, submitted
+from diskgnn.ordered import Threads, as_finished, in_order, submitted
 
 
 @pytest.mark.parametrize("threads", [1, 4])
@@ -104,3 +106,21 @@ def test_what_was_finished_comes_before_an_error_and_what_runs_ends_before_the_i
         with pytest.raises(OSError, match="disk on fire"):
             list(results)
         assert ended == ["slow"]
+
+
+def test_ctrl_c_while_it_waits_leaves_no_thread_at_work():
+    main, is_leaving, done = threading.get_ident(), threading.Event(), []
+
+    def work():
+        is_leaving.wait()
+        time.sleep(0.2)  # the main thread waits for this one by then
+        signal.pthread_kill(main, signal.SIGINT)
+        time.sleep(0.5)
+        done.append(True)
+
+    with pytest.raises(KeyboardInterrupt):  # noqa: PT012
+        with Threads(1) as pool:
+            pool.submit(work)
+            is_leaving.set()
+        pytest.fail("Ctrl-C was lost")
+    assert done == [True]

@@ -6,12 +6,13 @@ import os
 import signal
 import sys
 import threading
+import time
 import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 
@@ -22,6 +23,10 @@ from diskgnn.errors import ConfigError, DiskGNNError, WriteError
 from diskgnn.redaction import redacted
 
 _ENDINGS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated", signal.SIGHUP: "hung up"}
+
+
+_ONE_KEYSTROKE_SECONDS = 0.5  # within which a terminal, a shell and a launcher may all send theirs
+_AGAIN_SECONDS = 0.02
 
 
 class Ended(KeyboardInterrupt):
@@ -39,16 +44,33 @@ def _signals_unwind() -> Iterator[None]:
         yield
         return
 
-    def end(number: int, _: object) -> NoReturn:
+    received: list[float] = []
+
+    def end(number: int, _: object) -> None:
+        now = time.monotonic()
+        if received and now - received[-1] < _ONE_KEYSTROKE_SECONDS:
+            return
+        received.append(now)
         raise Ended(number)
 
+    def unraisable(found: sys.UnraisableHookArgs) -> None:
+        """A signal that comes while Python closes what nobody refers to is dropped by Python, with a traceback."""
+        if not isinstance(found.exc_value, Ended):
+            previous_hook(found)
+        elif len(received) == 1:  # nothing unwinds yet
+            received.clear()
+            threading.Timer(_AGAIN_SECONDS, os.kill, (os.getpid(), found.exc_value.signal)).start()
+
+    previous_hook = sys.unraisablehook
     previous = {number: signal.getsignal(number) for number in _ENDINGS}
     heeded = {number: old for number, old in previous.items() if old not in (signal.SIG_IGN, None)}
     for number in heeded:
         signal.signal(number, end)
+    sys.unraisablehook = unraisable
     try:
         yield
     finally:
+        sys.unraisablehook = previous_hook
         for number, old in heeded.items():
             signal.signal(number, old)
 

@@ -15,7 +15,7 @@ import threading
 import uuid
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
+from concurrent.futures import CancelledError, wait
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +29,7 @@ from diskgnn.engines.telling import Arrived, Event, ShownStages
 from diskgnn.engines.work_units import Made, Make, Unit
 from diskgnn.errors import ConfigError, UnavailableError, WorkerLostError, callers_level
 from diskgnn.files.disk_space import UNLIMITED
+from diskgnn.ordered import Threads
 from diskgnn.progress.reporter import SILENT, Advance, Reporter
 from diskgnn.system.resources import Resources
 from diskgnn.units import format_size
@@ -180,7 +181,7 @@ class RayEngine:
         items = list(items)
         if len(items) == 1:
             return [do(items[0])]
-        with ThreadPoolExecutor(_MAX_ITEMS) as pool:
+        with Threads(_MAX_ITEMS) as pool:
             waiting = futures = [pool.submit(do, item) for item in items]
             try:
                 while waiting:

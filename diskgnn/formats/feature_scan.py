@@ -6,7 +6,6 @@ It is read in chunks that have a checksum each, so that whatever is used was com
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
@@ -18,7 +17,7 @@ from diskgnn.errors import ArtifactError
 from diskgnn.files.checked_files import CHECKSUM_CHUNK_BYTES
 from diskgnn.files.row_reading import GAP_BYTES, read_ranges_of, read_span, row_buffer
 from diskgnn.formats.row_format import FeatureFile
-from diskgnn.ordered import in_order
+from diskgnn.ordered import Threads, in_order
 from diskgnn.stores import remote_files
 from diskgnn.stores.locations import StoredPath
 
@@ -75,7 +74,7 @@ def scan_needed_rows(
                 buffers.append(row_buffer(most_chunks, CHECKSUM_CHUNK_BYTES))
             yield partial(_read_checked, features, checksums, nodes, buffers[number % WINDOWS_IN_MEMORY])
 
-    with ThreadPoolExecutor(_READERS) as readers:
+    with Threads(_READERS) as readers:
         yield from in_order(readers, reads(), ahead=_READERS)
 
 

@@ -316,7 +316,10 @@ def check_file(manifest: Manifest, name: str) -> None:
         raise ArtifactError(f"{file} has {size} bytes, expected {entry.bytes}: it is truncated or was changed; {again}")
     external = manifest.external.get(name)
     if external is not None and file.stat().st_mtime_ns != external.mtime_ns:
-        raise ArtifactError(f"{file} was changed after {manifest.path} was made from it; {again}")
+        raise ArtifactError(
+            f"{file} was changed after {manifest.path} was made from it, or copied or touched: if it holds the same "
+            f"still, `diskgnn relink {manifest.path} --features {file} --verify` takes it; otherwise {again}"
+        )
     if external is not None and external.headerless:
         return
     if entry.dtype is None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Generator, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -21,7 +20,7 @@ from diskgnn.formats.minibatch_checks import checked_minibatch
 from diskgnn.formats.minibatch_columns import MinibatchLayout
 from diskgnn.formats.sampled_minibatch import SampledMinibatch
 from diskgnn.formats.samples_config import SamplesConfig
-from diskgnn.ordered import in_order
+from diskgnn.ordered import Threads, in_order
 from diskgnn.stores.locations import AnyPath
 
 
@@ -62,7 +61,7 @@ class Samples:
         """
         size, layout = self.config.splits[split], None
         first_epoch, first = divmod(first, max(1, size.batches_per_epoch))
-        with ThreadPoolExecutor(1) as checking:
+        with Threads(1) as checking:
             for epoch in range(first_epoch, size.epochs):
                 names, numbers = self._shards_from(split, epoch, first)
                 checks = (partial(self._checked_shard, name) for name in names)

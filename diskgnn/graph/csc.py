@@ -10,7 +10,6 @@ of the whole graph, unless everything fits in memory.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -31,7 +30,7 @@ from diskgnn.graph.edge_records import (
     record_files,
     require_weights,
 )
-from diskgnn.ordered import in_order
+from diskgnn.ordered import Threads, in_order
 from diskgnn.progress.reporter import Reporter
 from diskgnn.specs.schema import EdgeType
 from diskgnn.system.resources import Need, Resources
@@ -227,7 +226,7 @@ def _sort(
         for bucket in range(first, layout.num_buckets)
     )
     with (
-        ThreadPoolExecutor(min(resources.threads, layout.buckets_at_once)) as pool,
+        Threads(min(resources.threads, layout.buckets_at_once)) as pool,
         output.stage(resources.reporter, "sort edges", layout.num_edges, "edges") as advance,
     ):
         for bucket, column in enumerate(in_order(pool, sorts, ahead=layout.buckets_at_once - 1), first):

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -28,7 +27,7 @@ from diskgnn.graph.bucket_layout import index_dtype
 from diskgnn.graph.csc import EDGE_BYTES, EdgeList, EdgeOptions, least_memory_bytes, write_csc
 from diskgnn.graph.edge_buckets import EdgeChunk
 from diskgnn.graph.generation_spec import GenerationSpec
-from diskgnn.ordered import in_order
+from diskgnn.ordered import Threads, in_order
 from diskgnn.paths import PathLike
 from diskgnn.progress.default_reporter import reporter_for
 from diskgnn.progress.reporter import Reporter, StageReport
@@ -182,7 +181,7 @@ class Chunks:
         """Yields `make(first, count)` for consecutive parts of `numbers`, in order. The threads work ahead of use."""
         step = max(1, self.bytes_each // item_bytes)
         calls = (partial(make, part.start, len(part)) for part in _parts(numbers, step))
-        with ThreadPoolExecutor(self.threads) as pool:
+        with Threads(self.threads) as pool:
             yield from in_order(pool, calls, ahead=self.threads)
 
 

@@ -11,7 +11,6 @@ import hashlib
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -34,7 +33,7 @@ from diskgnn.importers.graph_input import NodeInput
 from diskgnn.importers.graph_sources import OpenEdges, OpenNodes
 from diskgnn.importers.graph_writing import OpenGraph, write_graph
 from diskgnn.importers.node_features import NodeFeatures
-from diskgnn.ordered import in_order
+from diskgnn.ordered import Threads, in_order
 from diskgnn.paths import PathLike
 from diskgnn.progress.default_reporter import reporter_for
 from diskgnn.progress.reporter import Reporter, StageReport
@@ -265,5 +264,5 @@ class _TypedGenerator:
     def _made(self, make: Callable[[int, int], Any], count: int, step: int, first: int) -> Iterator[Any]:
         """`make(start, number)` for consecutive parts from `first` on, in order; the threads work ahead of use."""
         calls = (partial(make, start, min(step, count - start)) for start in range(first, count, step))
-        with ThreadPoolExecutor(self.threads) as pool:
+        with Threads(self.threads) as pool:
             yield from in_order(pool, calls, ahead=self.threads)

@@ -14,7 +14,6 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -27,7 +26,7 @@ from diskgnn._native import count_nodes, page_memory, sort_nodes
 from diskgnn.errors import ArtifactError
 from diskgnn.files import cache_hints
 from diskgnn.files.file_reading import fill, opened
-from diskgnn.ordered import in_order
+from diskgnn.ordered import Threads, in_order
 
 _MIN_RANGES = 8  # of nodes
 _RANGE_NODES = 1 << 21  # at most, so that an int32 for each of a range's nodes stays in the processor's cache
@@ -113,7 +112,7 @@ class Accesses:
             for minibatch in minibatches
             for nodes, accesses in zip(minibatch, found, strict=True)
         )
-        with ThreadPoolExecutor(threads) as pool:
+        with Threads(threads) as pool:
             for bounds, accesses in zip(in_order(pool, sorting, threads), itertools.cycle(found)):
                 accesses._range_bounds.append(bounds)
         for accesses in found:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn._native import belady_misses, count_next_uses, exchange_next_uses, page_memory
-from diskgnn.ordered import in_order
+from diskgnn.ordered import Threads, in_order
 from diskgnn.packing.accesses import INT32, Accesses, changes_named
 
 MAX_BATCHES = 1 << 29  # next uses are int32 and span two cycles
@@ -48,7 +48,7 @@ class Reuse:
         self._distances = accesses.column(".next")
         self._arcs = accesses.scratch.with_suffix(".arcs")
         self._distances.resize(accesses.offsets[1:], self._distance_dtype)
-        with ThreadPoolExecutor(threads) as pool, changes_named(accesses.scratch):
+        with Threads(threads) as pool, changes_named(accesses.scratch):
             self._find_next_uses(pool)
             self.first_uses = np.zeros(accesses.num_batches, np.int32)  # [B] rows that each is the first to need
             self._bounds = self._count(pool, threads)  # [B+1] of minibatches' pairs in the file of arcs

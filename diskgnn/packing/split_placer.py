@@ -7,7 +7,6 @@ minibatch goes to its header. Until its headers are written, a killed run begins
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -18,7 +17,7 @@ from diskgnn._native import DIRECT_ALIGNMENT
 from diskgnn.errors import ConfigError
 from diskgnn.formats import artifacts
 from diskgnn.formats.packed_config import PackedConfig
-from diskgnn.ordered import in_order
+from diskgnn.ordered import Threads, in_order
 from diskgnn.packing.accesses import Accesses
 from diskgnn.packing.edge_ids import EdgeIds
 from diskgnn.packing.headers import HeaderEncoder, HeadersFile, HeaderWriter, NodesFile
@@ -134,7 +133,7 @@ class SplitPlacer:
         self, headers: HeaderWriter, schedules: Sequence[Schedule], num_batches: int, advance: Advance
     ) -> None:
         """Places the minibatches one by one, and writes their headers. Placing and encoding keep a core busy each."""
-        with headers, ThreadPoolExecutor(1) as pool:
+        with headers, Threads(1) as pool:
             placements = zip(range(num_batches), *schedules, strict=True)  # there may be no row sets
             calls = (partial(headers.write, of_sets) for _, *of_sets in placements)
             for _ in in_order(pool, calls, _MAX_WAITING):

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -24,6 +23,7 @@ import numpy.typing as npt
 
 from diskgnn.files import faults
 from diskgnn.formats.row_format import FeatureFile
+from diskgnn.ordered import Threads
 from diskgnn.specs.caches import CacheSpec, cache_rows
 from diskgnn.system.resources import Resources
 from diskgnn.units import parse_size
@@ -230,7 +230,7 @@ def _divided(demands: Sequence[Demand], most: Sequence[int], budget_bytes: int, 
 
 def _steps(demands: Sequence[Demand], sizes: Sequence[npt.NDArray[np.int64]], threads: int) -> list[_Step]:
     """Returns the steps from size to size of all sets, along the hull of what each reads."""
-    with ThreadPoolExecutor(threads) as pool:
+    with Threads(threads) as pool:
         counted = [list(pool.map(demand.reuse.total_misses, each)) for demand, each in zip(demands, sizes, strict=True)]
     steps = []
     for number, (rows, misses) in enumerate(zip(sizes, counted, strict=True)):

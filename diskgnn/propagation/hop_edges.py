@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +16,7 @@ from diskgnn._native import add_weights, prune_edges
 from diskgnn.errors import ArtifactError
 from diskgnn.files.traffic import Traffic
 from diskgnn.graph.type_data import EdgeSet
-from diskgnn.ordered import in_order
+from diskgnn.ordered import Threads, in_order
 from diskgnn.progress.reporter import Reporter
 from diskgnn.propagation.needed_rows import HopRows
 from diskgnn.propagation.topology_pieces import TopologyPiece, TopologyReader
@@ -144,7 +143,7 @@ class HopEdges:
         """
         dtype, pieces = self._edges.id_dtype, self.shuffle.pieces(hop - 1)
         reads = repeat(partial(next, pieces, None))
-        with closing(pieces), ThreadPoolExecutor(1) as pool, closing(in_order(pool, reads, 1)) as contents:
+        with closing(pieces), Threads(1) as pool, closing(in_order(pool, reads, 1)) as contents:
             for content in contents:
                 if content is None:
                     return

@@ -9,7 +9,6 @@ scaled when they are loaded, then averaged again and again, and what is kept of 
 from __future__ import annotations
 
 from collections.abc import Generator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +17,7 @@ import numpy.typing as npt
 from diskgnn._native import mean_rows, page_memory
 from diskgnn.files.traffic import Traffic
 from diskgnn.formats.row_format import FeatureFile
+from diskgnn.ordered import Threads
 from diskgnn.progress.reporter import Reporter
 from diskgnn.propagation.hop_edges import SCALED, WITH_OWN, HopEdges
 from diskgnn.propagation.kept_pieces import empty_piece
@@ -55,7 +55,7 @@ class Panels:
         plan, rows = self.plan, self.plan.rows
         width = self.features.rows.num_features
         with (
-            ThreadPoolExecutor(plan.loading_threads) as pool,
+            Threads(plan.loading_threads) as pool,
             output.stage(reporter, "compute hops", width * len(plan.operators), "columns") as advance,
         ):
             own_scales = {operator: self._own_scales(operator) for operator in plan.operators if operator in SCALED}

@@ -21,7 +21,7 @@ from diskgnn.files.traffic import Traffic
 from diskgnn.formats.feature_scan import read_checked_span
 from diskgnn.formats.row_format import FeatureFile, RowFormat
 from diskgnn.graph.type_data import NodeSet
-from diskgnn.ordered import in_order
+from diskgnn.ordered import Threads, in_order
 from diskgnn.progress.reporter import Reporter
 from diskgnn.propagation.needed_rows import RowSet
 from diskgnn.propagation.record_order import window_rows
@@ -71,7 +71,7 @@ def transpose(
     traffic.add(read=checksums.nbytes)
     windows = list(feature_windows(features, needed))
     with (
-        ThreadPoolExecutor(1) as pool,
+        Threads(1) as pool,
         output.stage(reporter, "transpose features", features.num_rows, "rows") as advance,
     ):
         first_window = int(state["windows"])

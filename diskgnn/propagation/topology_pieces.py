@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +18,7 @@ from diskgnn.files.row_reading import read_span
 from diskgnn.files.traffic import Traffic
 from diskgnn.formats import artifacts
 from diskgnn.graph.type_data import EdgeSet
-from diskgnn.ordered import in_order
+from diskgnn.ordered import Threads, in_order
 
 WINDOW_NODES = 1 << 16  # whose offsets are read at a time
 PIECE_EDGES = 1 << 19  # at most
@@ -73,7 +72,7 @@ class TopologyReader:
         assert not check or first_node == 0
         checksums = [self._checksum_of_header(number) for number in range(len(self._files))] if check else None
         reads = self._reads(first_node, checksums)
-        with ThreadPoolExecutor(1) as pool, closing(in_order(pool, reads, _READ_AHEAD)) as pieces:
+        with Threads(1) as pool, closing(in_order(pool, reads, _READ_AHEAD)) as pieces:
             for piece in pieces:
                 if checksums is not None:
                     for number, values in enumerate((piece.sources, piece.weights)[: len(checksums) - 1], 1):

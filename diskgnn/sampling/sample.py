@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,7 @@ from diskgnn.files.destination import Destination
 from diskgnn.formats import artifacts
 from diskgnn.formats.sampled_minibatch import SampledMinibatch
 from diskgnn.graph.graph import Graph
-from diskgnn.ordered import in_order
+from diskgnn.ordered import Threads, in_order
 from diskgnn.paths import PathLike
 from diskgnn.progress.default_reporter import reporter_for
 from diskgnn.progress.reporter import Reporter, StageReport
@@ -204,7 +203,7 @@ def sample_a_few(
     """
     if loads_topology(plan, resources):
         sampler = plan.load_sampler()
-        with ThreadPoolExecutor(resources.threads) as pool:
+        with Threads(resources.threads) as pool:
             yield from in_order(pool, (partial(each.draw, sampler) for each in minibatches), 2 * resources.threads)
     else:
         with SweepingSampler(plan.parts, resources) as sweeping:

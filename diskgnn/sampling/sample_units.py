@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -27,7 +27,7 @@ from diskgnn.formats.minibatch_columns import MinibatchLayout
 from diskgnn.formats.sampled_minibatch import SampledMinibatch
 from diskgnn.formats.verification import verify_input
 from diskgnn.graph.graph import Graph
-from diskgnn.ordered import in_order
+from diskgnn.ordered import Threads, in_order
 from diskgnn.progress.reporter import Advance
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.planned_minibatch import PlannedMinibatch, Sampler
@@ -179,7 +179,7 @@ def _sample_in_memory(
                 raise CancelledError
             yield minibatch.draw(sampler)
 
-    with ThreadPoolExecutor(threads) as pool:
+    with Threads(threads) as pool:
         writes = (partial(write, unit, sampled(minibatches)) for unit, minibatches in planned)
         try:
             yield from in_order(pool, writes, 2 * threads)

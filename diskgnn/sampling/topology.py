@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +13,7 @@ from diskgnn.files.checked_files import npy_data_offset
 from diskgnn.formats.artifacts import INDICES, INDPTR, TIMES, WEIGHTS, edge_file, node_file
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.type_data import EdgeSet
+from diskgnn.ordered import Threads
 
 _LOADED_AT_ONCE = 2  # files: while one waits for the disk, the kernel clears memory for the other
 
@@ -114,7 +114,7 @@ class TopologyParts:
             ArtifactError: a file is damaged.
         """
         names = [name for name in self.files() if name not in self._node_data_files()]
-        with ThreadPoolExecutor(_LOADED_AT_ONCE) as pool:
+        with Threads(_LOADED_AT_ONCE) as pool:
             loaded = dict(zip(names, pool.map(self.graph.manifest.checked_array, names), strict=True))
         relations = [
             Relation(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Generator, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -18,7 +17,7 @@ from diskgnn.files.checked_files import ChecksummedFile, checksum_file
 from diskgnn.files.file_reading import pieces_of, reading
 from diskgnn.formats.artifacts import MANIFEST, rank_named
 from diskgnn.formats.manifest import Manifest, open_artifact, read_manifest
-from diskgnn.ordered import as_finished
+from diskgnn.ordered import Threads, as_finished
 from diskgnn.paths import PathLike
 from diskgnn.progress.default_reporter import reporter_for
 from diskgnn.progress.reporter import Advance, Reporter, StageReport
@@ -109,7 +108,7 @@ def _fetch(manifest: Manifest, path: Path, overwrite: bool, reporter: Reporter) 
 
     def fetch_files(missing: Iterator[str]) -> Generator[tuple[str, UnitFiles], None, None]:
         nonlocal fetched_bytes
-        with ThreadPoolExecutor(FILES_AT_ONCE, thread_name_prefix="fetch") as pool:
+        with Threads(FILES_AT_ONCE, thread_name_prefix="fetch") as pool:
             calls = (partial(_fetch_file, work, writer, manifest, advance, name) for name in missing)
             for name, crc, num_bytes in as_finished(pool, calls, ahead=FILES_AT_ONCE):
                 writer.path(_part(name)).rename(writer.path(name))

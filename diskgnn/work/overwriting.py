@@ -53,7 +53,10 @@ def refuse_other_bytes_than_text(path: Path) -> None:
     try:
         str(resolved(path)).encode()
     except UnicodeEncodeError as error:
-        raise ConfigError(f"cannot write {path}: expected a path in UTF-8; choose another output") from error
+        raise ConfigError(
+            f"cannot write {path}: expected a path in UTF-8, and a locale that says so (LC_ALL=C.UTF-8); choose "
+            f"another output"
+        ) from error
 
 
 def _kind_of_artifact(folder: Location) -> str | None:

@@ -93,6 +93,40 @@ def test_signals_end_any_command_as_ctrl_c_does(number, exit_code, said):
     assert signal.getsignal(number) is before
 
 
+def test_a_signal_that_comes_several_times_is_one():
+    cleaned = []
+
+    @click.command(cls=Command)
+    def ended():
+        try:
+            signal.raise_signal(signal.SIGINT)
+        finally:
+            signal.raise_signal(signal.SIGTERM)  # from a launcher, too
+            cleaned.append(True)
+
+    result = CliRunner().invoke(ended)
+    assert (result.exit_code, result.stderr, cleaned) == (130, "error: interrupted\n", [True])
+
+
+def test_a_signal_that_python_drops_is_not_lost():
+    def closed_by_the_collector():
+        try:
+            yield
+        finally:
+            signal.raise_signal(signal.SIGINT)
+
+    @click.command(cls=Command)
+    def goes_on():
+        unfinished = closed_by_the_collector()
+        next(unfinished)
+        del unfinished
+        for _ in range(3000):
+            time.sleep(0.01)
+
+    result = CliRunner().invoke(goes_on)
+    assert (result.exit_code, result.stderr) == (130, "error: interrupted\n")
+
+
 def test_what_is_ignored_stays_ignored(monkeypatch):
     @click.command(cls=Command)
     def goes_on():

@@ -148,4 +148,4 @@ def test_paths_that_are_no_text_are_refused_where_native_code_opens_them(graph, 
     run("sample", graph, tmp_path / "samples", "--fanouts", 2)
     for command in (["pack", graph, tmp_path / "samples"], ["prepare", graph, "--fanouts", 2]):
         said = run(*command, os.fsdecode(os.fsencode(tmp_path) + b"/\xff"), *CACHE, exit_code=2).stderr
-        assert "expected a path in UTF-8; choose another output" in said
+        assert "expected a path in UTF-8, and a locale that says so" in said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from diskgnn.files import faults
 from diskgnn.formats.row_format import FEATURE_STORAGE, RowFormat
 from diskgnn.formats.verification import verify_artifact
 from diskgnn.graph.graph import Graph
+from diskgnn.graph.relinking import relink
 from diskgnn.importers.containers.rows import RowReader, RowSource
 from diskgnn.importers.convert import convert
 
@@ -142,9 +144,17 @@ def test_referenced_features_stay_where_they_are(tmp_path: Path, data: dict[str,
     # Where they lie does not matter to what is made from the graph.
     assert referenced.manifest.digest == Graph.open(tmp_path / "copied").manifest.digest
     assert "features.npy" not in str(referenced.manifest.config)
-    np.save(tmp_path / "features.npy", data["features"] + 1)
-    with pytest.raises(ArtifactError, match=r"features.npy was changed after .*diskgnn convert"):
+    os.utime(tmp_path / "features.npy", (0, 2_000_000_000))  # as a copy has it, and a clock that is wrong
+    relink_it = r"features.npy was changed after .*diskgnn relink \S+ --features \S+ --verify.*diskgnn convert"
+    with pytest.raises(ArtifactError, match=relink_it):
         Graph.open(tmp_path / "referenced")
+    relink(tmp_path / "referenced", tmp_path / "features.npy", verify=True)
+    Graph.open(tmp_path / "referenced")
+    np.save(tmp_path / "features.npy", data["features"] + 1)
+    with pytest.raises(ArtifactError, match=relink_it):
+        Graph.open(tmp_path / "referenced")
+    with pytest.raises(ArtifactError):
+        relink(tmp_path / "referenced", tmp_path / "features.npy", verify=True)
     (tmp_path / "features.npy").unlink()
     with pytest.raises(ArtifactError, match=r"features.npy.* is not there"):
         Graph.open(tmp_path / "referenced")

@@ -39,7 +39,7 @@ from typing import Any
 _PR_SET_CHILD_SUBREAPER = 36
 _MOST_BYTES = 1 << 17  # of a request: the kernel takes 208 KiB at once
 _READ_AT_START = ("PYTHON", "LD_", "LC_", "LANG", "TZ", "MALLOC_", "ARROW_", "TORCH", "TRITON_", "CUDA", "MKL_")
-_READ_LATER = ("PYTHONPATH", "TORCHINDUCTOR_CACHE_DIR")  # the one when a child is there, the other is set by an import
+_READ_LATER = ("PYTHONPATH", "TORCHELASTIC_", "TORCHINDUCTOR_")  # in the child, when they are needed
 _IMPORTED = (
     "diskgnn.cli",
     "diskgnn.progress.bars",
@@ -68,7 +68,7 @@ class Python(subprocess.Popen[Any]):
         environment = dict(os.environ if environment is None else environment)
         read_at_start = [
             (name, value) for name, value in environment.items()
-            if name.startswith(_READ_AT_START) and name not in _READ_LATER
+            if name.startswith(_READ_AT_START) and not name.startswith(_READ_LATER)
         ]  # fmt: skip
         requests = _server(os.getpid(), *sorted(read_at_start))
         request = pickle.dumps((args[1:], environment, str(Path(folder or "").absolute()), new_session))

@@ -2,33 +2,59 @@
 
 from __future__ import annotations
 
+import os
+import pickle
+import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import distributed, multiprocessing
+from forked_python import Python
+from torch import distributed
 
 from diskgnn import train
-
-# One process imports what each of them needs, and forks: that takes several times as long as what most tests do there.
-multiprocessing.set_forkserver_preload(["torch.distributed", "torch._dynamo", "diskgnn.training.train"])
 
 
 def in_ranks(world_size: int, call: Callable[..., Any], *arguments: Any) -> list[Any]:
     """[world_size] what `call(rank, *arguments)` returned in each; `call` is a function of a module."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
     with tempfile.TemporaryDirectory() as folder:
-        told = world_size, folder, call, arguments
-        multiprocessing.start_processes(_run, told, nprocs=world_size, start_method="forkserver")
-        return [torch.load(Path(folder) / str(rank), weights_only=False) for rank in range(world_size)]
+        Path(folder, "call").write_bytes(pickle.dumps((call, arguments)))
+        ranks = [Python("-c", _PROGRAM, rank, world_size, folder, env=environment) for rank in range(world_size)]
+        try:
+            while any(rank.poll() is None for rank in ranks) and not any(rank.returncode for rank in ranks):
+                time.sleep(0.02)
+        finally:
+            for rank in ranks:  # those that wait for one that has failed
+                rank.kill()
+                rank.wait()
+        assert [rank.returncode for rank in ranks] == [0] * world_size
+        return [torch.load(Path(folder, str(rank)), weights_only=False) for rank in range(world_size)]
 
 
-def _run(rank: int, world_size: int, folder: str, call: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-    torch.set_num_threads(1)
+_PROGRAM = """
+import sys, rank_processes
+_, rank, world_size, folder = sys.argv
+rank_processes.run(int(rank), int(world_size), folder)
+"""
+
+
+def run(rank: int, world_size: int, folder: str) -> None:
+    """Does in one process what `in_ranks` was asked for."""
     distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=world_size)
+    call, arguments = pickle.loads(Path(folder, "call").read_bytes())
     torch.save(call(rank, *arguments), f"{folder}/{rank}")
     distributed.destroy_process_group()
+
+
+def environment_of(rank: int, world_size: int, store: distributed.TCPStore) -> dict[str, str]:
+    """What torchrun tells a process, whose ranks find each other by `store`."""
+    told = {"RANK": rank, "WORLD_SIZE": world_size, "LOCAL_RANK": rank, "MASTER_ADDR": "localhost",
+            "MASTER_PORT": store.port, "TORCHELASTIC_USE_AGENT_STORE": True}  # fmt: skip
+    return {name: str(value) for name, value in told.items()}
 
 
 def trained(rank: int, runs: dict[str, dict[str, Any]]) -> dict[str, tuple[Any, ...]]:

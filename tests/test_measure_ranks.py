@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from commands import Python
+from rank_processes import environment_of
 from torch import distributed
 
 ROOT = Path(__file__).parents[1]
@@ -34,9 +35,7 @@ def test_a_killed_rank_costs_nothing_but_time(tmp_path, monkeypatch, capsys, sto
         if max_restarts:
             return by_torchrun(ranks, *arguments, max_restarts=max_restarts)
         for rank in reversed(range(ranks)):
-            told = {"RANK": rank, "WORLD_SIZE": ranks, "LOCAL_RANK": rank, "MASTER_ADDR": "localhost",
-                    "MASTER_PORT": store.port, "TORCHELASTIC_USE_AGENT_STORE": True}  # fmt: skip
-            environment = measure_ranks.ENVIRONMENT | {name: str(value) for name, value in told.items()}
+            environment = measure_ranks.ENVIRONMENT | environment_of(rank, ranks, store)
             others.append(Python("-m", "diskgnn", "train", *arguments, env=environment, stderr=subprocess.PIPE))
         return others.pop()
 

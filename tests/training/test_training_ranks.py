@@ -29,7 +29,7 @@ from diskgnn.training.ranks import Ranks
 
 SETTINGS = {"fanouts": [3, 2], "batch_size": 8, "epochs": 2, "cpu_cache": "10%", "static_cache": 0}
 TYPED = SETTINGS | {"batch_size": 5}
-MODEL = {"hidden": 8, "dropout": 0.0, "epochs": 2, "lr": 0.01, "heads": 2}
+MODEL = {"hidden": 8, "dropout": 0.0, "epochs": 2, "lr": 0.01}
 TARGETS = {
     "class": NodeTarget("paper"), "multilabel": NodeTarget("paper"), "regression": NodeTarget("paper"),
     "link": LinkTarget(WRITES, negatives=2, eval_negatives=3),

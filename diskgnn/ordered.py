@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from types import TracebackType
 from typing import Any, TypeVar
@@ -13,34 +14,42 @@ Result = TypeVar("Result")
 
 
 class Threads(ThreadPoolExecutor):
-    """Threads whose `with` block ends when their work has, also if Ctrl-C comes while it waits for that.
+    """Threads whose `with` block ends when no call of theirs runs any more, whenever Ctrl-C comes.
 
-    Whatever is closed after the block would otherwise be closed under a thread that still works with it.
+    Whatever is closed after the block would otherwise be closed under a thread that still works with it. A thread may
+    be forgotten where Ctrl-C comes while it is started, and Python 3.11 takes one for ended that Ctrl-C found joined.
     """
 
     def __init__(self, count: int, thread_name_prefix: str = "") -> None:
         super().__init__(count, thread_name_prefix)
-        self._unfinished: set[Future[Any]] = set()
+        self._running, self._is_over, self._changed = 0, False, threading.Condition()
 
     def submit(self, function: Callable[..., Result], /, *arguments: Any, **keywords: Any) -> Future[Result]:
         """As `ThreadPoolExecutor.submit`."""
-        future = super().submit(function, *arguments, **keywords)
-        self._unfinished.add(future)
-        future.add_done_callback(self._unfinished.discard)
-        return future
+        return super().submit(self._call, function, *arguments, **keywords)
+
+    def _call(self, function: Callable[..., Result], /, *arguments: Any, **keywords: Any) -> Result:
+        with self._changed:
+            if self._is_over:
+                raise CancelledError
+            self._running += 1
+        try:
+            return function(*arguments, **keywords)
+        finally:
+            with self._changed:
+                self._running -= 1
+                self._changed.notify_all()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            wait(tuple(self._unfinished))  # Python 3.11 takes a thread for ended if Ctrl-C comes while it is joined
-        except KeyboardInterrupt:
-            for future in tuple(self._unfinished):
-                future.cancel()
-            wait(tuple(self._unfinished))
-            raise
-        finally:
             self.shutdown()
+        finally:
+            with self._changed:
+                self._is_over = True
+                self._changed.wait_for(lambda: not self._running)
+            self.shutdown(wait=False)
 
 
 def in_order(pool: Executor, calls: Iterable[Callable[[], Result]], ahead: int) -> Generator[Result, None, None]:

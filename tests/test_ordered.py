@@ -124,3 +124,24 @@ def test_ctrl_c_while_it_waits_leaves_no_thread_at_work():
             is_leaving.set()
         pytest.fail("Ctrl-C was lost")
     assert done == [True]
+
+
+def test_ctrl_c_while_a_thread_is_started_leaves_none_at_work(monkeypatch):
+    has_begun, done = threading.Event(), []
+
+    def work():
+        has_begun.set()
+        time.sleep(0.5)
+        done.append(True)
+
+    start = threading.Thread.start
+
+    def interrupted(thread):
+        start(thread)
+        has_begun.wait()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt), Threads(1) as pool:
+        pool.submit(work)
+    assert done == [True]

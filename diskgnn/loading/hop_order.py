@@ -18,8 +18,9 @@ from diskgnn.draws import batch_key, permutation
 from diskgnn.specs.shard import Shard
 
 BLOCK_BYTES = 1 << 20
-POOL_BLOCKS = 64  # at least
-_POOL_MINIBATCHES = 4  # at least
+POOL_BLOCKS = 64  # at least, so that few records of a minibatch are of one block
+_POOL_MINIBATCHES = 4  # at least, so that which minibatches share blocks differs from epoch to epoch
+_ORDERED_BLOCKS = 16  # of a pool whose records stay in the order of the file: nothing is mixed there
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,10 @@ class HopOrder:
         mine = slice(np.searchsorted(after, begin, "right"), np.searchsorted(before, end, "left"))
         starts = starts[mine] + np.maximum(0, begin - before[mine])
         ends = ends[mine] - np.maximum(0, after[mine] - end)
-        num_pools = max(1, len(starts) // max(POOL_BLOCKS, _POOL_MINIBATCHES * self.batch_size // rows))
+        blocks = _ORDERED_BLOCKS
+        if self.seed is not None:
+            blocks = max(POOL_BLOCKS, _POOL_MINIBATCHES * self.batch_size // rows)
+        num_pools = max(1, len(starts) // blocks)
         position = 0
         for number in range(num_pools):
             piece = slice(len(starts) * number // num_pools, len(starts) * (number + 1) // num_pools)

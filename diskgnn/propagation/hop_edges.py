@@ -90,10 +90,12 @@ class HopEdges:
         """
         has_weights = self._edges.config.has_weights
         degrees = np.zeros(0)  # of the nodes of a window so far: their weights, added up in the order of edges
+        window_bytes = 0
         with output.stage(reporter, "write the edges of hops", self._edges.num_edges, "edges") as advance:
             reader, first = TopologyReader(self._edges, self._traffic, weighted=has_weights), int(state["nodes"])
             for piece in reader.pieces(first):
                 self._add_lists(piece)
+                window_bytes += piece.num_bytes
                 begin, count = piece.first_node - first, len(piece.offsets) - 1
                 if len(degrees) < begin + count:
                     degrees = np.concatenate([degrees, np.zeros(begin + count - len(degrees))])
@@ -107,7 +109,8 @@ class HopEdges:
                     self._add_scales(first, degrees)
                     first, degrees = first + len(degrees), np.zeros(0)
                     state["nodes"][...] = first
-                    yield piece.num_bytes
+                    yield window_bytes
+                    window_bytes = 0
 
     def _add_lists(self, piece: TopologyPiece) -> None:
         sets = self._rows.sets

@@ -117,6 +117,8 @@ class Journal:
 
     def checksum(self, name: str) -> int | None:
         """CRC-32C of file `name` if it is finished and still what it was then; None if it has to be made again."""
+        if name not in self._finished:
+            return None
         path = self.path.parent / name
         try:
             found = path.stat().st_size, checksum_file(path)

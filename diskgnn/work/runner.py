@@ -13,7 +13,8 @@ and a step that was stopped goes on after its last commit. No algorithm asks whe
 A *fold* is a generator `step(state, output)`. It works in pieces, in their order, keeps what the next piece needs in
 `state` (named arrays, changed in place), and yields after each piece how many bytes it handled. Between two pieces the
 runner may commit: it makes durable what was written and notes the state, data first. A kill costs what came after the
-last commit, which is half a GiB or two seconds of work. Where nobody would go on, nothing is committed.
+last commit: half a GiB and two seconds of work, or ten seconds, and the piece. Where nobody would go on, nothing is
+committed.
 
 A *map* is a generator of units that do not depend on each other. It is given the units that no killed run has finished,
 and yields each with the files that it left, in any order. So it may keep open what is dear, and work on several at a

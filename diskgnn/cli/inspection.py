@@ -106,7 +106,8 @@ def _show_checkpoint(output: Output, path: Path) -> None:
         if rows:
             names = list(dict.fromkeys(name for row in rows for name in row))
             output.table(title, names, [[row.get(name, "") for name in names] for row in rows])
-    output.fields("minibatches drawn with", found.sampling or {"source": "your own: it did not say"})
+    if "segments" not in found.facts:  # of hop features, nothing is drawn
+        output.fields("minibatches drawn with", found.sampling or {"source": "your own: it did not say"})
     output.fields("trained with", found.config)
     output.fields("used by", found.used_by)
     output.result(found)

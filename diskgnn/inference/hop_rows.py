@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from diskgnn.errors import ArtifactError, ConfigError, InputError
-from diskgnn.files.disk_space import file_bytes, free_bytes
+from diskgnn.files.disk_space import file_bytes
 from diskgnn.formats.hops_config import ALL_NODES, CHOSEN_NODES, VALUE_BYTES, segments_of
 from diskgnn.graph.graph import Graph
 from diskgnn.inference.asking import Asked
@@ -60,10 +60,11 @@ def infer_by_hops(
     folder = OutputFolder(out, making, overwrite=overwrite, resumable=True, disk=disk)
     num_rows = node_set.num_nodes if chosen is None else len(chosen)
     written_bytes = file_bytes(output_bytes(content, num_rows, out.suffix, node_set))
-    require_space(folder, written_bytes, "inference")
+    hops_bytes = rows.hops_bytes
+    require_space(folder, hops_bytes + written_bytes, "inference")
 
     def written() -> tuple[StageReport | None, int]:
-        report = rows.propagated(folder, free_bytes(folder.staging, folder.disk) - written_bytes)
+        report = rows.propagated(folder)
         return report, write_rows(folder, node_set, content, chosen, rows.windows(folder))
 
     with folder:
@@ -71,7 +72,6 @@ def infer_by_hops(
             report, size = written()
         except DamagedStepError:  # hops of a killed run, which are gone now
             report, size = written()
-    hops_bytes = rows.hops_bytes
     read_bytes, made_bytes = (0, 0) if report is None else (report.read_bytes, report.written_bytes)
     return StageReport(
         "infer", time.perf_counter() - started, read_bytes + hops_bytes, made_bytes + size,
@@ -136,12 +136,11 @@ class HopRows:
         count = self.graph.only_nodes("this model").num_nodes if self.chosen is None else len(np.unique(self.chosen))
         return count * VALUE_BYTES * sum(width for _, width in self.net.segments)
 
-    def propagated(self, folder: OutputFolder, disk: int) -> StageReport | None:
+    def propagated(self, folder: OutputFolder) -> StageReport | None:
         """Makes the hops directory in `folder`, or goes on with that of a killed run; None if it is there.
 
-        Args:
-            folder: of the output.
-            disk: what the hops may take, with all that it takes to make them, in bytes.
+        Its files may take what those of `folder` may, which is nearly empty: the output is written later, when what
+        propagating took beside the hops is gone.
 
         Raises:
             ConfigError, InputError, DiskFullError: see `propagate`.
@@ -153,14 +152,16 @@ class HopRows:
         folder.commit_files([_BEGUN])  # so that the folder stays if this is interrupted
         hops, operators = self._asked
         try:
-            return propagate(
+            report = propagate(
                 self.graph, folder.path(_HOPS), hops=hops, operators=operators,
                 nodes=ALL_NODES if self.chosen is None else np.unique(self.chosen), ignore_times=self.ignore_times,
-                memory=self.memory, disk=disk, threads=self.threads, reporter=self.reporter,
+                memory=self.memory, disk=folder.disk.num_bytes, threads=self.threads, reporter=self.reporter,
             )  # fmt: skip
         except (ConfigError, InputError):
             folder.leave_nothing()
             raise
+        folder.disk.look()
+        return report
 
     def loader(self, folder: OutputFolder, device: str | torch.device = "cpu") -> HopsLoader:
         """Opens what `propagated` made."""

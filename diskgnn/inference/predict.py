@@ -15,7 +15,6 @@ import torch
 from torch import nn
 
 from diskgnn.errors import ConfigError
-from diskgnn.files.disk_space import free_bytes
 from diskgnn.formats.artifacts import HOPS, PACKED
 from diskgnn.formats.manifest import read_manifest
 from diskgnn.formats.rank_directories import ranks_in
@@ -151,22 +150,21 @@ def predict(
         raise ConfigError(
             f"{'hold_out_pairs' if hold_out_pairs else 'message_edges'}: only for pairs, found none; leave it out"
         )
-    asked_times, is_packed = AskedTimes(times, at, ignore_times), _is_packed(source)
-    if not is_packed and split != SPLIT:
-        raise ConfigError(f"split: only of a packed directory, found {split!r} of a graph; leave it out")
-    if is_packed and (pairs is not None or fanouts is not None):
-        raise ConfigError("pairs, fanouts: a packed directory has its own; give the graph that it was made from")
-    if is_packed and (times is not None or at is not None):
-        raise ConfigError(
-            f"{'at' if times is None else 'times'}: the minibatches of a packed directory are drawn; give the graph "
-            "that it was made from"
-        )
+    asked_times, prepared = AskedTimes(times, at, ignore_times), _prepared_kind(source)
+    if prepared is None and split != SPLIT:
+        raise ConfigError(f"split: only of a packed or a hops directory, found {split!r} of a graph; leave it out")
+    for name, value in (("pairs", pairs), ("fanouts", fanouts), ("times", times), ("at", at)):
+        if prepared is not None and value is not None:
+            raise ConfigError(
+                f"{name}: a {prepared} directory was made beforehand, and is taken as it is; leave it out, or give the "
+                "graph that it was made from"
+            )
     if (times is not None) and nodes is None and pairs is None:
         raise ConfigError("times: expected the `nodes` or `pairs` that they are of, found none")
     reporter = reporter_for(reporter, progress)
     folder = OutputFolder(out, "diskgnn.predict", overwrite=overwrite, resumable=False, disk=disk)
     with folder, ExitStack() as opened:
-        if isinstance(source, Graph) or not is_packed:
+        if isinstance(source, Graph) or prepared is None:
             graph = source if isinstance(source, Graph) else Graph.open(source)
             drawn = Neighbourhoods(
                 folder, opened, fanouts, batch_size, device, seed, memory, disk, threads, reporter
@@ -191,20 +189,20 @@ def predict(
     return StageReport("predict", time.perf_counter() - started, 0, out.stat().st_size)
 
 
-def _is_packed(source: PathLike | Graph) -> bool:
-    """Whether the source is a packed or a hops directory; otherwise it is a graph.
+def _prepared_kind(source: PathLike | Graph) -> str | None:
+    """Returns 'packed' or 'hops' if the source is such a directory; otherwise it is a graph.
 
     Raises:
         ConfigError: it is a folder of several ranks'.
     """
     if isinstance(source, Graph):
-        return False
+        return None
     if ranks_in(source):
         raise ConfigError(
             f"{source} holds a directory for each rank, which has its part of the nodes only: give the graph that they "
             "were made from, or a packed directory that was prepared for one process"
         )
-    return read_manifest(source).format in (PACKED, HOPS)
+    return {PACKED: "packed", HOPS: "hops"}.get(read_manifest(source).format)
 
 
 def _predict_nodes(
@@ -247,7 +245,7 @@ def _predict_by_hops(
             raise ConfigError(f"{name}: a model of hop features takes whole neighbourhoods; leave it out")
     folder, ignore_times = drawn.folder, times.ignore_times
     rows = HopRows(graph, net, chosen, False, ignore_times, drawn.memory, drawn.threads, drawn.reporter)
-    rows.propagated(folder, free_bytes(folder.staging, folder.disk))
+    rows.propagated(folder)
     with rows.loader(folder, drawn.device) as loader:
         write_nodes(folder, asked, loader, chosen, graph.nodes[asked.node_type], drawn.reporter)
 

@@ -146,9 +146,7 @@ def _places_of(
     first = np.searchsorted(known, chosen, "left", sorter=order)
     after = np.searchsorted(known, chosen, "right", sorter=order)
     if (missing := chosen[first == after]).size:
-        raise ConfigError(
-            f"nodes: {missing[0]} is no seed of this split; give the graph in place of the packed directory"
-        )
+        raise ConfigError(f"nodes: {missing[0]} is no seed of this split; give the graph that they are of")
     if (several := chosen[after - first > 1]).size:
         raise ConfigError(f"nodes: {several[0]} is a seed of this split several times; leave them out for all seeds")
     return order[first]

@@ -264,7 +264,7 @@ def test_seeds_have_64_bits_everywhere(graph, tmp_path, monkeypatch, command, se
         (["predict", "{graph}", "--checkpoint", "run", "--out", "out.npy", "--message-edges", "all"],
          "--message-edges: only for pairs, found none; leave it out"),
         (["predict", "{graph}", "--checkpoint", "run", "--out", "out.npy", "--split", "valid"],
-         "--split: only of a packed directory, found 'valid' of a graph; leave it out"),
+         "--split: only of a packed or a hops directory, found 'valid' of a graph; leave it out"),
     ],
 )  # fmt: skip
 def test_options_without_effect_are_refused(graph, tmp_path, monkeypatch, command, said):

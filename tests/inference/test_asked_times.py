@@ -189,7 +189,7 @@ def test_without_a_time_it_is_refused(made, tmp_path):
         (lambda: said(made, tmp_path, made / "users", made / "ignoring-packed", split="train"),
          "were drawn whatever their times are"),
         (lambda: said(made, tmp_path, made / "users", made / "users-packed", split="train", at=5),
-         "at: the minibatches of a packed directory are drawn"),
+         "at: a packed directory was made beforehand"),
         (lambda: diskgnn.infer(made / "graph", tmp_path / "out.npy", made / "users"), "`diskgnn predict --at TIME`"),
         (lambda: diskgnn.infer(made / "graph", tmp_path / "out.npy", net, node_type="user"), "does not say how"),
     ):  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,9 @@ from torch import nn
 from training_runs import CLASSES, NODES, WIDTH, Interrupting, make_class_graph
 
 import diskgnn
-from diskgnn import ConfigError, HopsLoader, HopsOptions, LoaderOptions
+from diskgnn import ConfigError, DiskFullError, HopsLoader, HopsOptions, LoaderOptions
 from diskgnn.cli import main
+from diskgnn.files.disk_space import OWN_BYTES
 from diskgnn.models import SGC, SIGN, HopModel, named_model
 from diskgnn.progress.reporter import SILENT
 from diskgnn.training.checkpoints import load_checkpoint
@@ -245,7 +247,9 @@ class Stopping:
 @pytest.mark.parametrize("stage", ["find the rows of hops", "write records", "apply the model"])
 def test_stopped_inference_goes_on_with_its_hops(folder: Path, tmp_path: Path, stage: str) -> None:
     asked = {"model": folder / "sign", "progress": False}
-    diskgnn.infer(folder / "graph", tmp_path / "whole.npy", **asked)
+    taken_bytes = diskgnn.infer(folder / "graph", tmp_path / "whole.npy", **asked).details["disk_bytes"]
+    assert isinstance(taken_bytes, int)
+    asked["disk"] = taken_bytes + OWN_BYTES
     with pytest.raises(KeyboardInterrupt):
         diskgnn.infer(folder / "graph", tmp_path / "out.npy", reporter=Stopping(stage), **asked)
     assert not (tmp_path / "out.npy").exists()
@@ -254,6 +258,20 @@ def test_stopped_inference_goes_on_with_its_hops(folder: Path, tmp_path: Path, s
     assert (told.stages == ["apply the model"]) == (stage == "apply the model")  # the hops were there
     assert (tmp_path / "out.npy").read_bytes() == (tmp_path / "whole.npy").read_bytes()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.npy", "whole.npy"]
+
+
+def test_the_disk_that_a_refusal_names_is_enough(folder: Path, tmp_path: Path) -> None:
+    for call in (diskgnn.infer, diskgnn.predict):
+        asked = partial(call, folder / "graph", tmp_path / "out.npy", folder / "sign", progress=False, overwrite=True)
+        with pytest.raises(DiskFullError) as refused:
+            asked(disk="100KiB")
+        in_all = re.search(r"(\d+) bytes in all", str(refused.value))
+        assert in_all is not None
+        with pytest.raises(DiskFullError, match=": 1 bytes are missing"):
+            asked(disk=int(in_all[1]) - 1)
+        asked(disk=int(in_all[1]))
+        assert np.load(tmp_path / "out.npy").shape == (NODES, CLASSES)
+    assert [path.name for path in tmp_path.iterdir()] == ["out.npy"]
 
 
 def test_what_does_not_fit_is_refused(folder: Path, tmp_path: Path) -> None:
@@ -277,6 +295,9 @@ def test_what_does_not_fit_is_refused(folder: Path, tmp_path: Path) -> None:
         (partial(evaluate, sgc, packed), "trained on 5 features, hops x, mean/1"),
         (partial(infer, graph, out, sign, engine="ray"), "applied by this process"),
         (partial(infer, graph, out, sign, memory=1), "memory: expected at least"),
+        (partial(predict, hops, out, sign, fanouts=[3]), "fanouts: a hops directory was made beforehand"),
+        (partial(predict, hops, out, sign, at=3), "at: a hops directory"),
+        (partial(predict, hops, out, sign, nodes=[NODES]), f"{NODES} is no seed of this split; give the graph that"),
         (partial(predict, graph, out, sign, fanouts=[3]), "whole neighbourhoods"),
         (partial(predict, graph, out, sign, at=3), "at: a model of hop features"),
     ):
@@ -306,6 +327,7 @@ def test_from_the_command_line(folder: Path, tmp_path: Path) -> None:
     described = run("inspect", checkpoint)
     assert described["facts"]["model"] == "sign"
     assert described["facts"]["segments"] == ["x", "mean/1", "mean/2"]
+    assert "drawn" not in CliRunner().invoke(main, ["inspect", str(checkpoint)]).output
     for words, told in ((["train", folder / "packed", "--batch-size", 3], "--batch-size: "),
                         (["train", hops, "--device-cache", "1GiB"], "--device-cache: "),
                         (["evaluate", hops, "--checkpoint", checkpoint, "--stream"], "--stream: ")):  # fmt: skip

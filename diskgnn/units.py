@@ -105,13 +105,13 @@ def whole_number(name: str, value: SupportsIndex, least: int | None = 1) -> int:
     return number
 
 
-def seed_number(value: SupportsIndex) -> int:
+def seed_number(value: SupportsIndex, name: str = "seed") -> int:
     """Returns a seed as an int.
 
     Raises:
         ConfigError: no whole number of 64 bits.
     """
-    expected = "seed: expected a number from 0 to 2^64 - 1"
+    expected = f"{name}: expected a number from 0 to 2^64 - 1"
     number = _index(expected, value)
     if not 0 <= number < 1 << 64:
         raise ConfigError(f"{expected}, found {number}")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Generator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
@@ -167,6 +168,7 @@ class HopsLoader(CursorSource):
             ArtifactError: they are damaged, or there are no train records.
         """
         mean, deviation = (torch.from_numpy(each).float().to(self.device) for each in self._hops.statistics())
+        deviation[deviation == 0] = 1  # what float32 is too coarse for
         return self._shaped(mean[None], of_one=True), self._shaped(deviation[None], of_one=True)
 
     def epoch(self, epoch: int) -> Iterator[HopBatch]:
@@ -175,27 +177,34 @@ class HopsLoader(CursorSource):
         Raises:
             ArtifactError: records are damaged.
             OSError: the disk failed.
-            ConfigError: `epoch` is negative, the loader is closed, or another epoch was started while this one was
-                iterated.
+            ConfigError: `epoch` is negative, the loader is closed, another epoch was started while this one was
+                iterated, or it was started before a fork.
         """
         first = self._cursor.start(epoch)
         return self._iterate(epoch, first, self._cursor.turn)
 
     def _iterate(self, epoch: int, first: int, turn: int) -> Iterator[HopBatch]:
-        with (
-            closing(self._made(epoch, first)) as made,
-            ThreadPoolExecutor(1, "diskgnn-hops") as thread,
-            closing(in_order(thread, repeat(partial(next, made), self.num_batches - first), self._ahead)) as batches,
-        ):
-            yield from self._told(batches, turn)
+        process = os.getpid()
+        with ExitStack() as opened:
+            made = opened.enter_context(closing(self._made(epoch, first)))
+            thread = opened.enter_context(ThreadPoolExecutor(1, "diskgnn-hops"))
+            calls = repeat(partial(next, made), self.num_batches - first)
+            batches = opened.enter_context(closing(in_order(thread, calls, self._ahead)))
+            try:
+                yield from self._told(batches, turn, process)
+            finally:
+                if process != os.getpid():
+                    opened.pop_all()  # the threads are in the process that was forked: here, nobody can end them
 
     @property
     def _ahead(self) -> int:
         return self.options.prefetch - 1
 
-    def _told(self, batches: Iterator[HopBatch], turn: int) -> Iterator[HopBatch]:
+    def _told(self, batches: Iterator[HopBatch], turn: int, process: int) -> Iterator[HopBatch]:
         while True:
             self._cursor.require(turn)
+            if process != os.getpid():
+                raise ConfigError("this epoch was started before a fork, and its threads did not survive it: start one")
             began = time.perf_counter()
             if (batch := next(batches, None)) is None:
                 return

@@ -7,7 +7,7 @@ from typing import TypedDict
 
 from diskgnn.files.read_engine import check_engine
 from diskgnn.system.memory import memory_budget
-from diskgnn.units import whole_number
+from diskgnn.units import seed_number, whole_number
 
 
 class RecordOptions(TypedDict, total=False):
@@ -27,11 +27,11 @@ class HopsOptions:
 
     Attributes:
         batch_size: seeds in a minibatch, at most: those of an epoch are of one size, but for one seed.
-        shuffle_seed: of the order of train records, which follows from it and the epoch; 0 by default, and where
-            `diskgnn.train` opens the directory, its seed. Other splits keep their order.
+        shuffle_seed: of the order of train records, which follows from it and the epoch, 0 to 2^64 - 1; 0 by default,
+            and where `diskgnn.train` opens the directory, its seed. Other splits keep their order.
         memory: what train records may take in memory, in bytes or as '2GiB', shared by the ranks of a machine. Where
             all of them fit, they are read once; otherwise in every epoch, in pieces of 1 MiB, of which some 200 are in
-            memory. 'auto' is half of what is available. Minibatches are the same.
+            memory, or ten minibatches if that is more. 'auto' is half of what is available. Minibatches are the same.
         prefetch: minibatches made ahead of the user.
         engine: 'io_uring', 'threads', or 'auto': io_uring where it is allowed.
         verify: compare records with their checksums as they are read.
@@ -54,6 +54,6 @@ class HopsOptions:
         for name in ("batch_size", "prefetch"):
             object.__setattr__(self, name, whole_number(name, getattr(self, name)))
         if self.shuffle_seed is not None:
-            object.__setattr__(self, "shuffle_seed", whole_number("shuffle_seed", self.shuffle_seed, None))
+            object.__setattr__(self, "shuffle_seed", seed_number(self.shuffle_seed, "shuffle_seed"))
         check_engine(self.engine)
         memory_budget(self.memory)

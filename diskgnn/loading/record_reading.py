@@ -43,9 +43,11 @@ class RecordFile:
             ArtifactError: there are none, or their checksums are damaged.
         """
         if split not in hops.config.num_rows:
+            again = "`diskgnn convert` with that split, and `diskgnn propagate` again"
+            if hops.config.nodes is not None:
+                again = "without nodes, `diskgnn propagate` takes the seeds of all splits, with their labels"
             raise ArtifactError(
-                f"{hops.manifest.path} has no records of {split}, only of {', '.join(hops.config.num_rows)}: "
-                f"`diskgnn convert` with that split, and `diskgnn propagate` again"
+                f"{hops.manifest.path} has no records of {split}, only of {', '.join(hops.config.num_rows)}: {again}"
             )
         checksums = hops.manifest.checked_array(record_checksums_file(split)) if verify else None
         offset_bytes = hops.manifest.data_offset_bytes(records_file(split))

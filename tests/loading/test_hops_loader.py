@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from itertools import chain, pairwise
 from pathlib import Path
@@ -153,6 +155,24 @@ def test_no_thread_stays_behind(hops: Path) -> None:
         loader.epoch(1)
 
 
+def test_a_fork_does_not_wait_for_the_threads_of_an_epoch_before_it(hops: Path) -> None:
+    with HopsLoader(hops, batch_size=16, memory=1) as loader:
+        batches = iter(loader)
+        whole = [next(batches).seeds.tolist()]
+        if not (child := os.fork()):
+            signal.alarm(60)  # of a child that hangs
+            told = 1
+            try:
+                list(batches)
+            except ConfigError as error:
+                told = "before a fork" not in str(error) or len(list(loader.epoch(1))) != len(loader)
+            finally:
+                os._exit(told)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        whole += [batch.seeds.tolist() for batch in batches]
+        assert whole == [batch.seeds.tolist() for batch in loader.epoch(0)]
+
+
 @pytest.mark.parametrize("memory", ["1MiB", 1])
 def test_damaged_records_are_noticed(hops: Path, tmp_path: Path, memory: int | str) -> None:
     copy = tmp_path / "hops"
@@ -180,6 +200,18 @@ def test_statistics_have_the_shape_of_a_record(hops: Path) -> None:
         )
 
 
+def test_deviations_too_small_for_float32_are_one(tmp_path: Path) -> None:
+    features = np.zeros((1000, 2), np.float32)
+    features[3, 0] = np.finfo(np.float32).smallest_subnormal
+    edges = np.stack([np.arange(1000), np.roll(np.arange(1000), 1)])
+    diskgnn.convert(tmp_path / "graph", edges=edges, features=features, labels=np.arange(1000) % 3,
+                    train=np.arange(1000), progress=False)  # fmt: skip
+    diskgnn.propagate(tmp_path / "graph", tmp_path / "hops", hops=1, progress=False)
+    with HopsLoader(tmp_path / "hops") as loader:
+        assert 0 < np.load(tmp_path / "hops" / "statistics.npy")[1, 0] < float(features[3, 0]) / 2
+        assert loader.statistics()[1].tolist() == [[1, 1], [1, 1]]
+
+
 def test_nodes_that_were_chosen_have_no_labels(hops: Path, tmp_path: Path) -> None:
     for nodes, expected in (("all", np.arange(3000)), ([7, 3, 2999], [7, 3, 2999])):
         diskgnn.propagate(hops.parent / "graph", tmp_path / "some", hops=1, nodes=nodes, progress=False, overwrite=True)
@@ -187,14 +219,15 @@ def test_nodes_that_were_chosen_have_no_labels(hops: Path, tmp_path: Path) -> No
             batches = list(loader)
         assert all(batch.y is None for batch in batches)
         np.testing.assert_array_equal(torch.cat([batch.seeds for batch in batches]).numpy(), expected)
-        with pytest.raises(ArtifactError, match="no records of train, only of nodes"):
+        with pytest.raises(ArtifactError, match=r"no records of train, only of nodes: without nodes, .diskgnn"):
             HopsLoader(tmp_path / "some")
 
 
 def test_arguments_that_cannot_work(hops: Path, tmp_path: Path) -> None:
     for options, told in (({"batch_size": 0}, "batch_size: expected at least 1"), ({"prefetch": 0}, "prefetch"),
                           ({"memory": "much"}, "size"), ({"engine": "fast"}, "engine"), ({"rank": 0}, "both"),
-                          ({"shuffle_seed": "x"}, "shuffle_seed")):  # fmt: skip
+                          ({"shuffle_seed": "x"}, "shuffle_seed"), ({"shuffle_seed": -1}, r"shuffle_seed: .* to 2\^64"),
+                          ({"shuffle_seed": 1 << 64}, "shuffle_seed: ")):  # fmt: skip
         with pytest.raises(ConfigError, match=told):
             HopsLoader(hops, **options)
     with pytest.raises(TypeError, match="batchsize"):

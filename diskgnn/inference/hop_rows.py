@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from diskgnn.errors import ArtifactError, ConfigError, InputError
+from diskgnn.files.destination import staging_of
 from diskgnn.files.disk_space import file_bytes
 from diskgnn.formats.hops_config import ALL_NODES, CHOSEN_NODES, VALUE_BYTES, segments_of
 from diskgnn.graph.graph import Graph
@@ -157,8 +158,10 @@ class HopRows:
                 nodes=ALL_NODES if self.chosen is None else np.unique(self.chosen), ignore_times=self.ignore_times,
                 memory=self.memory, disk=folder.disk.num_bytes, threads=self.threads, reporter=self.reporter,
             )  # fmt: skip
-        except (ConfigError, InputError):
-            folder.leave_nothing()
+        except (ConfigError, InputError) as error:
+            # With another argument, hops that a killed run has begun may go on; none are made of wrong features.
+            if isinstance(error, InputError) or not staging_of(folder.path(_HOPS)).exists():
+                folder.leave_nothing()
             raise
         folder.disk.look()
         return report

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Generator, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
@@ -28,7 +27,7 @@ from diskgnn.formats.rank_directories import local_ranks, shard_of_environment
 from diskgnn.loading.hop_order import HopOrder, Pool
 from diskgnn.loading.hops_options import HopsOptions, RecordOptions
 from diskgnn.loading.record_reading import RecordFile
-from diskgnn.ordered import in_order
+from diskgnn.ordered import Threads, in_order
 from diskgnn.paths import PathLike
 from diskgnn.specs.keywords import takes_options
 from diskgnn.specs.schema import NO_LABELS, SourceSchema
@@ -187,7 +186,7 @@ class HopsLoader(CursorSource):
         process = os.getpid()
         with ExitStack() as opened:
             made = opened.enter_context(closing(self._made(epoch, first)))
-            thread = opened.enter_context(ThreadPoolExecutor(1, "diskgnn-hops"))
+            thread = opened.enter_context(Threads(1, "diskgnn-hops"))
             calls = repeat(partial(next, made), self.num_batches - first)
             batches = opened.enter_context(closing(in_order(thread, calls, self._ahead)))
             try:
@@ -240,7 +239,7 @@ class HopsLoader(CursorSource):
                 yield _FilledPool(pool, kept, is_kept=True)
             return
         with (
-            ThreadPoolExecutor(1, "diskgnn-pools") as thread,
+            Threads(1, "diskgnn-pools") as thread,
             closing(in_order(thread, (partial(self._read, pool) for pool in pools), 1)) as filled,
         ):
             yield from filled

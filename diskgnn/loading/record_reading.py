@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +19,7 @@ from diskgnn.formats.artifacts import record_checksums_file, records_file
 from diskgnn.formats.hops import Hops
 from diskgnn.formats.manifest import made_again
 from diskgnn.loading.hop_order import Pool
-from diskgnn.ordered import in_order
+from diskgnn.ordered import Threads, in_order
 
 _PIECES_AT_ONCE = 16  # that a request reads; one more is read meanwhile
 
@@ -70,7 +69,7 @@ class RecordFile:
         """
         read_bytes = filled = 0
         calls = (partial(self._read, pool, first) for first in range(0, len(pool.starts), _PIECES_AT_ONCE))
-        with ThreadPoolExecutor(1, "diskgnn-records") as threads, closing(in_order(threads, calls, 1)) as parts:
+        with Threads(1, "diskgnn-records") as threads, closing(in_order(threads, calls, 1)) as parts:
             for pieces, num_bytes in parts:
                 for rows in pieces:
                     after = filled + len(rows)

@@ -21,6 +21,7 @@ from training_runs import CLASSES, NODES, WIDTH, Interrupting, make_class_graph
 import diskgnn
 from diskgnn import ConfigError, DiskFullError, HopsLoader, HopsOptions, LoaderOptions
 from diskgnn.cli import main
+from diskgnn.files import faults
 from diskgnn.files.disk_space import OWN_BYTES
 from diskgnn.models import SGC, SIGN, HopModel, named_model
 from diskgnn.progress.reporter import SILENT
@@ -271,6 +272,19 @@ def test_the_disk_that_a_refusal_names_is_enough(folder: Path, tmp_path: Path) -
             asked(disk=int(in_all[1]) - 1)
         asked(disk=int(in_all[1]))
         assert np.load(tmp_path / "out.npy").shape == (NODES, CLASSES)
+    assert [path.name for path in tmp_path.iterdir()] == ["out.npy"]
+
+
+def test_an_argument_that_cannot_work_costs_no_hops_that_are_begun(folder: Path, tmp_path: Path) -> None:
+    asked = {"model": folder / "sign", "progress": False}
+    with faults.pretending("unit.bytes", 1):
+        with pytest.raises(KeyboardInterrupt):
+            diskgnn.infer(folder / "graph", tmp_path / "out.npy", reporter=Stopping("write records"), **asked)
+        with pytest.raises(ConfigError, match="memory: expected at least"):
+            diskgnn.infer(folder / "graph", tmp_path / "out.npy", memory=1, **asked)
+        told = Stopping(None)
+        diskgnn.infer(folder / "graph", tmp_path / "out.npy", reporter=told, **asked)
+    assert "write the edges of hops" not in told.stages
     assert [path.name for path in tmp_path.iterdir()] == ["out.npy"]
 
 

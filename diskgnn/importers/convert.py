@@ -34,7 +34,7 @@ from diskgnn.progress.reporter import Reporter, StageReport, say
 from diskgnn.specs.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, SPLITS
 from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.memory import memory_budget
-from diskgnn.system.resources import Resources
+from diskgnn.system.resources import Resources, SmallBudgetError
 from diskgnn.work.publishing import published
 from diskgnn.work.writer import ArtifactWriter
 
@@ -220,8 +220,9 @@ def convert(
     ) as writer:
         try:
             opened, written = given.write(writer, resources, f"the graph {out}")
-        except (InputError, ConfigError):
-            writer.leave_nothing()
+        except (InputError, ConfigError) as error:
+            if not isinstance(error, SmallBudgetError):  # with more memory, the same command goes on
+                writer.leave_nothing()
             raise
         contents += opened.contents
         writer.config = replace(written.config, contents=contents).to_json(made_with)

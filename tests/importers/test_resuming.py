@@ -15,11 +15,13 @@ from user_data import save_arrays, small_data
 
 from diskgnn.errors import DataWarning, InputError
 from diskgnn.files import faults
+from diskgnn.formats.manifest import open_artifact
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.containers.rows import of_array
 from diskgnn.importers.convert import convert
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
 from diskgnn.progress.reporter import SILENT
+from diskgnn.system.resources import SmallBudgetError
 
 pytestmark = pytest.mark.in_memory
 
@@ -220,3 +222,25 @@ def test_a_kill_costs_some_rows_of_the_features(tmp_path: Path, quantise: str | 
             ).read_bytes()
             assert len(again) < len(writes) - 4, (after, len(again), len(writes))
             shutil.rmtree(tmp_path / "out")
+
+
+def test_less_memory_than_the_edges_of_a_node_take_costs_no_pass_over_them(tmp_path: Path) -> None:
+    """Only counting them shows that, and the same command goes on with more memory."""
+    random, count = np.random.default_rng(0), 20_000
+    ends = np.where(np.arange(count) % 2 == 0, 5, random.integers(0, 1000, count))
+    given = {"edges": np.stack([random.integers(0, 1000, count), ends]), "features": np.ones((1000, 1), np.float32)}
+
+    def stages(memory: int) -> list[str]:
+        told = Stages()
+        convert(tmp_path / "graph", **given, memory=memory, reporter=told)
+        return told.names
+
+    with faults.pretending("unit.bytes", 1):
+        with pytest.raises(SmallBudgetError, match=r"to sort the \d+ in-edges of nodes 5 to 5") as refused:
+            stages(1)
+        found = stages(refused.value.least_bytes)
+    assert found
+    assert "count edges" not in found
+    assert [path.name for path in tmp_path.iterdir()] == ["graph"]
+    convert(tmp_path / "whole", **given, progress=False)
+    assert open_artifact(tmp_path / "graph").digest == open_artifact(tmp_path / "whole").digest

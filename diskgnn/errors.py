@@ -40,7 +40,7 @@ class InputError(DiskGNNError, ValueError):
 
 
 class ArtifactError(DiskGNNError):
-    """A graph, samples or packed directory that is missing, damaged, foreign, or made from something else."""
+    """A graph, samples, packed or hops directory that is missing, damaged, foreign, or made from something else."""
 
     exit_code = 4
 

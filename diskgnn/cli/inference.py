@@ -105,7 +105,7 @@ def infer(
     type=click.Choice(["train", "valid", "test"]),
     default="test",
     show_default=True,
-    help="Whose seeds, where SOURCE is a packed directory.",
+    help="Whose seeds, where SOURCE is a packed or a hops directory.",
 )
 @click.option(
     "--fanouts", type=options.TypedFanouts(), multiple=True, help="Neighbours drawn per layer.  [default: all of them]"
@@ -129,7 +129,8 @@ def predict(
     output: Output, /, source: Path, checkpoint: Path, out: Path, nodes: str,
     fanouts: tuple[FanoutsOption, ...], **arguments: Any,
 ) -> None:  # fmt: skip
-    """Write what a trained model says of nodes of SOURCE, a graph, or of the seeds of SOURCE, a packed directory.
+    """Write what a trained model says of nodes of SOURCE, a graph, or of the seeds of SOURCE, a packed or a hops
+    directory.
 
     Nodes need no labels. For all nodes of a large graph, `infer` is faster by far.
     """

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @options.serve
 @click.pass_obj
 def fetch(output: Output, /, url: Any, directory: Path, **arguments: Any) -> None:
-    """Copy the graph, samples or packed directory at URL (s3://bucket/packed) to DIRECTORY.
+    """Copy the graph, samples, packed or hops directory at URL (s3://bucket/packed) to DIRECTORY.
 
     What comes is compared with its checksums. Stopped half-way, the same command goes on where it was.
     """

@@ -23,7 +23,7 @@ def read_document(path: Location, format: str | None = None) -> dict[str, Any]: 
         ConfigError: it may not be read.
         ReadError: the disk or the store failed.
     """
-    made_by = f"make it with `{MADE_BY[format]}`" if format else "expected a graph, samples or packed directory"
+    made_by = f"make it with `{MADE_BY[format]}`" if format else "expected a graph, samples, packed or hops directory"
     manifest_path = path / MANIFEST
     # Of a store, the manifest alone is asked for: it comes last, and goes first.
     if not is_file(manifest_path):

@@ -34,7 +34,7 @@ from diskgnn.work.required_space import require_space
 from diskgnn.work.shuffle import DamagedStepError
 
 _BEGUN, _HOPS = "begun", "hops"  # in the folder of the output
-_ROWS = 4096  # that the model maps at a time
+_ROWS = 1024  # that the model maps at a time, whatever the memory: the last bits of products depend on it
 
 
 def infer_by_hops(

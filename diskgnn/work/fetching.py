@@ -40,7 +40,7 @@ def fetch(
     progress: bool = True,
     reporter: Reporter | None = None,
 ) -> StageReport:
-    """Copy a graph, samples or packed directory from an object store to this machine.
+    """Copy a graph, samples, packed or hops directory from an object store to this machine.
 
     What comes is compared with the checksums of the manifest, and the directory appears whole or not at all. When it
     stops half-way, the same call goes on where it was, also within a file. Of ranks, those that are there are done.

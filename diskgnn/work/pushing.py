@@ -27,7 +27,7 @@ def push(
     progress: bool = True,
     reporter: Reporter | None = None,
 ) -> StageReport:
-    """Send a graph, samples or packed directory, or a folder with those of all ranks, to an object store.
+    """Send a graph, samples, packed or hops directory, or a folder with those of all ranks, to an object store.
 
     Each file is compared with its checksum on the way. The manifest is sent last, so nobody opens what is not whole.
     When it stops half-way, the same call goes on: files that are there, as this machine sent them, are not sent again.

@@ -295,7 +295,8 @@ def test_what_does_not_fit_is_refused(folder: Path, tmp_path: Path) -> None:
     train, evaluate, infer, predict = (
         partial(call, progress=False) for call in (diskgnn.train, diskgnn.evaluate, diskgnn.infer, diskgnn.predict)
     )
-    out, own = tmp_path / "out.npy", nn.Linear(3, 3)
+    out, own, named = tmp_path / "out.npy", nn.Linear(3, 3), folder / "named.csv"
+    named.write_text("id\nx\n")
     for call, told in (
         (partial(train, hops, model="sgc"), "one operator, found hops of mean and symmetric"),
         (partial(train, hops, model="sage"), "expected one of sign, sgc for hop features"),
@@ -310,6 +311,7 @@ def test_what_does_not_fit_is_refused(folder: Path, tmp_path: Path) -> None:
         (partial(infer, graph, out, sign, engine="ray"), "applied by this process"),
         (partial(infer, graph, out, sign, memory=1), "memory: expected at least"),
         (partial(predict, hops, out, sign, fanouts=[3]), "fanouts: a hops directory was made beforehand"),
+        (partial(predict, hops, out, sign, nodes=named), "found string; give the graph that they are of"),
         (partial(predict, hops, out, sign, at=3), "at: a hops directory"),
         (partial(predict, hops, out, sign, nodes=[NODES]), f"{NODES} is no seed of this split; give the graph that"),
         (partial(predict, graph, out, sign, fanouts=[3]), "whole neighbourhoods"),

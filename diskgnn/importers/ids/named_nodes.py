@@ -120,7 +120,7 @@ def node_numbers(name: str, nodes: NodeSet | None, ids: pa.ChunkedArray) -> npt.
         return nodes_of_ids(name, nodes, [ids])[0]
     if ids.type != pa.int64():
         raise ConfigError(
-            f"{name}: expected numbers of nodes, found {readable_kind(ids.type)}; give the graph in place of the "
-            "packed directory, which does not keep ids"
+            f"{name}: expected numbers of nodes, found {readable_kind(ids.type)}; give the graph that "
+            "they are of, which keeps ids"
         )
     return np.asarray(ids)

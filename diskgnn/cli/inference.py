@@ -102,10 +102,10 @@ def infer(
 @click.option("--node-type", metavar="TYPE", help="Of the nodes.  [default: what the model was trained for]")
 @click.option(
     "--split",
-    type=click.Choice(["train", "valid", "test"]),
+    type=click.Choice(["train", "valid", "test", "nodes"]),
     default="test",
     show_default=True,
-    help="Whose seeds, where SOURCE is a packed or a hops directory.",
+    help="Whose seeds, where SOURCE is a packed or a hops directory; of the latter, nodes where these were chosen.",
 )
 @click.option(
     "--fanouts", type=options.TypedFanouts(), multiple=True, help="Neighbours drawn per layer.  [default: all of them]"

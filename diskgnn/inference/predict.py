@@ -106,7 +106,7 @@ def predict(
             the decoder's scores [n] float32, and 'probabilities', their sigmoid: likelihoods if it was trained with the
             loss 'bce'; after 'softmax' only their order means something.
         node_type: of `nodes`; by default the type that the model was trained for.
-        split: of a packed or a hops directory.
+        split: of a packed or a hops directory; 'nodes' of one that was propagated to nodes.
         fanouts: neighbours drawn per layer, from the seeds outwards; by default all of them, in as many layers as the
             model has.
         times: [n] of `nodes` or `pairs`, a whole number or datetime64 for each: what is later is not drawn. A node may

@@ -340,6 +340,12 @@ def test_from_the_command_line(folder: Path, tmp_path: Path) -> None:
     assert run("evaluate", hops, "--checkpoint", checkpoint)["accuracy"] == result["test_accuracy"]
     run("infer", folder / "graph", "--checkpoint", checkpoint, "--out", tmp_path / "all.parquet", "--what", "classes")
     assert pq.read_table(tmp_path / "all.parquet").num_rows == NODES
+    np.save(tmp_path / "some.npy", [7, 3])
+    run("propagate", folder / "graph", tmp_path / "some", "--hops", 2, "--nodes", tmp_path / "some.npy")
+    run("predict", tmp_path / "some", "--split", "nodes", "--checkpoint", checkpoint, "--what", "classes",
+        "--out", tmp_path / "some.parquet")  # fmt: skip
+    found, all_nodes = (pq.read_table(tmp_path / f"{name}.parquet")["class"].to_pylist() for name in ("some", "all"))
+    assert found == [all_nodes[3], all_nodes[7]]
     described = run("inspect", checkpoint)
     assert described["facts"]["model"] == "sign"
     assert described["facts"]["segments"] == ["x", "mean/1", "mean/2"]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from diskgnn.batches.minibatch import AnyBatch
 from diskgnn.errors import ArtifactError, ConfigError
 from diskgnn.specs.schema import SourceSchema, one_type_schema
+from diskgnn.units import whole_number
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -157,7 +158,7 @@ class Cursor:
         """Begin a turn at `epoch`; returns the number of its first minibatch.
 
         Raises:
-            ConfigError: the source is closed, or `epoch` is negative.
+            ConfigError: the source is closed, or `epoch` is negative or no whole number.
         """
         _check_epoch(epoch)
         if self._closed:
@@ -171,7 +172,7 @@ class Cursor:
         """Make `next_epoch` this one until it is chosen again, as DistributedSampler.set_epoch does.
 
         Raises:
-            ConfigError: it is negative.
+            ConfigError: it is negative, or no whole number.
         """
         _check_epoch(epoch)
         self._chosen_epoch = epoch
@@ -240,8 +241,7 @@ class Cursor:
 
 
 def _check_epoch(epoch: int) -> None:
-    if epoch < 0:
-        raise ConfigError(f"epoch: expected at least 0, found {epoch}")
+    whole_number("epoch", epoch, 0)
 
 
 class CursorSource(ABC):
@@ -294,7 +294,7 @@ class CursorSource(ABC):
         """Let `for batch in source` yield this epoch from now on, as DistributedSampler.set_epoch does.
 
         Raises:
-            ConfigError: it is negative.
+            ConfigError: it is negative, or no whole number.
         """
         self._cursor.choose_epoch(epoch)
 

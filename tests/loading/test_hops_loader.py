@@ -238,6 +238,15 @@ def test_arguments_that_cannot_work(hops: Path, tmp_path: Path) -> None:
         HopsLoader(tmp_path / "nothing")
 
 
+def test_epochs_are_whole_numbers_from_0(hops: Path) -> None:
+    with HopsLoader(hops) as loader:
+        for call in (loader.epoch, loader.set_epoch):
+            for epoch in (-1, 0.5, None, "3"):
+                with pytest.raises(ConfigError, match="epoch: expected"):
+                    call(epoch)
+        assert next(loader.epoch(np.int32(2))).seeds.tolist() == next(loader.epoch(2)).seeds.tolist()
+
+
 def test_seeds_with_several_labels_and_numbers(tmp_path: Path) -> None:
     given = random_graph(2)
     labels = {"multilabel": np.random.default_rng(0).integers(0, 2, (500, 3)).astype(np.uint8),

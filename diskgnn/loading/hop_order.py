@@ -31,28 +31,28 @@ class Pool:
         first: how many records of the epoch come before it.
         starts: [P] number of the first record of each piece that is read, in the order of reading.
         ends: [P] the number after its last one.
-        places: [n] where each record goes, in the order of reading; None: they stay as they are read.
+        order: [n] which of those read each record of the epoch is; None: they stay as they are read.
     """
 
     first: int
     starts: npt.NDArray[np.int64]
     ends: npt.NDArray[np.int64]
-    places: npt.NDArray[np.int64] | None
+    order: npt.NDArray[np.int64] | None
 
     @cached_property
     def num_records(self) -> int:
-        """Returns n."""
+        """Returns n, the records of all pieces."""
         return int((self.ends - self.starts).sum())
 
     @cached_property
+    def read(self) -> npt.NDArray[np.int64]:
+        """[n] the numbers of the records, in the order of reading."""
+        return np.concatenate([np.arange(*piece) for piece in zip(self.starts, self.ends, strict=True)])
+
+    @property
     def records(self) -> npt.NDArray[np.int64]:
         """[n] the numbers of the records, in the order of the epoch."""
-        read = np.concatenate([np.arange(*piece) for piece in zip(self.starts, self.ends, strict=True)])
-        if self.places is None:
-            return read
-        found = np.empty_like(read)
-        found[self.places] = read
-        return found
+        return self.read if self.order is None else self.read[self.order]
 
 
 @dataclass(frozen=True)

@@ -16,17 +16,18 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from diskgnn._native import KeptPages, gather_rows
 from diskgnn.batches.batch_source import Cursor, CursorSource, LoadStats
 from diskgnn.batches.hop_batch import HopBatch
 from diskgnn.errors import ArtifactError, ConfigError
 from diskgnn.formats.artifacts import given_file
 from diskgnn.formats.hops import Hops
-from diskgnn.formats.hops_config import ALL_NODES
+from diskgnn.formats.hops_config import ALL_NODES, VALUE_BYTES
 from diskgnn.formats.manifest import made_again
 from diskgnn.formats.rank_directories import local_ranks, shard_of_environment
 from diskgnn.loading.hop_order import HopOrder, Pool
 from diskgnn.loading.hops_options import HopsOptions, RecordOptions
-from diskgnn.loading.record_reading import RecordFile
+from diskgnn.loading.record_reading import RecordFile, Records, record_buffer
 from diskgnn.ordered import Threads, in_order
 from diskgnn.paths import PathLike
 from diskgnn.specs.keywords import takes_options
@@ -39,6 +40,8 @@ from diskgnn.units import format_size
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+_KEPT_BYTES = 512 << 20
 
 
 class HopsLoader(CursorSource):
@@ -134,7 +137,8 @@ class HopsLoader(CursorSource):
         self._seeds, self._labels = _seeds_and_labels(hops, split)
         budget_bytes = memory_budget(options.memory) // local_ranks()
         self._keeps = split == "train" and config.row_bytes * config.num_rows[split] <= budget_bytes
-        self._kept: Tensor | None = None  # all records, from the first epoch on
+        self._pages: KeptPages | None = None  # of an epoch: to get new buffers takes longer than to fill them
+        self._kept: Records | None = None  # all records, from the first epoch on
         self._waited, self._done = LoadStats(), LoadStats()  # of the user's thread, and of the one that reads
 
     def __repr__(self) -> str:
@@ -184,6 +188,7 @@ class HopsLoader(CursorSource):
 
     def _iterate(self, epoch: int, first: int, turn: int) -> Iterator[HopBatch]:
         process = os.getpid()
+        self._pages = KeptPages(_KEPT_BYTES)
         with ExitStack() as opened:
             made = opened.enter_context(closing(self._made(epoch, first)))
             thread = opened.enter_context(Threads(1, "diskgnn-hops"))
@@ -192,6 +197,7 @@ class HopsLoader(CursorSource):
             try:
                 yield from self._told(batches, turn, process)
             finally:
+                self._pages = None
                 if process != os.getpid():
                     opened.pop_all()  # the threads are in the process that was forked: here, nobody can end them
 
@@ -245,26 +251,26 @@ class HopsLoader(CursorSource):
             yield from filled
 
     def _read(self, pool: Pool) -> _FilledPool:
-        records = torch.empty((pool.num_records, self._records.num_values))
+        records = record_buffer(pool.num_records, self._records.num_values)
         read_bytes, requests = self._records.fill(pool, records)
         self._done += LoadStats(
             requested_rows=pool.num_records, disk_rows=pool.num_records, read_bytes=read_bytes, read_requests=requests
         )
         return _FilledPool(pool, records, is_kept=False)
 
-    def _all_records(self) -> Tensor:
+    def _all_records(self) -> Records:
         if self._kept is None:
             config = self._hops.config
-            kept = torch.empty((config.num_rows[self.split], config.num_values))
+            kept = record_buffer(config.num_rows[self.split], config.num_values)
             for pool in HopOrder(len(kept), config.row_bytes, self.options.batch_size, None, Shard()).pools(0):
                 read_bytes, requests = self._records.fill(pool, kept[pool.first : pool.first + pool.num_records])
                 self._done += LoadStats(filled_rows=pool.num_records, read_bytes=read_bytes, read_requests=requests)
             self._kept = kept
         return self._kept
 
-    def _batch(self, parts: list[tuple[Tensor, npt.NDArray[np.int64]]], epoch: int, number: int) -> HopBatch:
+    def _batch(self, parts: list[tuple[Records, npt.NDArray[np.int64]]], epoch: int, number: int) -> HopBatch:
         rows = [rows for rows, _ in parts]
-        records = rows[0] if len(parts) == 1 else torch.cat(rows)
+        records = torch.from_numpy(rows[0] if len(parts) == 1 else np.concatenate(rows))
         numbers = np.concatenate([numbers for _, numbers in parts])
         seeds = numbers if self._seeds is None else self._seeds[numbers]
         y = None if self._labels is None else torch.from_numpy(self._labels[numbers])
@@ -295,7 +301,7 @@ class _FilledPool:
     """A pool with its records."""
 
     pool: Pool
-    rows: Tensor  # [n, V] in the order of the epoch; or all of the split, as they lie in the file
+    rows: Records  # in the order of reading; or all of the split, as they lie in the file
     is_kept: bool
 
     @property
@@ -303,12 +309,20 @@ class _FilledPool:
         """The record of the epoch after its last one."""
         return self.pool.first + self.pool.num_records
 
-    def part(self, begin: int, end: int) -> tuple[Tensor, npt.NDArray[np.int64]]:
+    def part(self, begin: int, end: int) -> tuple[Records, npt.NDArray[np.int64]]:
         """Records of the epoch, and their numbers in the file."""
-        here = slice(begin - self.pool.first, end - self.pool.first)
-        numbers = self.pool.records[here]
-        rows = self.rows.index_select(0, torch.from_numpy(numbers)) if self.is_kept else self.rows[here]
-        return rows, numbers
+        here, order = slice(begin - self.pool.first, end - self.pool.first), self.pool.order
+        places = np.arange(here.start, here.stop) if order is None else order[here]
+        numbers = self.pool.read[places]
+        if order is None and not self.is_kept:
+            return self.rows[here], numbers
+        found = record_buffer(len(places), self.rows.shape[1])
+        # By one thread: torch's would wait for each other where the model computes with all cores.
+        gather_rows(
+            self.rows.reshape(-1).view(np.uint8), self.rows.shape[1] * VALUE_BYTES,
+            numbers if self.is_kept else places, found.reshape(-1).view(np.uint8), 1,
+        )  # fmt: skip
+        return found, numbers
 
 
 def _pinned(batch: HopBatch) -> HopBatch:

@@ -8,8 +8,6 @@ from functools import partial
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
 from diskgnn._native import crc32c_chunks, page_memory
 from diskgnn.errors import ArtifactError
@@ -17,11 +15,18 @@ from diskgnn.files.checked_files import CHECKSUM_CHUNK_BYTES
 from diskgnn.files.row_reading import read_ranges_of
 from diskgnn.formats.artifacts import record_checksums_file, records_file
 from diskgnn.formats.hops import Hops
+from diskgnn.formats.hops_config import VALUE_BYTES
 from diskgnn.formats.manifest import made_again
 from diskgnn.loading.hop_order import Pool
 from diskgnn.ordered import Threads, in_order
 
+Records = npt.NDArray[np.float32]  # [n, V]
 _PIECES_AT_ONCE = 16  # that a request reads; one more is read meanwhile
+
+
+def record_buffer(num_records: int, num_values: int) -> Records:
+    """Returns memory for records, [num_records, num_values] of any content."""
+    return page_memory(num_records * num_values * VALUE_BYTES).view(np.float32).reshape(-1, num_values)
 
 
 @dataclass(frozen=True)
@@ -57,8 +62,8 @@ class RecordFile:
         """Returns V, the numbers of a record."""
         return self.hops.config.num_values
 
-    def fill(self, pool: Pool, into: Tensor) -> tuple[int, int]:
-        """Reads the records of a pool into `into` [n, V] float32, in the order of the epoch.
+    def fill(self, pool: Pool, into: Records) -> tuple[int, int]:
+        """Reads the records of a pool into `into` [n, V], in the order of reading.
 
         Returns:
             (bytes read, requests).
@@ -72,16 +77,12 @@ class RecordFile:
         with Threads(1, "diskgnn-records") as threads, closing(in_order(threads, calls, 1)) as parts:
             for pieces, num_bytes in parts:
                 for rows in pieces:
-                    after = filled + len(rows)
-                    if pool.places is None:
-                        into[filled:after] = rows
-                    else:
-                        into.index_copy_(0, torch.from_numpy(pool.places[filled:after]), rows)
-                    filled = after
+                    into[filled : filled + len(rows)] = rows
+                    filled += len(rows)
                 read_bytes += num_bytes
         return read_bytes, len(pool.starts)
 
-    def _read(self, pool: Pool, first: int) -> tuple[list[Tensor], int]:
+    def _read(self, pool: Pool, first: int) -> tuple[list[Records], int]:
         """Returns the records of some pieces of a pool, [n, V] each, and the bytes read."""
         part, chunk_bytes = slice(first, first + _PIECES_AT_ONCE), CHECKSUM_CHUNK_BYTES
         path = self.hops.manifest.file(records_file(self.split))
@@ -101,7 +102,7 @@ class RecordFile:
         ):  # fmt: skip
             self._check(buffer[begin : begin + length], chunk)
             records = buffer[begin + skipped : begin + skipped + num_bytes].view(np.float32)
-            pieces.append(torch.from_numpy(records).view(-1, self.num_values))
+            pieces.append(records.reshape(-1, self.num_values))
         return pieces, int(lengths.sum())
 
     def _check(self, data: npt.NDArray[np.uint8], first: int) -> None:

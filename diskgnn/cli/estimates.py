@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from diskgnn.cli.rendering import Output
 from diskgnn.preparing.alternatives import RowSetEstimate, SettingEstimate
 from diskgnn.preparing.estimate import Estimate
-from diskgnn.propagation.choice import Way
 from diskgnn.units import format_seconds, format_size
+
+if TYPE_CHECKING:
+    from diskgnn.propagation.choice import Way
 
 _MANY_EPOCHS = 50
 _NOT_SHOWN = ("settings", "recommended")
@@ -51,7 +54,7 @@ def show_ways(output: Output, ways: Sequence[Way]) -> None:
          format_size(way.epoch_bytes), format_seconds(way.once_seconds + _MANY_EPOCHS * way.epoch_seconds)]
         for way in ways
     ]  # fmt: skip
-    columns = ["", "once", "an epoch", "on disk", "read in an epoch", f"once and {_MANY_EPOCHS} epochs"]
+    columns = ["", "once", "an epoch", "on disk", "epoch reads", f"{_MANY_EPOCHS} epochs"]
     output.table("to sample or to propagate, about, without the model's own time", columns, rows)
 
 

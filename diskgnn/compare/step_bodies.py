@@ -138,12 +138,12 @@ def _train_once(
 
 
 def _model(model: ModelSpec, source: BatchSource) -> nn.Module:
-    """A new one that fits what `source` yields."""
+    """A new one; `model` fits what `source` yields already."""
     from diskgnn.training.named_models import model_for
     from diskgnn.training.task import task_of
 
     schema = schema_of(source)
-    return model_for(model.fitted(schema, source.num_layers), schema, task_of(schema))
+    return model_for(model, schema, task_of(schema))
 
 
 def prepare_evaluation(

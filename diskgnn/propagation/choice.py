@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from diskgnn.preparing.estimate import Estimate
 from diskgnn.propagation.propagate import PropagationEstimate
 
-# Measured on two cores, docs/PERFORMANCE.md: an edge of a panel, whatever its width up to a cache line.
-_EDGE_SECONDS = 8e-9
+# Of one core, for an edge, a panel and an operator: measured with panels of 32 columns (docs/PERFORMANCE.md).
+_EDGE_SECONDS = 40e-9
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def ways(sampled: Estimate, fanouts: Sequence[int], propagated: PropagationEstim
             sampled.epoch_seconds, given.packed_bytes, given.read_bytes,
         ),
         Way(
-            f"propagate {propagated.hops} hops of {operators}",
+            f"{propagated.hops} hops of {operators}",
             max(moved_seconds, edges * _EDGE_SECONDS / threads),
             propagated.epoch_bytes / rate, propagated.output_bytes, propagated.epoch_bytes,
         ),

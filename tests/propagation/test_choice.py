@@ -28,11 +28,11 @@ def test_what_each_way_takes_is_what_was_estimated_and_is_written(tmp_path: Path
     propagated = run("propagate", graph, tmp_path / "hops", "--hops", 2, "--operators", "mean,gcn", "--estimate")
     diskgnn.propagate(graph, tmp_path / "hops", hops=2, operators="mean,gcn", progress=False)
     sampled, one = prepared["ways"]
-    assert (sampled["name"], one["name"]) == ("sample 3,3", "propagate 2 hops of mean")
+    assert (sampled["name"], one["name"]) == ("sample 3,3", "2 hops of mean")
     assert sampled["once_bytes"] == prepared["settings"][0]["packed_bytes"]
     assert sampled["epoch_bytes"] == prepared["settings"][0]["read_bytes"]
     deeper, two = propagated["ways"]
-    assert (deeper["name"], two["name"]) == ("sample 10,10", "propagate 2 hops of mean, gcn")
+    assert (deeper["name"], two["name"]) == ("sample 10,10", "2 hops of mean, gcn")
     records = np.load(tmp_path / "hops" / "records-train.npy")
     assert two["epoch_bytes"] == propagated["epoch_bytes"] == records.nbytes
     assert one["epoch_bytes"] == records.nbytes * 3 // 5  # x and two hops, of x and four

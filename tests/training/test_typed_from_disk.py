@@ -20,7 +20,7 @@ from diskgnn.packing.pack import pack
 from diskgnn.specs.targets import LinkTarget
 from diskgnn.training.train import train
 
-ARGUMENTS = {"hidden": 8, "heads": 2, "dropout": 0.3, "lr": 0.02, "epochs": 3, "record_every_batches": 2}
+ARGUMENTS = {"hidden": 8, "dropout": 0.3, "lr": 0.02, "epochs": 3, "record_every_batches": 2}
 METRICS = {"class": "accuracy", "multilabel": "average_precision", "regression": "mae"}
 
 

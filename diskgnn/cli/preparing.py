@@ -117,6 +117,7 @@ def prepare(output: Output, /, graph: Path, out: Path, estimate: bool, **argumen
     arguments = sampling_arguments(arguments, graph)
     _say_cpu_cache(output)
     if estimate:
+        import diskgnn.preparing.prepare  # noqa: F401  (memory is that of a process that has loaded it)
         from diskgnn.cli.estimates import show, show_ways
         from diskgnn.preparing.estimate import estimate as predict
 

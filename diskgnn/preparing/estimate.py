@@ -140,8 +140,6 @@ def estimate(
         >>> found = diskgnn.estimate("graph", fanouts=[10, 10], cpu_cache="10%")
         >>> print(found.packed_bytes, found.missing_disk_bytes, found.recommended)
     """
-    from diskgnn.preparing import prepare as _loaded  # noqa: F401  (which takes memory, too, before `Resources.of`)
-
     place = located("packed" if out is None else out)
     plan = SamplingPlan(graph if isinstance(graph, Graph) else Graph.open(graph), SamplingSpec.of(**sampling))
     request = PrepareRequest.of(

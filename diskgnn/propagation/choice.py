@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from diskgnn.preparing.estimate import Estimate
 from diskgnn.propagation.propagate import PropagationEstimate
 
-# Of one core, for an edge, a panel and an operator: measured with panels of 32 columns (docs/PERFORMANCE.md).
-_EDGE_SECONDS = 40e-9
+# Of one core, for an edge, a panel and an operator: `tools/bench --stages generate propagate` with 4 M nodes takes half
+# of it on two cores, with panels of 26 columns.
+_EDGE_SECONDS = 66e-9
 
 
 @dataclass(frozen=True)

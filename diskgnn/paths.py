@@ -1,4 +1,4 @@
-"""What names a file, and where that leads."""
+"""Paths as users give them, and the files that they lead to."""
 
 import os
 from pathlib import Path

@@ -143,7 +143,7 @@ def prepare(output: Output, /, graph: Path, out: Path, estimate: bool, **argumen
 
 
 def _ways(output: Output, graph: Path, out: Path, prediction: Estimate, arguments: Mapping[str, Any]) -> list[Way]:
-    """What sampling takes, and propagating as many hops for the same seeds; none where propagating is no choice."""
+    """Compares sampling with propagating as many hops for the same seeds; empty where propagating is no choice."""
     from diskgnn.propagation.choice import ways
     from diskgnn.propagation.propagate import estimate_propagation
 

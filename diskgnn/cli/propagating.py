@@ -80,7 +80,7 @@ def propagate(output: Output, /, graph: Path, out: Path, estimate: bool, overwri
 def _ways(
     output: Output, graph: Path, out: Path, found: PropagationEstimate, arguments: Mapping[str, Any]
 ) -> list[Way]:
-    """What sampling takes for seeds with labels, as deep, and what was `found`; none where there are no such seeds."""
+    """Compares sampling as deep with what was `found`; empty where there are no seeds with labels."""
     from diskgnn.preparing.estimate import estimate
     from diskgnn.propagation.choice import ways
 

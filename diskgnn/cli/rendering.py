@@ -80,7 +80,7 @@ class _Stream:
             self._stream.flush()
 
     def failed(self, error: OSError) -> None:
-        """What to do about a write that failed."""
+        """Handles a write that failed."""
         raise NotImplementedError
 
     @contextmanager

@@ -180,7 +180,7 @@ def train(
 
 
 def _loader_options(packed: Path | str, **given: Any) -> LoaderOptions | HopsOptions:
-    """How to read a packed or a hops directory, which have some options each, and some in common.
+    """Makes the options of a packed or a hops directory, which have some each, and some in common.
 
     Raises:
         ConfigError: one of the other kind was given.

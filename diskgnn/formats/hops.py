@@ -87,7 +87,7 @@ class Hops:
 
 
 def _labels_of(target: TargetConfig, count: int) -> list[_Held]:
-    """What the labels of so many seeds may be."""
+    """Returns what the file of labels of so many seeds may hold."""
     if target.kind == "class":
         return [("<i8", (count,))]
     matrix = (count, target.num_outputs)

@@ -116,13 +116,13 @@ class HopOrder:
 
     @property
     def _part(self) -> tuple[int, int]:
-        """Which records of all ranks' epoch are this rank's."""
+        """Returns which records of all ranks' epoch are this rank's."""
         rank, world_size = self.shard.rank, self.shard.world_size
         return self.num_records * rank // world_size, self.num_records * (rank + 1) // world_size
 
     @property
     def _block_rows(self) -> int:
-        """Of few records, blocks are smaller: each rank has enough of them for a pool."""
+        """Returns how many records a block has: fewer of few, so that each rank has enough blocks for a pool."""
         fair = self.num_records // (POOL_BLOCKS * self.shard.world_size)
         return max(1, min(BLOCK_BYTES // self.row_bytes, fair))
 

@@ -41,7 +41,7 @@ from diskgnn.units import format_size
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-_KEPT_BYTES = 512 << 20
+_KEPT_BYTES = 512 << 20  # of buffers that were given back, at most
 
 
 class HopsLoader(CursorSource):
@@ -51,7 +51,7 @@ class HopsLoader(CursorSource):
     in each epoch, a function of `shuffle_seed` and the epoch alone; others as their split has them.
 
     Several processes that train together (RANK and WORLD_SIZE, which torchrun sets) each have a part of every epoch, in
-    as many minibatches.
+    as many minibatches, unless there are fewer seeds than ranks, or minibatches have one seed each.
 
     Attributes:
         split: 'train', 'valid' or 'test'; 'nodes' where `propagate` was given nodes.
@@ -93,10 +93,7 @@ class HopsLoader(CursorSource):
             ArtifactError: not a hops directory, damaged, or without this split.
             ConfigError: options that cannot work.
         """
-        if (rank is None) != (world_size is None):
-            raise ConfigError("rank and world_size: expected both, or none of them")
-        shard = None if rank is None or world_size is None else Shard(rank, world_size)
-        self._open(hops, split, device, HopsOptions(**reading), shard)
+        self._open(hops, split, device, HopsOptions(**reading), Shard.given(rank, world_size))
 
     @classmethod
     def with_options(

@@ -86,9 +86,7 @@ class Loader(CursorSource):
             StoreError: the store failed; while iterating, too.
         """
         options = LoaderOptions(**reading)
-        if (rank is None) != (world_size is None):
-            raise ConfigError("rank and world_size: expected both, or none of them")
-        shard = None if rank is None or world_size is None else Shard(rank, world_size)
+        shard = Shard.given(rank, world_size)
         self._open(open_rank(packed, shard, stream=options.stream), split, device, options, ())
 
     @classmethod

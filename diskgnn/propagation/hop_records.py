@@ -36,14 +36,14 @@ def first_state(config: HopsConfig) -> dict[str, npt.ArrayLike]:
 
 @dataclass(frozen=True)
 class RecordFiles:
-    """The files of records."""
+    """Holds the files that records are written to."""
 
     records: dict[str, ArrayFile]  # by split, [rows, num_values]
     statistics: SavedArray | None  # [2, num_values] means and deviations; None without train records
 
     @staticmethod
     def of(writer: ArtifactWriter, config: HopsConfig) -> RecordFiles:
-        """Declares them."""
+        """Declares those of a hops directory."""
         shape = (config.num_values,)
         records = {
             split: ArrayFile(writer, records_file(split), np.float32, count, shape, record_checksums_file(split))
@@ -56,7 +56,7 @@ class RecordFiles:
 
     @property
     def all(self) -> list[StepFile]:
-        """All of them."""
+        """Returns every file that the step declares."""
         return [*self.records.values(), *([] if self.statistics is None else [self.statistics])]
 
 

@@ -33,6 +33,17 @@ class Shard:
         object.__setattr__(self, "rank", rank)
         object.__setattr__(self, "world_size", world_size)
 
+    @staticmethod
+    def given(rank: int | None, world_size: int | None) -> Shard | None:
+        """Returns the rank that both name; None if neither was given.
+
+        Raises:
+            ConfigError: one was given without the other, or it is no rank of so many.
+        """
+        if (rank is None) != (world_size is None):
+            raise ConfigError("rank and world_size: expected both, or none of them")
+        return None if rank is None or world_size is None else Shard(rank, world_size)
+
     def numbers(self, num_batches: int) -> range:
         """Which of the `num_batches` minibatches of an epoch these are."""
         return range(self.rank, num_batches, self.world_size)

@@ -211,7 +211,7 @@ def scratch_noted(path: Path) -> list[str]:
 
 
 def record_bytes(done: Mapping[str, npt.NDArray[Any]]) -> int:
-    """What records of such arrays take of the disk: there are two of them, see `Journal.record`."""
+    """Returns what records of such arrays take of the disk: there are two of them, see `Journal.record`."""
     member_bytes = (npy_file_bytes(array.dtype, array.shape) + 2 * len(name) for name, array in done.items())
     return 2 * file_bytes(sum(member_bytes) + len(done) * _MEMBER_BYTES + _ARCHIVE_BYTES)
 

@@ -40,7 +40,7 @@ class StepFile:
 
     @property
     def path(self) -> Path:
-        """Where it lies."""
+        """Returns the path in the folder of the artifact."""
         return self.writer.path(self.name)
 
     @property

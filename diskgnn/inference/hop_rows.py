@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -13,8 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from diskgnn.errors import ArtifactError, ConfigError, InputError
-from diskgnn.files.destination import staging_of
+from diskgnn.errors import ConfigError
 from diskgnn.files.disk_space import file_bytes
 from diskgnn.formats.hops_config import ALL_NODES, CHOSEN_NODES, VALUE_BYTES, segments_of
 from diskgnn.graph.graph import Graph
@@ -31,9 +29,9 @@ from diskgnn.propagation.propagate import propagate
 from diskgnn.specs.schema import SourceSchema
 from diskgnn.specs.split_arrays import SplitArrays
 from diskgnn.work.required_space import require_space
-from diskgnn.work.shuffle import DamagedStepError
+from diskgnn.work.runner import Work
+from diskgnn.work.step_artifact import StepArtifact
 
-_BEGUN, _HOPS = "begun", "hops"  # in the folder of the output
 _ROWS = 1024  # that the model maps at a time, whatever the memory: the last bits of products depend on it
 
 
@@ -55,7 +53,7 @@ def infer_by_hops(
     """
     started, node_set, net = time.perf_counter(), graph.nodes[asked.node_type], asked.net
     assert isinstance(net, HopModel)
-    rows = HopRows(graph, net, chosen, asked.before_last, ignore_times, memory, threads, reporter)
+    rows = HopRows(graph, net, chosen, asked.before_last, ignore_times, memory, disk, threads, reporter)
     content = OutputFormat(asked.what, asked.kind, rows.columns(), asked.classes)
     making = ["diskgnn.inference.hops", 1, graph.manifest.digest, net.segments, _digest(chosen)]
     folder = OutputFolder(out, making, overwrite=overwrite, resumable=True, disk=disk)
@@ -64,15 +62,12 @@ def infer_by_hops(
     hops_bytes = rows.hops_bytes
     require_space(folder, hops_bytes + written_bytes, "inference")
 
-    def written() -> tuple[StageReport | None, int]:
-        report = rows.propagated(folder)
-        return report, write_rows(folder, node_set, content, chosen, rows.windows(folder))
+    def stage(work: Work) -> tuple[StageReport | None, int]:
+        hops = rows.propagated(work)
+        return hops.made, write_rows(folder, node_set, content, chosen, rows.windows(hops))
 
     with folder:
-        try:
-            report, size = written()
-        except DamagedStepError:  # hops of a killed run, which are gone now
-            report, size = written()
+        report, size = Work(folder, "infer").run(stage)
     read_bytes, made_bytes = (0, 0) if report is None else (report.read_bytes, report.written_bytes)
     return StageReport(
         "infer", time.perf_counter() - started, read_bytes + hops_bytes, made_bytes + size,
@@ -98,6 +93,7 @@ class HopRows:
     embeddings: bool  # those that enter the last layer
     ignore_times: bool
     memory: int | str
+    disk: int | str | None  # that the hops may take, and then they and the output
     threads: int | None
     reporter: Reporter
 
@@ -137,61 +133,42 @@ class HopRows:
         count = self.graph.only_nodes("this model").num_nodes if self.chosen is None else len(np.unique(self.chosen))
         return count * VALUE_BYTES * sum(width for _, width in self.net.segments)
 
-    def propagated(self, folder: OutputFolder) -> StageReport | None:
-        """Makes the hops directory in `folder`, or goes on with that of a killed run; None if it is there.
-
-        Its files may take what those of `folder` may, which is nearly empty: the output is written later, when what
-        propagating took beside the hops is gone.
+    def propagated(self, work: Work) -> StepArtifact[StageReport]:
+        """Makes the hops directory, or goes on with that of a killed run.
 
         Raises:
             ConfigError, InputError, DiskFullError: see `propagate`.
         """
-        if folder.path(_HOPS).exists():
-            return None
-        folder.path(_BEGUN).touch()
-        folder.add(_BEGUN)
-        folder.commit_files([_BEGUN])  # so that the folder stays if this is interrupted
         hops, operators = self._asked
-        try:
-            report = propagate(
-                self.graph, folder.path(_HOPS), hops=hops, operators=operators,
-                nodes=ALL_NODES if self.chosen is None else np.unique(self.chosen), ignore_times=self.ignore_times,
-                memory=self.memory, disk=folder.disk.num_bytes, threads=self.threads, reporter=self.reporter,
-            )  # fmt: skip
-        except (ConfigError, InputError) as error:
-            # With another argument, hops that a killed run has begun may go on; none are made of wrong features.
-            if isinstance(error, InputError) or not staging_of(folder.path(_HOPS)).exists():
-                folder.leave_nothing()
-            raise
-        folder.disk.look()
-        return report
+        return work.artifact("hops", lambda path: propagate(
+            self.graph, path, hops=hops, operators=operators,
+            nodes=ALL_NODES if self.chosen is None else np.unique(self.chosen), ignore_times=self.ignore_times,
+            memory=self.memory, disk=self.disk, threads=self.threads, reporter=self.reporter,
+        ))  # fmt: skip
 
-    def loader(self, folder: OutputFolder, device: str | torch.device = "cpu") -> HopsLoader:
-        """Opens what `propagated` made."""
-        return HopsLoader(folder.path(_HOPS), CHOSEN_NODES, device=device, batch_size=_ROWS, rank=0, world_size=1)
-
-    def windows(self, folder: OutputFolder) -> Iterator[NodeRows]:
+    def windows(self, hops: StepArtifact[StageReport]) -> Iterator[NodeRows]:
         """Yields ascending nodes and their rows, some at a time.
 
         Raises:
-            DamagedStepError: what was propagated is damaged; it is removed.
+            DamagedStepError: what was propagated is damaged.
         """
-        try:
-            with (
-                self.loader(folder) as loader,
-                self.reporter.stage("apply the model", loader.num_batches, "minibatches") as advance,
-            ):
-                yield from self._rows(loader, advance)
-        except ArtifactError as error:
-            shutil.rmtree(folder.path(_HOPS), ignore_errors=True)
-            folder.disk.look()
-            raise DamagedStepError(_HOPS, f"{folder.path(_HOPS)} is not what was written") from error
+        with (
+            hops.reading() as path,
+            open_hops(path, "cpu") as loader,
+            self.reporter.stage("apply the model", loader.num_batches, "minibatches") as advance,
+        ):
+            yield from self._rows(loader, advance)
 
     @torch.no_grad()
     def _rows(self, loader: HopsLoader, advance: Advance) -> Iterator[NodeRows]:
         for batch in loader:
             yield batch.seeds.numpy(), self._rows_of(batch.x).numpy()
             advance(1)
+
+
+def open_hops(path: Path, device: str | torch.device) -> HopsLoader:
+    """Opens what `HopRows.propagated` made."""
+    return HopsLoader(path, CHOSEN_NODES, device=device, batch_size=_ROWS, rank=0, world_size=1)
 
 
 def require_segments(net: nn.Module, schema: SourceSchema, source: object) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -27,6 +29,7 @@ from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.targets import Target
 from diskgnn.system.allocators import return_freed_memory
 from diskgnn.system.resources import Need, Resources
+from diskgnn.work.runner import Work
 
 SPLIT = "test"  # what seeds are prepared as: not shuffled
 
@@ -88,11 +91,12 @@ class Neighbourhoods:
         resources = Resources.of(self.memory, self.threads, self.reporter)
         needed_bytes = predicting_bytes(plan, net, num_seeds, output_columns)
         require_memory(plan, resources, Need("to predict", needed_bytes))
-        packed = self.folder.staging / "packed"
+        packed = Work(self.folder, "predict").artifact("packed", partial(self._prepare, plan))
+        return_freed_memory()
+        return self.opened.enter_context(Loader(packed.path, split, device=self.device))
+
+    def _prepare(self, plan: SamplingPlan, out: Path) -> None:
         resources = Resources.of(self.memory, self.threads, stages_of(self.reporter))
-        request = PrepareRequest.of(plan, CacheSpec(0, 0), resources, packed)
+        request = PrepareRequest.of(plan, CacheSpec(0, 0), resources, out)
         budget = DiskBudget(self.disk, request.written(ranks=1))
         prepare_request(replace(request, resources=replace(resources, disk=budget)))
-        self.folder.disk.look()
-        return_freed_memory()
-        return self.opened.enter_context(Loader(packed, split, device=self.device))

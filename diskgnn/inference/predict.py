@@ -23,7 +23,7 @@ from diskgnn.importers.ids.named_nodes import chosen_nodes, read_nodes
 from diskgnn.importers.tables.times import Moment
 from diskgnn.inference.asked_times import AskedTimes, is_temporal, trained_sampling
 from diskgnn.inference.asking import Asked, asked_of, classes_of, kinds_of, pair_model
-from diskgnn.inference.hop_rows import HopRows, require_segments
+from diskgnn.inference.hop_rows import HopRows, open_hops, require_segments
 from diskgnn.inference.message_edges import AS_GIVEN, MessageEdges, trained_reverse_type, warn_of_held_out
 from diskgnn.inference.neighbourhoods import SPLIT, Neighbourhoods
 from diskgnn.inference.node_files import chosen_pairs, read_times
@@ -47,6 +47,7 @@ from diskgnn.system.device import checked_device
 from diskgnn.system.resources import Resources
 from diskgnn.training.source_opening import open_loader
 from diskgnn.units import seed_number
+from diskgnn.work.runner import Work
 
 
 @freed_memory_returned()
@@ -244,9 +245,9 @@ def _predict_by_hops(
         if given is not None:
             raise ConfigError(f"{name}: a model of hop features takes whole neighbourhoods; leave it out")
     folder, ignore_times = drawn.folder, times.ignore_times
-    rows = HopRows(graph, net, chosen, False, ignore_times, drawn.memory, drawn.threads, drawn.reporter)
-    rows.propagated(folder)
-    with rows.loader(folder, drawn.device) as loader:
+    rows = HopRows(graph, net, chosen, False, ignore_times, drawn.memory, drawn.disk, drawn.threads, drawn.reporter)
+    hops = rows.propagated(Work(folder, "predict"))
+    with open_hops(hops.path, drawn.device) as loader:
         write_nodes(folder, asked, loader, chosen, graph.nodes[asked.node_type], drawn.reporter)
 
 

@@ -34,6 +34,13 @@ it in place. What a step holds back when it yields, in buffers, it has to hand o
 it. A progress bar is a stage of `output`, which knows where it begins. The `files` that it writes are declared before
 it runs (`step_file`): the runner opens them, where they go on, makes them durable, closes them and sends them.
 
+An *artifact* that a stage needs is made in its folder by a stage of its own, which has its own work folder there, and
+goes on by itself. It is read within `reading()`, so that it is made again if it is damaged.
+
+    hops = work.artifact("hops", lambda path: propagate(graph, path, hops=3))
+    with hops.reading() as path, HopsLoader(path, "test") as loader:
+        ...
+
 What a killed run left is compared with checksums before it is used. What is damaged is made again, once, by running the
 stage again without the step that made it, and then without those that filled what it had consumed; or without all
 steps, where a map consumed that. A step that follows from others begins anew if one of these did.
@@ -62,6 +69,7 @@ from diskgnn.progress.reporter import Advance, Reporter
 from diskgnn.work.journal import record_bytes
 from diskgnn.work.required_space import require_space
 from diskgnn.work.shuffle import DamagedStepError, Shuffle
+from diskgnn.work.step_artifact import StepArtifact
 from diskgnn.work.step_file import StepFile
 from diskgnn.work.work_folder import FINISHED, Note, State, WorkFolder
 from diskgnn.work.written_spans import require_written
@@ -263,6 +271,21 @@ class Work:
                             self._folder.commit()
         self._folder.consume(consumes_at_end)
         self._folder.commit()
+
+    def artifact(self, name: str, make: Callable[[Path], Result]) -> StepArtifact[Result]:
+        """Returns an artifact in this folder, which a stage of its own makes there unless a killed run has.
+
+        Args:
+            name: of the directory.
+            make: makes it at a path, or goes on with what a killed run left of it. It may take as much of the disk as
+                this folder, which counts what is there afterwards.
+        """
+        self._folder.keep(name)
+        path, made = self._folder.path(name), None
+        if not path.exists():
+            made = make(path)
+            self._folder.disk.look()
+        return StepArtifact(self._folder, self._full(name), name, made)
 
     def shuffle(self, step: str, name: str, num_partitions: int, *, in_memory: bool = False) -> Shuffle:
         """Returns a shuffle of this stage, which `step` is going to fill."""

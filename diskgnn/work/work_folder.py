@@ -100,6 +100,7 @@ class WorkFolder:
         self._pending: dict[str, Note] = {}
         self._finished: list[str] = []
         self._consumed: dict[str, int] = {}
+        self._kept: list[Path] = []  # artifacts that are made in this folder, and their own work folders
         self._committing, self._is_committing = threading.RLock(), False
         self._handled_bytes, self._committed_seconds = 0, time.monotonic()
 
@@ -129,8 +130,7 @@ class WorkFolder:
     ) -> None:
         try:
             # Where nothing was worth a commit yet, an error leaves nothing.
-            is_begun = bool(self._finished) or self._journal.has_finished
-            if is_begun and isinstance(error, Exception | KeyboardInterrupt):
+            if (self._finished or self._has_something) and isinstance(error, Exception | KeyboardInterrupt):
                 with suppress(OSError, DiskGNNError):  # the first error is the one to tell
                     self.commit()  # what is finished is worth keeping
             elif error is None and self._resumable and not self._published:
@@ -139,7 +139,7 @@ class WorkFolder:
             error = failed
             raise
         finally:
-            keeps = self._resumable and self._journal.has_finished
+            keeps = self._resumable and self._has_something
             self._end(keeps=keeps)
             if not self._published and not keeps:
                 shutil.rmtree(self.staging, ignore_errors=True)
@@ -158,6 +158,11 @@ class WorkFolder:
         """True if another run may go on with this one."""
         return self._resumable
 
+    @property
+    def _has_something(self) -> bool:
+        """True if there is something for another run to go on with."""
+        return self._journal.has_finished or any(path.exists() for path in self._kept)
+
     def path(self, name: str) -> Path:
         """Returns where to write file `name`; register it with `add` when it is complete."""
         return self.staging / name
@@ -171,6 +176,10 @@ class WorkFolder:
         self.disk.look()  # before the journal is claimed of what was removed
         if self._resumable:
             self._journal.begin()
+
+    def keep(self, name: str) -> None:
+        """Keeps an artifact that is made under this name, or what its stage leaves of it, for another run."""
+        self._kept += self.path(name), staging_of(self.path(name))
 
     def leave_nothing(self) -> None:
         """Keeps nothing for another run: what was read is wrong, and may be corrected."""

@@ -88,9 +88,10 @@ def forks() -> None:
 
 
 def pytest_sessionstart() -> None:
-    """Has Ctrl-C raise KeyboardInterrupt, which tests rely on: a shell has what runs in its background ignore it."""
-    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    """Has signals do what tests rely on: a shell has what runs in its background ignore Ctrl-C, and nohup a hang-up."""
+    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 def pytest_collection_finish() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -27,6 +28,7 @@ _ENDINGS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated", signal.S
 
 _ONE_KEYSTROKE_SECONDS = 0.5  # within which a terminal, a shell and a launcher may all send theirs
 _AGAIN_SECONDS = 0.02
+_SHOWN = 60  # characters of a path that is too long
 
 
 class Ended(KeyboardInterrupt):
@@ -104,11 +106,17 @@ def _told(error: Exception) -> tuple[int, str]:
     """The exit code and the message of an error that is part of the job."""
     if isinstance(error, DiskGNNError):
         return error.exit_code, str(error)
-    if isinstance(error, PermissionError) and error.filename is not None:
-        place = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else error.filename
-        return ConfigError.exit_code, (
-            f"you have no permission for {place}: have that changed (chmod, chown), or run this as its owner"
-        )
+    if isinstance(error, OSError) and isinstance(error.filename, str | bytes | os.PathLike):
+        place = os.fsdecode(error.filename)
+        if isinstance(error, PermissionError):
+            return ConfigError.exit_code, (
+                f"you have no permission for {place}: have that changed (chmod, chown), or run this as its owner"
+            )
+        if error.errno == errno.ENAMETOOLONG:
+            return ConfigError.exit_code, (
+                f"{place[:_SHOWN]}... is too long: file systems take names of 255 bytes in paths of 4,095, and what is "
+                f"written gets up to 20 more meanwhile; found a path of {len(os.fsencode(place)):,}: give a shorter one"
+            )
     return 1, str(error) or type(error).__name__
 
 

@@ -53,6 +53,7 @@ def test_debug_shows_where_an_error_comes_from(tmp_path):
     [
         (KeyboardInterrupt(), 130, "interrupted"),
         (OSError(28, "No space left on device", "/x"), 1, "No space left on device: '/x'"),
+        (OSError(36, "File name too long", "/x" * 999), 2, "/x/x... is too long: file systems take names of 255 bytes"),
         (PermissionError(13, "Permission denied", "/x"), 2, "you have no permission for /x: have that changed (chmod"),
         (MemoryError(), 1, "MemoryError"),
         (errors.DiskFullError("full"), 6, "full"),

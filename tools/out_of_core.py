@@ -102,11 +102,11 @@ def main() -> None:
         rows = rows_read(Path(graph), Path(packed), Path(samples), options.folder)
     finally:
         shutil.rmtree(options.folder)
-    print(f"\n{'stage':<10}{'seconds':>10}{'peak':>12}   (limit {options.limit}, page cache included)")
+    print(f"\n|          | seconds | peak memory, page cache included (limit {options.limit}) |\n|---|---|---|")
     for record in records:
         peak = record.get("peak_bytes")
         shown = format_size(peak) if peak is not None else "-"
-        print(f"{record['stage']:<10}{record['seconds']:>10.1f}{shown:>12}")
+        print(f"| {record['stage']:<8} | {record['seconds']:>7.1f} | {shown} |")
     print("\nrows of the train sequence:", ", ".join(f"{name} {count:,}" for name, count in rows.items()))
     if options.json:
         options.json.write_text(json.dumps([*records, {"stage": "rows", "result": rows}], indent=1) + "\n")

@@ -220,7 +220,7 @@ def convert(
     ) as writer:
         try:
             opened, written = given.write(writer, resources, f"the graph {out}")
-        except (InputError, ConfigError) as error:
+        except ConfigError as error:
             if not isinstance(error, SmallBudgetError):  # with more memory, the same command goes on
                 writer.leave_nothing()
             raise

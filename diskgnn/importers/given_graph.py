@@ -80,20 +80,16 @@ class GivenGraph:
             InputError: the data is no graph; says where.
             DiskFullError: too little disk space.
         """
-        if self.opened is not None:
-            return self.opened, _write(writer, self.opened, resources, what)
 
-        def replace_and_write(work: Work) -> tuple[OpenGraph, WrittenGraph]:
-            dense = replace_user_ids(work, self.described, self.user_ids, self.owner_of, writer, resources)
-            opened = open_graph(dense.given, typed=self.typed, topologies=dense.topologies)
-            return opened, _write(writer, opened, resources, what)
+        def stage(work: Work) -> tuple[OpenGraph, WrittenGraph]:
+            opened = self.opened
+            if opened is None:
+                dense = replace_user_ids(work, self.described, self.user_ids, self.owner_of, writer, resources)
+                opened = open_graph(dense.given, typed=self.typed, topologies=dense.topologies)
+            require_space(writer, opened.needed_bytes, what, but=[f"{STAGE}."])  # from which ids are read
+            return opened, write_graph(writer, opened, resources)
 
-        return Work(writer, STAGE).run(replace_and_write)
-
-
-def _write(writer: ArtifactWriter, opened: OpenGraph, resources: Resources, what: str) -> WrittenGraph:
-    require_space(writer, opened.needed_bytes, what, but=[f"{STAGE}."])  # from which ids are read
-    return write_graph(writer, opened, resources)
+        return Work(writer, STAGE).run(stage)
 
 
 def _with_ids(described: GraphInput, columns: Mapping[str, str]) -> GraphInput:

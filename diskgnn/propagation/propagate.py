@@ -13,7 +13,7 @@ from functools import partial
 
 import numpy.typing as npt
 
-from diskgnn.errors import ConfigError, InputError
+from diskgnn.errors import ConfigError
 from diskgnn.files.destination import Destination
 from diskgnn.files.disk_space import DiskBudget, free_bytes
 from diskgnn.files.traffic import Traffic
@@ -107,11 +107,7 @@ def propagate(
     traffic = Traffic()
     plan = asked.plan(resources, traffic)
     with writer:
-        try:
-            Work(writer, "hops").run(lambda work: asked.write(work, writer, plan, resources, traffic))
-        except InputError:
-            writer.leave_nothing()
-            raise
+        Work(writer, "hops").run(lambda work: asked.write(work, writer, plan, resources, traffic))
         write_seeds(writer, asked.nodes, asked.order, traffic)
         manifest = writer.publish()
     details: dict[str, int | float | str] = {

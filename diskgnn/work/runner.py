@@ -63,6 +63,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from diskgnn.errors import InputError
 from diskgnn.files import faults
 from diskgnn.files.disk_space import DiskBudget, allocated_bytes
 from diskgnn.progress.reporter import Advance, Reporter
@@ -99,9 +100,10 @@ class Work:
         self._fills: dict[str, dict[str, Shuffle]] = {}  # by step, by name
 
     def run(self, stage: Callable[[Work], Result]) -> Result:
-        """Runs a stage; once more for each step whose files turn out to be damaged.
+        """Runs a stage; once more for each step whose files turn out to be damaged. Wrong input leaves nothing.
 
         Raises:
+            InputError: what the stage reads is wrong: whoever corrects it begins anew.
             DamagedStepError: they are damaged again: the disk does not keep what is written to it.
         """
         made_again: set[str] = set()
@@ -110,6 +112,9 @@ class Work:
             self._fills.clear()
             try:
                 return stage(self)
+            except InputError:
+                self._folder.leave_nothing()
+                raise
             except DamagedStepError as error:
                 step = error.step
                 if step == SOME_UNITS and step in made_again:  # what they are made of may have been used up

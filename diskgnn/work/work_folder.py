@@ -74,8 +74,7 @@ def is_long(num_bytes: int) -> bool:
 class WorkFolder:
     """The work folder of an output. Use as a context manager: it holds the lock within the block.
 
-    Leaving it without an output that was published removes it, unless it is `resumable` and its journal says that
-    something is finished.
+    Leaving it without an output that was published removes it, unless it is `resumable` and something is finished.
 
     Args:
         final: the output, a file or a directory.

@@ -119,3 +119,14 @@ def test_what_never_began_leaves_nothing(tmp_path: Path, error: Exception) -> No
     with pytest.raises(type(error)), WorkFolder(tmp_path / "out", "sum") as folder:
         Work(folder, "sum").run(lambda work: work.artifact("numbers", make))
     assert not any(tmp_path.iterdir())
+
+
+def test_wrong_input_leaves_nothing(tmp_path: Path) -> None:
+    """Although the artifact is whole."""
+
+    def wrong(_: Path) -> None:
+        raise InputError("wrong")
+
+    with pytest.raises(InputError):
+        run(tmp_path / "out", Numbers(wrong))
+    assert not any(tmp_path.iterdir())

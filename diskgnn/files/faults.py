@@ -27,7 +27,7 @@ POINTS = frozenset({
     "baseline.gather", "baseline.load", "baseline.sample", "cgroup.delegate", "checkpoint.sync", "disk.reserve",
     "embeddings.saved", "embeddings.write", "fetch.range", "fresh_epochs.pack", "ginex.inspect", "infer.window",
     "loading.minibatch",
-    "loading.page_lock", "loading.transfer", "pack.header", "pack.rows",
+    "loading.page_lock", "loading.transfer", "output.published", "pack.header", "pack.rows",
     "pack.schedule", "pack.window", "partition.read", "prepare.packed", "push.file", "push.files",
     "push.part", "push.published", "repair.made", "sample.minibatch", "sample.sweep", "shuffle.write", "training.step",
     "unit.written", "upload.part", "work.piece", "work.unit", "worker.packed", "worker.placed",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
@@ -12,9 +13,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from diskgnn.errors import ConfigError, OutputExistsError
+from diskgnn.files import faults
 from diskgnn.files.checked_files import sync
+from diskgnn.files.checked_lines import checked_lines
 from diskgnn.files.destination import staging_of
-from diskgnn.files.disk_space import DiskBudget
+from diskgnn.files.disk_space import JOURNAL, DiskBudget
+from diskgnn.files.locks import FileLock
 from diskgnn.files.write_errors import beginning
 from diskgnn.paths import resolved
 from diskgnn.work.overwriting import refuse_inside_artifact
@@ -86,10 +90,34 @@ class OutputFolder(WorkFolder):
         self._remove_output()
         yield temporary
         sync(temporary)
+        self._journal.note(_published(temporary))
         temporary.replace(self.output)
+        faults.point("output.published")
         self._published = True
         sync(self.output.parent)
         shutil.rmtree(self.staging, ignore_errors=True)
+
+
+def _published(output: Path) -> dict[str, int]:
+    """Returns what the journal says of an output before that gets its name, which does not change this number."""
+    return {"output": output.stat().st_ino}
+
+
+def _clean_beside(output: Path) -> None:
+    """Removes what a run left that was killed between giving `output` its name and the end; not what one that replaces
+    it goes on with."""
+    staging = staging_of(output)
+    lock = FileLock(staging.with_suffix(".lock"))
+    with suppress(OSError):
+        if (staging.exists() or lock.path.exists()) and lock.acquire():
+            if not _is_begun(staging / JOURNAL, output):
+                shutil.rmtree(staging, ignore_errors=True)
+            lock.release()
+
+
+def _is_begun(journal: Path, output: Path) -> bool:
+    """Returns True if a run goes on with what lies beside the journal: it is not what made `output`."""
+    return journal.exists() and json.dumps(_published(output)) not in checked_lines(journal.read_bytes())
 
 
 def check_output(output: Path, *, overwrite: bool, **inputs: object) -> None:
@@ -104,6 +132,7 @@ def check_output(output: Path, *, overwrite: bool, **inputs: object) -> None:
     if output.is_dir():
         raise OutputExistsError(f"{output} is a directory; choose a file in it, ending in .npy, .parquet or .csv")
     if output.exists() and not overwrite:
+        _clean_beside(output)
         raise OutputExistsError(f"{output} exists already; pass overwrite=True to replace it")
     for name, path in inputs.items():
         if isinstance(path, str | os.PathLike) and output.exists() and Path(path).exists() and output.samefile(path):

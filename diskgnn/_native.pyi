@@ -97,12 +97,16 @@ def mark_sources(
     sources: npt.NDArray[Any],
     wanted: RowSetArrays,
     marked: npt.NDArray[np.uint64],
+    num_sources: int,
 ) -> int:
     """Add the sources of edges into `wanted` nodes to the bits `marked`; return how many edges these are.
 
     Args:
         first_node, offsets: lists of nodes from `first_node` on, as parts of the CSC.
         begin, sources: the edges from number `begin` on. The first list may have begun before, the last one may go on.
+        wanted: some destinations.
+        marked: bits of sources.
+        num_sources: there are.
 
     Raises:
         IndexError, ValueError: the topology leads outside of itself.

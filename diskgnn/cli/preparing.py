@@ -148,13 +148,14 @@ def _ways(output: Output, graph: Path, out: Path, prediction: Estimate, argument
     from diskgnn.propagation.propagate import estimate_propagation
 
     fanouts, target = arguments["fanouts"], arguments["target"]
-    if not isinstance(fanouts, list) or arguments["sampler"] is not None or target != NodeTarget():
+    asks_of_splits = isinstance(target, NodeTarget) and target == NodeTarget(target.node_type)
+    if not isinstance(fanouts, list) or arguments["sampler"] is not None or not asks_of_splits:
         return []
     try:
         found = estimate_propagation(
-            graph, out, hops=len(fanouts), memory=arguments["memory"], threads=arguments["threads"],
-            reporter=output.reporter,
+            graph, out, hops=len(fanouts), target=target.node_type, memory=arguments["memory"],
+            threads=arguments["threads"], reporter=output.reporter,
         )  # fmt: skip
     except (ConfigError, InputError):
-        return []  # several types, times, features of edges, or less memory than it takes
+        return []  # no or many paths, times, features of edges, or less memory than it takes
     return ways(prediction, fanouts, found, arguments["threads"] or available_cores())

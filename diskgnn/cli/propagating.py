@@ -26,13 +26,30 @@ _SAMPLING_SECONDS = 5.0
 @click.command(cls=Command, short_help="Average whole neighbourhoods, hop by hop, for models that learn from that.")
 @click.argument("graph", type=options.ARTIFACT)
 @click.argument("out", type=options.ARTIFACT)
-@click.option("--hops", type=click.IntRange(min=1), required=True, help="How far: 3 gives x, Px, PPx and PPPx.")
+@click.option(
+    "--hops",
+    type=click.IntRange(min=1),
+    help="How far: 3 gives x, Px, PPx and PPPx. Of a graph with types: all paths of so many edge types or fewer that "
+    "end at features.  [default: 2 of a graph with types]",
+)
 @click.option(
     "--operators",
     default="mean",
     show_default=True,
     metavar="NAME,NAME,...",
-    help="What P is: mean of in-neighbours, symmetric (D^-1/2 A D^-1/2), gcn (the same of A + I).",
+    help="What P is: mean of in-neighbours, symmetric (D^-1/2 A D^-1/2), gcn (the same of A + I). Of a graph with "
+    "types: mean.",
+)
+@click.option(
+    "--target",
+    metavar="TYPE",
+    help="Of a graph with types: the type of the seeds.  [default: the only node type with a train split]",
+)
+@click.option(
+    "--paths",
+    metavar="PATH,PATH,...",
+    help="Of a graph with types, these in place of all: author:writes/institution:employs leads from papers over the "
+    "authors that write them to those that employ these. It names sources and edge types.",
 )
 @click.option(
     "--nodes",
@@ -60,6 +77,7 @@ def propagate(output: Output, /, graph: Path, out: Path, estimate: bool, overwri
 
         found = estimate_propagation(graph, out, **arguments, reporter=output.reporter)
         output.fields(f"propagating {graph} would take", vars(found))
+        _say_hops(output, arguments, found.hops)
         ways = _ways(output, graph, out, found, arguments)
         show_ways(output, ways)
         if found.disk_bytes > found.free_disk_bytes:
@@ -72,9 +90,16 @@ def propagate(output: Output, /, graph: Path, out: Path, estimate: bool, overwri
     report = propagate(graph, out, overwrite=overwrite, **arguments, reporter=output.reporter)
     output.stages([replace(report, details={})])
     output.fields("what it took", report.details)
+    _say_hops(output, arguments, int(report.details["hops"]))
     output.result(report)
     if arguments["nodes"] is None:
-        output.next("diskgnn", "train", out, "--model", "sign", "--checkpoint", out.with_name(f"{out.name}-run"))
+        output.next("diskgnn", "train", out, "--checkpoint", out.with_name(f"{out.name}-run"))
+
+
+def _say_hops(output: Output, arguments: Mapping[str, Any], hops: int) -> None:
+    """Of a star of types, say, of which only the middle has features, 3 hops are no more than 2."""
+    if arguments["hops"] is not None and hops < arguments["hops"]:
+        output.text(f"--hops {arguments['hops']} is {hops} in effect: no longer path ends at a type with features")
 
 
 def _ways(
@@ -91,7 +116,7 @@ def _ways(
         sampled = estimate(
             graph, out, fanouts=fanouts, memory=arguments["memory"], threads=arguments["threads"],
             max_seconds=_SAMPLING_SECONDS, reporter=output.reporter,
-            temporal="ignore" if arguments["ignore_times"] else None,
+            temporal="ignore" if arguments["ignore_times"] else None, target=arguments["target"],
         )  # fmt: skip
     except (ConfigError, InputError):
         return []

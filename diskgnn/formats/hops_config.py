@@ -8,7 +8,7 @@ from typing import Annotated
 
 from diskgnn.formats.column_records import ColumnsMember, check_columns
 from diskgnn.formats.graph_config import TargetConfig
-from diskgnn.formats.records import INLINE, MOST_64_BITS, Record, one_of, whole
+from diskgnn.formats.records import INLINE, LEFT_OUT, MOST_64_BITS, Record, one_of, whole
 from diskgnn.formats.row_format import RowFormat
 from diskgnn.specs.schema import SPLITS
 
@@ -25,22 +25,38 @@ _Count = Annotated[int, whole(most=MOST_64_BITS)]
 class Segment(Record):
     """Some columns of a record that belong together."""
 
-    name: str  # 'x', or operator/hop
+    name: str  # 'x', or operator/hop; of a typed graph a path, such as 'author:writes/institution:employs'
     width: Annotated[int, whole(1)]
+
+
+@dataclass(frozen=True)
+class FeatureSource(Record):
+    """A node type whose features segments are made of, beside that of the seeds."""
+
+    node_type: str
+    num_nodes: _Count  # of the graph
+    rows: Annotated[RowFormat, INLINE]
+    columns: ColumnsMember = field(default=None, kw_only=True)  # as in the graph
+
+    def check_parsed(self) -> None:
+        """Refuses columns that are not those of the rows."""
+        check_columns(self.columns, self.rows)
 
 
 @dataclass(frozen=True)
 class HopsConfig(Record):
     """The records of a hops directory, and what they were made with."""
 
-    hops: Annotated[int, whole(1)]  # K
+    hops: Annotated[int, whole(1)]  # K; of a typed graph, the length of the longest path
     operators: tuple[Annotated[str, one_of(*OPERATORS)], ...]
     seed: int  # of the order of train records
     nodes: str | None  # 'all', or the digest of those that were chosen; None: the graph's splits
     node_type: str
     num_nodes: _Count  # of the graph
-    rows: Annotated[RowFormat, INLINE]  # the features that they were made of
+    # The features of the seeds' type, that they were made of; None: paths start without, in a typed graph.
+    rows: Annotated[RowFormat | None, INLINE]
     columns: ColumnsMember = field(default=None, kw_only=True)  # as in the graph
+    others: Annotated[tuple[FeatureSource, ...], LEFT_OUT] = field(default=(), kw_only=True)
     target: TargetConfig | None  # what y is, as in the graph
     segments: tuple[Segment, ...]  # of each record, in order
     row_bytes: Annotated[int, whole(1)]
@@ -53,6 +69,12 @@ class HopsConfig(Record):
             raise ValueError(f"row_bytes is {self.row_bytes}, expected {VALUE_BYTES * self.num_values}")
         if not self.num_rows.keys() <= {*SPLITS, CHOSEN_NODES}:
             raise ValueError(f"records of {', '.join(self.num_rows)}")
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Numbers of each segment; of one, if all have as many."""
+        widths = tuple(segment.width for segment in self.segments)
+        return widths[:1] if len({*widths}) == 1 else widths
 
     @property
     def num_values(self) -> int:

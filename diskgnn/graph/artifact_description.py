@@ -104,7 +104,7 @@ def _record_facts(config: HopsConfig) -> dict[str, Any]:
         **{f"{split}_records": count for split, count in config.num_rows.items()},
         "record_bytes": config.row_bytes,
         "segments": ", ".join(segment.name for segment in config.segments),
-        "numbers_per_segment": config.rows.num_features,
+        "numbers_per_segment": config.widths[0] if len(config.widths) == 1 else ", ".join(map(str, config.widths)),
     }
 
 

@@ -157,8 +157,15 @@ class HopsLoader(CursorSource):
 
     @property
     def num_features(self) -> int:
-        """Returns D, the number of columns of the features that hops were made of."""
-        return self._hops.config.rows.num_features
+        """Returns D, the number of columns of each segment.
+
+        Raises:
+            ConfigError: they have several widths: `schema.segments` has them.
+        """
+        width, *others = self._hops.config.widths
+        if others:
+            raise ConfigError(f"num_features: segments have {width}, {', '.join(map(str, others))} columns")
+        return width
 
     def statistics(self) -> tuple[Any, Any]:
         """Returns means and deviations of the train records, in the shape of a record of x: [H, D] float32, or by
@@ -335,11 +342,13 @@ def schema_of_hops(hops: Hops) -> SourceSchema:
     """Returns the schema of the minibatches of a hops directory."""
     config = hops.config
     target = config.target
+    of_types = [(config.node_type, config.num_nodes, config.rows, config.columns)]
+    of_types += [(each.node_type, each.num_nodes, each.rows, each.columns) for each in config.others]
     return SourceSchema(
-        ((config.node_type, config.num_nodes, config.rows.num_features),), (), config.node_type,
-        NO_LABELS if target is None else target.kind, 1 if target is None else target.num_outputs,
+        tuple((name, count, None if rows is None else rows.num_features) for name, count, rows, _ in of_types), (),
+        config.node_type, NO_LABELS if target is None else target.kind, 1 if target is None else target.num_outputs,
         None if target is None else target.classes,
-        () if config.columns is None else ((config.node_type, config.columns),),
+        tuple((name, columns) for name, *_, columns in of_types if columns is not None),
         tuple((segment.name, segment.width) for segment in config.segments),
     )  # fmt: skip
 

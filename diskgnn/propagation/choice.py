@@ -36,7 +36,6 @@ def ways(sampled: Estimate, fanouts: Sequence[int], propagated: PropagationEstim
     operators = ", ".join(propagated.operators)
     given, rate = sampled.settings[0], sampled.disk_bytes_per_second
     moved_seconds = (propagated.read_bytes + propagated.written_bytes) / rate
-    edges = sum(propagated.edges) * propagated.panels * len(propagated.operators)
     return [
         Way(
             f"sample {','.join(map(str, fanouts))}",
@@ -45,7 +44,7 @@ def ways(sampled: Estimate, fanouts: Sequence[int], propagated: PropagationEstim
         ),
         Way(
             f"{propagated.hops} hops of {operators}",
-            max(moved_seconds, edges * _EDGE_SECONDS / threads),
+            max(moved_seconds, propagated.summed_edges * _EDGE_SECONDS / threads),
             propagated.epoch_bytes / rate, propagated.output_bytes, propagated.epoch_bytes,
         ),
     ]  # fmt: skip

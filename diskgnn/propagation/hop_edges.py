@@ -15,11 +15,13 @@ import numpy.typing as npt
 from diskgnn._native import add_weights, prune_edges
 from diskgnn.errors import ArtifactError
 from diskgnn.files.traffic import Traffic
+from diskgnn.graph.graph import Graph
 from diskgnn.graph.type_data import EdgeSet
 from diskgnn.ordered import Threads, in_order
-from diskgnn.progress.reporter import Reporter
+from diskgnn.progress.reporter import Advance, Reporter
 from diskgnn.propagation.needed_rows import HopRows
 from diskgnn.propagation.topology_pieces import TopologyPiece, TopologyReader
+from diskgnn.specs.schema import EdgeType
 from diskgnn.work.runner import Output
 from diskgnn.work.shuffle import Shuffle
 from diskgnn.work.work_folder import State
@@ -63,88 +65,98 @@ class HopEdges:
     """The shuffle that the edges of hops are written to, and the scales of rows.
 
     Args:
-        shuffle: a partition for each hop, then one for each scaled operator.
-        edges: of the graph.
+        shuffle: a partition for each of the edges that are needed, then one for each scaled operator.
+        graph: whose edges these are.
         rows: which each hop computes.
-        operators: that read them.
+        operators: that read them; scaled ones only where there is one type of edges.
         traffic: what is read and written is counted there.
     """
 
     def __init__(
-        self, shuffle: Shuffle, edges: EdgeSet, rows: HopRows, operators: Sequence[str], traffic: Traffic
+        self, shuffle: Shuffle, graph: Graph, rows: HopRows, operators: Sequence[str], traffic: Traffic
     ) -> None:
-        self.shuffle, self._edges, self._rows, self._traffic = shuffle, edges, rows, traffic
+        self.shuffle, self._graph, self._rows, self._traffic = shuffle, graph, rows, traffic
         self._scaled = scaled(operators)
         self.has_own = WITH_OWN in operators
 
     @staticmethod
-    def num_partitions(hops: int, operators: Sequence[str]) -> int:
+    def num_partitions(rows: HopRows, operators: Sequence[str]) -> int:
         """Returns how many the shuffle has."""
-        return hops + len(scaled(operators))
+        return len(rows.edges) + len(scaled(operators))
 
     def write(self, reporter: Reporter, state: State, output: Output) -> Generator[int, None, None]:
-        """Writes them, in one pass over the edges of the graph.
+        """Writes them, in one pass over the edges of each type.
 
         Raises:
             ArtifactError: the topology is damaged.
         """
-        has_weights = self._edges.config.has_weights
-        degrees = np.zeros(0)  # of the nodes of a window so far: their weights, added up in the order of edges
-        window_bytes = 0
-        with output.stage(reporter, "write the edges of hops", self._edges.num_edges, "edges") as advance:
-            reader, first = TopologyReader(self._edges, self._traffic, weighted=has_weights), int(state["nodes"])
-            for piece in reader.pieces(first):
-                self._add_lists(piece)
-                window_bytes += piece.num_bytes
-                begin, count = piece.first_node - first, len(piece.offsets) - 1
-                if len(degrees) < begin + count:
-                    degrees = np.concatenate([degrees, np.zeros(begin + count - len(degrees))])
-                window = degrees[begin : begin + count]
-                if has_weights:
-                    add_weights(piece.offsets, piece.begin, piece.weights, window)
-                else:
-                    window[...] = np.diff(piece.offsets)
-                advance(len(piece.sources))
-                if piece.ends_window:
-                    self._add_scales(first, degrees)
-                    first, degrees = first + len(degrees), np.zeros(0)
-                    state["nodes"][...] = first
-                    yield window_bytes
-                    window_bytes = 0
+        edge_types = [*self._rows.sweeps]
+        total = sum(self._graph.edges[edge_type].num_edges for edge_type in edge_types)
+        with output.stage(reporter, "write the edges of hops", total, "edges") as advance:
+            while (number := int(state["edge_types"])) < len(edge_types):
+                yield from self._write_type(edge_types[number], state, advance)
+                state["edge_types"] += 1
+                state["nodes"][...] = 0
 
-    def _add_lists(self, piece: TopologyPiece) -> None:
-        sets = self._rows.sets
-        for hop in range(1, len(sets)):
+    def _write_type(self, edge_type: EdgeType, state: State, advance: Advance) -> Generator[int, None, None]:
+        edges = self._graph.edges[edge_type]
+        has_weights = edges.config.has_weights
+        degrees = np.zeros(0)  # of the nodes of a window so far: their weights, added up in the order of edges
+        reader, first, window_bytes = TopologyReader(edges, self._traffic, weighted=has_weights), int(state["nodes"]), 0
+        for piece in reader.pieces(first):
+            self._add_lists(edges, piece)
+            window_bytes += piece.num_bytes
+            begin, count = piece.first_node - first, len(piece.offsets) - 1
+            if len(degrees) < begin + count:
+                degrees = np.concatenate([degrees, np.zeros(begin + count - len(degrees))])
+            window = degrees[begin : begin + count]
+            if has_weights:
+                add_weights(piece.offsets, piece.begin, piece.weights, window)
+            else:
+                window[...] = np.diff(piece.offsets)
+            advance(len(piece.sources))
+            if piece.ends_window:
+                self._add_scales(first, degrees)
+                first, degrees = first + len(degrees), np.zeros(0)
+                state["nodes"][...] = first
+                yield window_bytes
+                window_bytes = 0
+
+    def _add_lists(self, edges: EdgeSet, piece: TopologyPiece) -> None:
+        for number, need in enumerate(self._rows.edges):
+            if need.edge_type != edges.type:
+                continue
             try:
                 found = prune_edges(
-                    piece.first_node, piece.offsets, piece.begin, piece.sources, piece.weights, sets[hop].native,
-                    sets[hop - 1].native, self.has_own,
+                    piece.first_node, piece.offsets, piece.begin, piece.sources, piece.weights, need.rows.native,
+                    need.sources.native, self.has_own,
                 )  # fmt: skip
             except (IndexError, ValueError) as error:
-                raise ArtifactError(f"{self._edges.manifest.path} is damaged: {error}; make it again") from error
+                raise ArtifactError(f"{edges.manifest.path} is damaged: {error}; make it again") from error
             if len(found[0]) > 1:
-                self._add(hop - 1, EdgePiece(*found).packed())
+                self._add(number, EdgePiece(*found).packed())
 
     def _add_scales(self, first: int, degrees: npt.NDArray[np.float64]) -> None:
         """Takes degrees from the whole graph: a row that a hop needs may have in-neighbours that no hop needs."""
-        needed = self._rows.sets[0].members(first, first + len(degrees))
         for number, operator in enumerate(self._scaled):
+            needed = self._rows.sets[0].members(first, first + len(degrees))
             total = degrees[needed] + (operator == WITH_OWN)
             with np.errstate(divide="ignore"):
                 scales = np.where(total > 0, 1 / np.sqrt(total), 0)
-            self._add(self._rows.hops + number, scales.astype(np.float32))
+            self._add(len(self._rows.edges) + number, scales.astype(np.float32))
 
     def _add(self, partition: int, content: npt.NDArray[Any]) -> None:
         self._traffic.add(written=content.nbytes)
         self.shuffle.add(partition, content)
 
-    def pieces(self, hop: int) -> Generator[EdgePiece, None, None]:
-        """Yields the lists of a hop in order. The next piece is read meanwhile.
+    def pieces(self, number: int) -> Generator[EdgePiece, None, None]:
+        """Yields the lists of some needed edges in order. The next piece is read meanwhile.
 
         Raises:
             DamagedStepError: see `Shuffle.pieces`.
         """
-        dtype, pieces = self._edges.id_dtype, self.shuffle.pieces(hop - 1)
+        dtype = self._graph.edges[self._rows.edges[number].edge_type].id_dtype
+        pieces = self.shuffle.pieces(number)
         reads = repeat(partial(next, pieces, None))
         with closing(pieces), Threads(1) as pool, closing(in_order(pool, reads, 1)) as contents:
             for content in contents:
@@ -155,7 +167,7 @@ class HopEdges:
 
     def scales(self, operator: str) -> Generator[npt.NDArray[np.float32], None, None]:
         """Yields 1 / sqrt(degree) of the needed rows in order, some at a time; 0 where it is 0."""
-        for piece in self.shuffle.pieces(self._rows.hops + self._scaled.index(operator)):
+        for piece in self.shuffle.pieces(len(self._rows.edges) + self._scaled.index(operator)):
             self._traffic.add(read=piece.nbytes)
             yield piece.view(np.float32)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,9 +11,11 @@ import numpy.typing as npt
 from diskgnn._native import ROW_SET_BLOCK_NODES, count_before, mark_sources, row_ranks
 from diskgnn.errors import ArtifactError
 from diskgnn.files.traffic import Traffic
-from diskgnn.graph.type_data import EdgeSet
-from diskgnn.progress.reporter import Reporter
+from diskgnn.graph.graph import Graph
+from diskgnn.progress.reporter import Advance, Reporter
+from diskgnn.propagation.hop_tree import HopTree
 from diskgnn.propagation.topology_pieces import TopologyReader
+from diskgnn.specs.schema import EdgeType
 
 _WORD_NODES = 64
 _BLOCK_BYTES = ROW_SET_BLOCK_NODES // 8 + 8  # bits, and the members before them
@@ -55,57 +57,150 @@ class RowSet:
         return bits[: last - first].view(np.bool_)
 
 
+@dataclass(frozen=True, eq=False)
+class EdgeNeed:
+    """Edges that a hop reads: the lists of some rows, whose sources are all among others."""
+
+    edge_type: EdgeType
+    rows: RowSet
+    sources: RowSet
+    num_edges: int
+
+
 @dataclass(frozen=True)
 class HopRows:
-    """The rows of each hop, and the edges that lead to them."""
+    """The rows of each tree node, and the edges that lead to them."""
 
-    sets: Sequence[RowSet]  # [hops + 1]: number k has the rows of hop k, number 0 the features that are needed
-    num_edges: Sequence[int]  # [hops + 1] into the rows of hop k; 0 of the features
-    sweeps: int  # over all edges, that found them
+    sets: Sequence[RowSet]  # of each tree node: those of features that are needed, those that a hop makes
+    edges: Sequence[EdgeNeed]  # those that several tree nodes read are there once
+    edges_of: Sequence[int | None]  # of each tree node, which of these it reads; None: features
+    sweeps: Mapping[EdgeType, int]  # over all edges of each type that is used, that found them
 
     @property
-    def hops(self) -> int:
-        """K."""
-        return len(self.sets) - 1
+    def num_edges(self) -> list[int]:
+        """Edges that each tree node reads; 0 of features."""
+        return [0 if number is None else self.edges[number].num_edges for number in self.edges_of]
 
 
-def sets_bytes(num_nodes: int, hops: int) -> int:
+def sets_bytes(tree: HopTree, graph: Graph) -> int:
     """Returns the memory that `find_rows` takes for sets."""
-    return (hops + 1) * (-(-num_nodes // ROW_SET_BLOCK_NODES) + 1) * _BLOCK_BYTES
+    num_nodes = (graph.nodes[node.node_type].num_nodes for node in tree.nodes)
+    return sum((-(-count // ROW_SET_BLOCK_NODES) + 1) * _BLOCK_BYTES for count in num_nodes)
 
 
 def find_rows(
-    edges: EdgeSet, seeds: Iterable[npt.NDArray[np.int64]], hops: int, reporter: Reporter, traffic: Traffic
+    tree: HopTree, graph: Graph, seeds: Iterable[npt.NDArray[np.int64]], reporter: Reporter, traffic: Traffic
 ) -> HopRows:
-    """Finds the rows that `hops` hops of `seeds` need, by a sweep over the edges for each, back from the last one.
+    """Finds the rows that each tree node needs: the seeds if it is kept, and the in-neighbours of what its children
+    need. Longest paths come first; of one length, edges of a type are swept once.
 
     Raises:
-        ArtifactError: the topology is damaged; the first sweep compares all of it with its checksums.
+        ArtifactError: the topology is damaged; the first sweep of each edge type compares it with its checksums.
     """
-    num_nodes = edges.num_destinations
-    words = np.zeros(-(-num_nodes // ROW_SET_BLOCK_NODES) * (ROW_SET_BLOCK_NODES // _WORD_NODES), np.uint64)
+    finding = _Finding(tree, graph, _seed_words(graph.nodes[tree.target].num_nodes, seeds), traffic)
+    total = sum(graph.edges[edge_type].num_edges for level in finding.levels for edge_type in level)
+    with reporter.stage("find the rows of hops", total, "edges") as advance:
+        for length in range(tree.hops, -1, -1):
+            finding.find(length, advance)
+    return finding.found()
+
+
+def _seed_words(num_nodes: int, seeds: Iterable[npt.NDArray[np.int64]]) -> npt.NDArray[np.uint64]:
+    words = _no_words(num_nodes)
     for nodes in seeds:
         bits = np.left_shift(np.uint64(1), (nodes % _WORD_NODES).astype(np.uint64))
         np.bitwise_or.at(words, nodes // _WORD_NODES, bits)
-    sets, counts = [RowSet.of(words, num_nodes)], list[int]()
-    reader = TopologyReader(edges, traffic, weighted=False)
-    with reporter.stage("find the rows of hops", hops * edges.num_edges, "edges") as advance:
-        for sweep in range(hops):
-            wanted, marked, num_edges = sets[-1], words.copy(), 0
-            for piece in reader.pieces(check=sweep == 0):
+    return words
+
+
+def _no_words(num_nodes: int) -> npt.NDArray[np.uint64]:
+    return np.zeros(-(-num_nodes // ROW_SET_BLOCK_NODES) * (ROW_SET_BLOCK_NODES // _WORD_NODES), np.uint64)
+
+
+_Key = tuple[str, bool, frozenset[tuple[EdgeType, int]]]  # what a set follows from: type, seeds, in-neighbours of sets
+
+
+class _Finding:
+    """Sets of rows that are found, from the longest paths on. Equal ones are one."""
+
+    def __init__(self, tree: HopTree, graph: Graph, seeds: npt.NDArray[np.uint64], traffic: Traffic) -> None:
+        self._tree, self._graph, self._seeds, self._traffic = tree, graph, seeds, traffic
+        self._sets: dict[int, RowSet] = {}  # by tree node
+        self._made: dict[_Key, RowSet] = {}
+        self._num_edges: dict[tuple[EdgeType, int], int] = {}  # into a set, by its number
+        self._distinct: dict[str, list[RowSet]] = {name: [] for name in graph.nodes}
+        self._sweeps: dict[EdgeType, int] = {}
+        self.levels = [  # by length: the edge types that lead to paths that are one longer
+            {tree.nodes[child].edge_type for number in self._of_length(length) for child in tree.children(number)}
+            for length in range(tree.hops + 1)
+        ]
+
+    def _of_length(self, length: int) -> list[int]:
+        return [number for number, node in enumerate(self._tree.nodes) if len(node.path) == length]
+
+    def find(self, length: int, advance: Advance) -> None:
+        """Finds the sets of the tree nodes of this length, those of the next being there."""
+        tree, marked = self._tree, dict[_Key, npt.NDArray[np.uint64]]()
+        keys, wanted = dict[int, _Key](), dict[EdgeType, list[tuple[RowSet, npt.NDArray[np.uint64]]]]()
+        for number in self._of_length(length):
+            node, children = tree.nodes[number], tree.children(number)
+            needs = {(tree.nodes[child].edge_type, id(self._sets[child])): self._sets[child] for child in children}
+            keys[number] = key = node.node_type, node.is_kept, frozenset(needs)
+            if key in self._made or key in marked:  # tree nodes that need the same
+                continue
+            num_nodes = self._graph.nodes[node.node_type].num_nodes
+            if node.is_kept:
+                marked[key] = self._seeds.copy() if needs else self._seeds
+            else:
+                marked[key] = _no_words(num_nodes)
+            for (edge_type, _), rows in needs.items():
+                wanted.setdefault(edge_type, []).append((rows, marked[key]))
+        for edge_type in sorted(self.levels[length]):
+            if edge_type in wanted:
+                self._sweep(edge_type, wanted[edge_type], advance)
+            else:
+                advance(self._graph.edges[edge_type].num_edges)
+        for key, words in marked.items():
+            self._made[key] = self._distinct_set(key[0], words)
+        for number, key in keys.items():
+            self._sets[number] = self._made[key]
+
+    def _sweep(
+        self, edge_type: EdgeType, wanted: Sequence[tuple[RowSet, npt.NDArray[np.uint64]]], advance: Advance
+    ) -> None:
+        edges, sweeps = self._graph.edges[edge_type], self._sweeps.get(edge_type, 0)
+        num_sources, counts = self._graph.nodes[edge_type[0]].num_nodes, [0] * len(wanted)
+        for piece in TopologyReader(edges, self._traffic, weighted=False).pieces(check=sweeps == 0):
+            for number, (rows, marked) in enumerate(wanted):
                 try:
-                    num_edges += mark_sources(
-                        piece.first_node, piece.offsets, piece.begin, piece.sources, wanted.native, marked
+                    counts[number] += mark_sources(
+                        piece.first_node, piece.offsets, piece.begin, piece.sources, rows.native, marked, num_sources
                     )
                 except (IndexError, ValueError) as error:
                     raise ArtifactError(f"{edges.manifest.path} is damaged: {error}; make it again") from error
-                advance(len(piece.sources))
-            sets.append(RowSet.of(marked, num_nodes))
-            counts.append(num_edges)
-            if len(sets[-1]) == len(wanted):  # hops before this one need the same
-                break
-        sweeps, left = len(counts), hops - len(counts)
-        advance(left * edges.num_edges)
-    sets += sets[-1:] * left
-    counts += counts[-1:] * left
-    return HopRows(sets[::-1], [0, *counts[::-1]], sweeps)
+            advance(len(piece.sources))
+        self._sweeps[edge_type] = sweeps + 1
+        for (rows, _), count in zip(wanted, counts, strict=True):
+            self._num_edges[edge_type, id(rows)] = count
+
+    def _distinct_set(self, node_type: str, words: npt.NDArray[np.uint64]) -> RowSet:
+        there = self._distinct[node_type]
+        for rows in there:
+            if np.array_equal(rows.words, words):
+                return rows
+        there.append(RowSet.of(words, self._graph.nodes[node_type].num_nodes))
+        return there[-1]
+
+    def found(self) -> HopRows:
+        """Returns what was found of all tree nodes."""
+        needs, edges_of = dict[tuple[EdgeType, int, int], EdgeNeed](), list[int | None]()
+        for number, node in enumerate(self._tree.nodes):
+            if node.parent is None:
+                edges_of.append(None)
+                continue
+            rows, sources = self._sets[number], self._sets[node.parent]
+            key = node.edge_type, id(rows), id(sources)
+            needs.setdefault(key, EdgeNeed(node.edge_type, rows, sources, self._num_edges[node.edge_type, id(rows)]))
+            edges_of.append([*needs].index(key))
+        sets = [self._sets[number] for number in range(len(self._tree.nodes))]
+        return HopRows(sets, [*needs.values()], edges_of, self._sweeps)

@@ -1,4 +1,4 @@
-"""Panels of columns: each runs through all hops of all operators, between two slices in memory.
+"""Panels of columns: each runs through all hops of all operators, between a few slices in memory.
 
 Hops do not mix columns. So no hop of all rows is ever written, and a panel needs nothing of another one.
 
@@ -8,7 +8,7 @@ scaled when they are loaded, then averaged again and again, and what is kept of 
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,9 +16,9 @@ import numpy.typing as npt
 
 from diskgnn._native import mean_rows, page_memory
 from diskgnn.files.traffic import Traffic
-from diskgnn.formats.row_format import FeatureFile
+from diskgnn.formats.hops_config import VALUE_BYTES
 from diskgnn.ordered import Threads
-from diskgnn.progress.reporter import Reporter
+from diskgnn.progress.reporter import Advance, Reporter
 from diskgnn.propagation.hop_edges import SCALED, WITH_OWN, HopEdges
 from diskgnn.propagation.kept_pieces import empty_piece
 from diskgnn.propagation.propagation_plan import PropagationPlan
@@ -40,8 +40,7 @@ class Panels:
 
     plan: PropagationPlan
     order: RecordOrder
-    features: FeatureFile
-    stripes: Shuffle
+    stripes: Sequence[Shuffle]  # of each source
     edges: HopEdges
     kept: Shuffle
     traffic: Traffic
@@ -52,36 +51,50 @@ class Panels:
         Raises:
             DamagedStepError: what steps before wrote is damaged.
         """
-        plan, rows = self.plan, self.plan.rows
-        width = self.features.rows.num_features
+        plan = self.plan
+        total = len(plan.operators) * sum(source.num_features for source in plan.sources)
         with (
             Threads(plan.loading_threads) as pool,
-            output.stage(reporter, "compute hops", width * len(plan.operators), "columns") as advance,
+            output.stage(reporter, "compute hops", total, "columns") as advance,
         ):
             own_scales = {operator: self._own_scales(operator) for operator in plan.operators if operator in SCALED}
-            while (first := int(state["columns"])) < width:
-                columns = plan.panel(first)
-                handled_bytes = 0
-                slices = [page_memory(4 * len(rows.sets[hop]) * len(columns)).view(np.float32) for hop in (0, 1)]
-                for number, operator in enumerate(plan.operators):
-                    now = slices[0].reshape(-1, len(columns))
-                    loaded_bytes = load(self.features, self.stripes, columns, now, pool)
+            while (number := int(state["sources"])) < len(plan.sources):
+                source = plan.sources[number]
+                columns = source.panel(int(state["columns"]))
+                handled_bytes = self._panel(number, columns, own_scales, pool, advance)
+                is_last = columns.stop == source.num_features
+                state["sources"] += is_last
+                state["columns"][...] = 0 if is_last else columns.stop
+                yield handled_bytes
+
+    def _panel(
+        self, number: int, columns: range, own_scales: Mapping[str, Slice], pool: Threads, advance: Advance
+    ) -> int:
+        """Computes a panel of source `number`; returns the bytes that this took."""
+        plan, source, handled_bytes = self.plan, self.plan.sources[number], 0
+        num_rows = [len(rows) for rows in plan.rows.sets]
+        places = [
+            page_memory(VALUE_BYTES * max(1, rows) * len(columns)).view(np.float32) for rows in source.walk.place_rows
+        ]
+        for operator in plan.operators:
+            for step in source.walk.steps:
+                then = places[step.place][: num_rows[step.node] * len(columns)].reshape(-1, len(columns))
+                if step.parent_place is None:
+                    loaded_bytes = load(source.features, self.stripes[number], columns, then, pool)
                     self.traffic.add(read=loaded_bytes)
                     handled_bytes += loaded_bytes
-                    if number == 0:
-                        self._keep(now, 0, columns, 0, None)
+                    if operator == plan.operators[0]:
+                        self._keep(then, step.node, columns, operator, None)
                     if operator in SCALED:
-                        _scale(now, self.edges.scales(operator))
-                    for hop in range(1, rows.hops + 1):
-                        then = slices[hop % 2][: len(rows.sets[hop]) * len(columns)].reshape(-1, len(columns))
-                        handled_bytes += self._hop(hop, operator, now, then)
-                        segment = 1 + number * rows.hops + hop - 1
-                        self._keep(then, hop, columns, segment, own_scales.get(operator))
-                        now = then
-                    advance(len(columns))
-                del slices, now, then  # before the next panel takes their place
-                state["columns"][...] = columns.stop
-                yield handled_bytes
+                        _scale(then, self.edges.scales(operator))
+                    continue
+                parent = plan.tree.nodes[step.node].parent
+                assert parent is not None
+                now = places[step.parent_place][: num_rows[parent] * len(columns)].reshape(-1, len(columns))
+                handled_bytes += self._hop(step.node, operator, now, then)
+                self._keep(then, step.node, columns, operator, own_scales.get(operator))
+            advance(len(columns))
+        return handled_bytes
 
     def _own_scales(self, operator: str) -> Slice:
         """Returns [records] the factor by which the rows of each record's node were scaled."""
@@ -97,11 +110,12 @@ class Panels:
             first += len(nodes)
         return found
 
-    def _hop(self, hop: int, operator: str, now: Slice, then: Slice) -> int:
+    def _hop(self, node: int, operator: str, now: Slice, then: Slice) -> int:
         """Fills `then` with the means of in-neighbours' rows of `now`; returns the bytes of the edges."""
-        width, row = now.shape[1], 0
+        width, row, edges = now.shape[1], 0, self.plan.rows.edges_of[node]
+        assert edges is not None
         carry = np.zeros(width + 1)
-        for piece in self.edges.pieces(hop):
+        for piece in self.edges.pieces(edges):
             num_rows = len(piece.offsets) - 1
             mean_rows(
                 piece.offsets, piece.sources, piece.weights, continues=piece.continues, goes_on=piece.goes_on,
@@ -110,14 +124,16 @@ class Panels:
             )  # fmt: skip
             row += num_rows - piece.goes_on
         assert row == len(then), (row, len(then))
-        return int(self.edges.shuffle.partition_bytes[hop - 1])
+        return int(self.edges.shuffle.partition_bytes[edges])
 
-    def _keep(self, now: Slice, hop: int, columns: range, segment: int, own_scales: Slice | None) -> None:
-        """Adds the rows of records to `kept`."""
-        place, first = segment * self.features.rows.num_features + columns.start, 0
+    def _keep(self, now: Slice, node: int, columns: range, operator: str, own_scales: Slice | None) -> None:
+        """Adds the rows of records to `kept`, if they keep this tree node."""
+        if not self.plan.tree.nodes[node].is_kept:
+            return
+        place, first = self.plan.first_values[operator, node] + columns.start, 0
         for number, window in enumerate(self.plan.windows):
             nodes = self.order.of_window(window)
-            ranks = self.plan.rows.sets[hop].ranks(nodes)
+            ranks = self.plan.rows.sets[node].ranks(nodes)
             piece, values = empty_piece(place, len(nodes), len(columns))
             np.take(now, ranks, axis=0, out=values, mode="clip")  # ranks are in range; to raise, it would make a copy
             if own_scales is not None:  # rows of a scale of 0 have no in-edges: they are 0

@@ -7,38 +7,54 @@ panel of columns runs through all hops between two slices in memory; what was ke
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import cast
 
 import numpy.typing as npt
 
-from diskgnn.errors import ConfigError
+from diskgnn.errors import ConfigError, DiskFullError
 from diskgnn.files.destination import Destination
 from diskgnn.files.disk_space import DiskBudget, free_bytes
 from diskgnn.files.traffic import Traffic
 from diskgnn.formats import artifacts
-from diskgnn.formats.hops_config import MOST_HOPS, OPERATORS, VALUE_BYTES, HopsConfig, segments_of
+from diskgnn.formats.hops_config import (
+    MOST_HOPS,
+    OPERATORS,
+    VALUE_BYTES,
+    FeatureSource,
+    HopsConfig,
+    Segment,
+    segments_of,
+)
+from diskgnn.formats.row_format import RowFormat
 from diskgnn.formats.verification import verify_file
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.held_out import HELD_OUT_SPLITS
-from diskgnn.graph.type_data import EdgeSet, NodeSet
+from diskgnn.graph.type_data import NodeSet
 from diskgnn.paths import PathLike
 from diskgnn.progress.default_reporter import reporter_for
 from diskgnn.progress.reporter import Reporter, StageReport
 from diskgnn.propagation.hop_edges import HopEdges
+from diskgnn.propagation.hop_paths import Path, end_of, parse_paths, path_name, paths_within, told_sizes
 from diskgnn.propagation.hop_records import RecordFiles, first_state, write_records, write_seeds
+from diskgnn.propagation.hop_tree import HopTree
 from diskgnn.propagation.needed_rows import find_rows
 from diskgnn.propagation.panels import Panels
 from diskgnn.propagation.propagation_plan import PropagationPlan, fixed_need, make_plan
 from diskgnn.propagation.record_order import RecordOrder
 from diskgnn.propagation.stripes import stored_columns, transpose
+from diskgnn.specs.schema import edge_type_name
 from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.resources import Resources
 from diskgnn.units import seed_number, whole_number
 from diskgnn.work.publishing import published
 from diskgnn.work.runner import Work
 from diskgnn.work.writer import ArtifactWriter
+
+_TYPED_HOPS = 2  # by default
+_TYPED_OPERATOR = "mean"
 
 
 @published(artifacts.HOPS)
@@ -47,8 +63,10 @@ def propagate(
     graph: PathLike | Graph,
     out: PathLike,
     *,
-    hops: int,
+    hops: int | None = None,
     operators: str | Sequence[str] = "mean",
+    target: str | None = None,
+    paths: str | Sequence[str] | None = None,
     nodes: npt.ArrayLike | PathLike | None = None,
     seed: int = 0,
     ignore_times: bool = False,
@@ -62,16 +80,23 @@ def propagate(
     """Average the features of whole neighbourhoods, hop by hop, and write what seeds get: the hops directory `out`.
 
     The record of a seed has its features x, then Px, P²x, ... for each operator P. Models such as SGC and SIGN learn
-    from these alone. What is written does not depend on memory, threads or interruptions.
+    from these alone. In a graph with several types of nodes or edges it has x, then a segment for each path of edge
+    types that ends at a type with features: their means along the path. What is written does not depend on memory,
+    threads or interruptions.
 
     Args:
-        graph: graph directory, or an opened one, with one type of nodes, which have features, and one of edges.
+        graph: graph directory, or an opened one. A node type has features.
         out: the hops directory to write. A killed run with the same arguments goes on where it stopped.
-        hops: how far, 1 to 255.
+        hops: how far, 1 to 255. In a typed graph 2 by default: records have all paths of so many edge types or fewer,
+            which may be at most 32 paths.
         operators: of 'mean' (the mean of in-neighbours), 'symmetric' (D^-1/2 A D^-1/2) and 'gcn' (the same of A + I):
             several as a list, or as 'mean,symmetric'. A has the stored in-edges, with their weights; equal edges count
             as often as they are there. D has the in-degrees: the weights of in-edges, added up. Nodes without
-            in-edges get zeros, and give zeros where rows are scaled by their degree.
+            in-edges get zeros, and give zeros where rows are scaled by their degree. In a typed graph 'mean' alone.
+        target: of a typed graph, the type of the nodes; by default the only one with a train split.
+        paths: of a typed graph, these in place of all: ['author:writes', 'author:writes/institution:employs'], or as
+            one text with commas between them. Steps lead from the seeds against the edges, and name the source and the
+            edge type; where that is not ambiguous, the edge type's name is enough.
         nodes: 'all', or [n] numbers of rows, or bool [N], or a file of ids: .npy, or a table with a column `id`. By
             default the seeds of all splits, with their labels.
         seed: of the order of train records, 0 to 2^64 - 1. Same seed, same bytes.
@@ -89,16 +114,18 @@ def propagate(
         Its `details` have the rows and edges of each hop, and the bytes and memory that were predicted.
 
     Raises:
-        ConfigError: arguments that cannot work; a graph with types, times, features of edges, or seed edges that are
-            held out; or less memory than it takes, with the figure.
+        ConfigError: arguments that cannot work; times, or features of edges; in a graph of one type, seed edges that
+            are held out; in a typed one, no path that ends at features, or too many, with their sizes; or less memory
+            than it takes, with the figure.
         InputError: no seeds, or features that are NaN or infinite; names a node and how many there are.
         ArtifactError, OutputExistsError, DiskFullError: see `diskgnn.work.writer`.
 
     Example:
         >>> diskgnn.propagate("graph", "hops", hops=3, operators="mean,symmetric", memory="2GiB")
+        >>> diskgnn.propagate("typed", "typed-hops", target="paper", hops=2)
     """
     started, out, told = time.perf_counter(), Destination.of(out), reporter_for(reporter, progress)
-    asked = Propagation.of(graph, hops, operators, nodes, seed, ignore_times=ignore_times)
+    asked = Propagation.of(graph, hops, operators, target, paths, nodes, seed, ignore_times=ignore_times)
     resources = replace(asked.resources(out, memory, threads, told), disk=out.budget(disk))
     writer = ArtifactWriter(
         out, artifacts.HOPS, config=asked.config.to_json(), source=asked.graph.manifest, overwrite=overwrite,
@@ -108,13 +135,15 @@ def propagate(
     plan = asked.plan(resources, traffic)
     with writer:
         Work(writer, "hops").run(lambda work: asked.write(work, writer, plan, resources, traffic))
-        write_seeds(writer, asked.nodes, asked.order, traffic)
+        write_seeds(writer, asked.graph.nodes[asked.tree.target], asked.order, traffic)
         manifest = writer.publish()
     details: dict[str, int | float | str] = {
         "records": asked.order.num_records,
+        "hops": asked.config.hops,
+        "segments": ", ".join(segment.name for segment in asked.config.segments),
         "rows": ", ".join(str(len(each)) for each in plan.rows.sets),
-        "edges": ", ".join(map(str, plan.rows.num_edges[1:])),
-        "panels": len(plan.panels),
+        "edges": ", ".join(map(str, asked.edges(plan))),
+        "panels": plan.num_panels,
         "predicted_read_bytes": plan.read_bytes,
         "predicted_written_bytes": plan.written_bytes,
         "memory_bytes": plan.memory_bytes,
@@ -130,13 +159,17 @@ def propagate(
 class PropagationEstimate:
     """Figures of a `propagate` with the same arguments: counted, but for pages and headers of files."""
 
-    hops: int
+    hops: int  # in effect: no path of a typed graph is longer
     operators: tuple[str, ...]
+    segments: tuple[str, ...]  # of a record
     records: int
     record_bytes: int
     epoch_bytes: int  # of train records: an epoch reads them, where they do not stay in memory
-    rows: tuple[int, ...]  # of features, then of each hop, that are needed
+    # Rows that are needed: of features, then of each hop. Of a typed graph, of each path that is computed, those that
+    # only longer ones go through included.
+    rows: tuple[int, ...]
     edges: tuple[int, ...]  # that each hop reads, once for a panel
+    summed_edges: int  # in all
     panels: int
     read_bytes: int
     written_bytes: int
@@ -150,8 +183,10 @@ def estimate_propagation(
     graph: PathLike | Graph,
     out: PathLike,
     *,
-    hops: int,
+    hops: int | None = None,
     operators: str | Sequence[str] = "mean",
+    target: str | None = None,
+    paths: str | Sequence[str] | None = None,
     nodes: npt.ArrayLike | PathLike | None = None,
     seed: int = 0,
     ignore_times: bool = False,
@@ -167,14 +202,15 @@ def estimate_propagation(
         ConfigError, InputError, ArtifactError: as `propagate`.
     """
     out = Destination.of(out)
-    asked = Propagation.of(graph, hops, operators, nodes, seed, ignore_times=ignore_times)
+    asked = Propagation.of(graph, hops, operators, target, paths, nodes, seed, ignore_times=ignore_times)
     resources = asked.resources(out, memory, threads, reporter_for(reporter, progress))
     plan = asked.plan(resources, Traffic())
+    config = asked.config
     return PropagationEstimate(
-        asked.config.hops, asked.config.operators, asked.order.num_records, asked.config.row_bytes,
-        asked.config.row_bytes * asked.config.num_rows.get("train", 0), tuple(map(len, plan.rows.sets)),
-        tuple(plan.rows.num_edges[1:]), len(plan.panels), plan.read_bytes, plan.written_bytes, plan.output_bytes,
-        plan.disk_bytes, free_bytes(out.path.parent, DiskBudget(disk, [])), plan.memory_bytes,
+        config.hops, config.operators, tuple(segment.name for segment in config.segments), asked.order.num_records,
+        config.row_bytes, config.row_bytes * config.num_rows.get("train", 0), tuple(map(len, plan.rows.sets)),
+        tuple(asked.edges(plan)), plan.num_summed_edges, plan.num_panels, plan.read_bytes, plan.written_bytes,
+        plan.output_bytes, plan.disk_bytes, free_bytes(out.path.parent, DiskBudget(disk, [])), plan.memory_bytes,
     )  # fmt: skip
 
 
@@ -183,15 +219,15 @@ class Propagation:
     """Arguments of `propagate`, checked."""
 
     graph: Graph
-    nodes: NodeSet
-    edges: EdgeSet
+    tree: HopTree
+    paths: Sequence[Path]  # that records have
     order: RecordOrder
     config: HopsConfig
 
     @staticmethod
     def of(
-        graph: PathLike | Graph, hops: int, operators: str | Sequence[str], nodes: object, seed: int, *,
-        ignore_times: bool,
+        graph: PathLike | Graph, hops: int | None, operators: str | Sequence[str], target: str | None, paths: object,
+        nodes: object, seed: int, *, ignore_times: bool,
     ) -> Propagation:  # fmt: skip
         """Checks them.
 
@@ -199,19 +235,35 @@ class Propagation:
             ConfigError, InputError: see `propagate`.
         """
         graph = graph if isinstance(graph, Graph) else Graph.open(graph)
-        found, hops, seed = _checked_operators(operators), whole_number("hops", hops), seed_number(seed)
-        if hops > MOST_HOPS:
-            raise ConfigError(f"hops: expected at most {MOST_HOPS}, found {hops}")
-        node_set, edges, features = graph.only_nodes("propagate"), graph.only_edges("propagate"), graph.feature_file
-        _require_plain(node_set, edges, ignore_times=ignore_times)
+        found, seed = _checked_operators(operators), seed_number(seed)
+        node_set = _seed_nodes(graph, target)
+        found_paths = _checked_paths(graph, node_set.name, hops, paths, found)
+        tree = HopTree.of(found_paths, node_set.name, is_typed=graph.is_typed)
+        _require_plain(graph, tree, ignore_times=ignore_times)
         order = RecordOrder.of(node_set, nodes, seed)
-        segments = segments_of(found, hops, features.rows.num_features)
+        if graph.is_typed:
+            segments = tuple(
+                Segment(path_name(path), _features(graph, end_of(path, node_set.name)).num_features)
+                for path in found_paths
+            )
+        else:
+            segments = segments_of(found, tree.hops, _features(graph, node_set.name).num_features)
+        sources = [graph.nodes[tree.nodes[root].node_type] for root in tree.roots]
         config = HopsConfig(
-            hops, found, seed, order.chosen, node_set.name, node_set.num_nodes, features.rows,
+            tree.hops, found, seed, order.chosen, node_set.name, node_set.num_nodes, node_set.config.rows,
             None if order.chosen else node_set.config.target, segments,
             VALUE_BYTES * sum(segment.width for segment in segments), order.num_rows, columns=node_set.config.columns,
+            others=tuple(
+                FeatureSource(each.name, each.num_nodes, _features(graph, each.name), columns=each.config.columns)
+                for each in sources if each is not node_set
+            ),
         )  # fmt: skip
-        return Propagation(graph, node_set, edges, order, config)
+        return Propagation(graph, tree, found_paths, order, config)
+
+    def edges(self, plan: PropagationPlan) -> list[int]:
+        """Returns how many edges each hop reads."""
+        of_nodes = zip(self.tree.nodes, plan.rows.num_edges, strict=True)
+        return [count for node, count in of_nodes if node.parent is not None]
 
     def resources(self, out: Destination, memory: int | str, threads: int | None, reporter: Reporter) -> Resources:
         """Returns the resources given, unless they are less than it takes whatever the rows that hops need.
@@ -220,7 +272,7 @@ class Propagation:
             ConfigError: they are no size, or less than that. Nothing has been read then.
         """
         resources = Resources.of(memory, threads, reporter, sending_bytes=out.sending_bytes)
-        resources.within(fixed_need(self.nodes, self.edges, self.order, self.config))
+        resources.within(fixed_need(self.graph, self.tree, self.order, self.config))
         return resources
 
     def plan(self, resources: Resources, traffic: Traffic) -> PropagationPlan:
@@ -229,8 +281,8 @@ class Propagation:
         Raises:
             SmallBudgetError, ArtifactError: see `make_plan` and `find_rows`.
         """
-        rows = find_rows(self.edges, self.order.all_nodes(), self.config.hops, resources.reporter, traffic)
-        return make_plan(self.nodes, self.edges, self.order, self.config, rows, resources)
+        rows = find_rows(self.tree, self.graph, self.order.all_nodes(), resources.reporter, traffic)
+        return make_plan(self.graph, self.tree, self.order, self.config, rows, resources)
 
     def write(
         self, work: Work, writer: ArtifactWriter, plan: PropagationPlan, resources: Resources, traffic: Traffic
@@ -240,30 +292,82 @@ class Propagation:
         Raises:
             InputError, ArtifactError, DiskFullError: see `propagate`.
         """
-        told, features = resources.reporter, self.nodes.feature_file
-        assert features is not None
+        told = resources.reporter
         files = RecordFiles.of(writer, self.config)
-        work.require_space(plan.disk_bytes, "propagating", files.all)
+        self._require_space(work, plan, files)
         edges = HopEdges(
-            work.shuffle("edges", "edges", HopEdges.num_partitions(plan.rows.hops, plan.operators)), self.edges,
-            plan.rows, plan.operators, traffic,
+            work.shuffle("edges", "edges", HopEdges.num_partitions(plan.rows, plan.operators)), self.graph, plan.rows,
+            plan.operators, traffic,
         )  # fmt: skip
-        stripes = work.shuffle("transpose", "stripes", len(stored_columns(features.rows)))
+        steps = [f"transpose-{source.nodes.name}" for source in plan.sources]
+        stripes = [
+            work.shuffle(step, f"stripes-{source.nodes.name}", len(stored_columns(source.features.rows)))
+            for step, source in zip(steps, plan.sources, strict=True)
+        ]
         kept = work.shuffle("panels", "kept", len(plan.windows))
-        if self.edges.config.has_weights and not work.is_finished("edges"):
-            verify_file(self.nodes.manifest, self.edges.file(artifacts.WEIGHTS), lambda size: traffic.add(edges=size))
-        work.fold("edges", partial(edges.write, told), {"nodes": 0})
-        transposing = partial(transpose, self.nodes, plan.rows.sets[0], stripes, told, traffic)
-        work.fold("transpose", transposing, {"windows": 0, "unusual": 0, "first_unusual": 0})
-        panels = Panels(plan, self.order, features, stripes, edges, kept, traffic)
+        if not work.is_finished("edges"):
+            for edge_type in plan.rows.sweeps:
+                if (edge_set := self.graph.edges[edge_type]).config.has_weights:
+                    weights = edge_set.file(artifacts.WEIGHTS)
+                    verify_file(self.graph.manifest, weights, lambda size: traffic.add(edges=size))
+        work.fold("edges", partial(edges.write, told), {"edge_types": 0, "nodes": 0})
+        for step, source, shuffle in zip(steps, plan.sources, stripes, strict=True):
+            transposing = partial(transpose, source.nodes, plan.rows.sets[source.root], shuffle, told, traffic)
+            work.fold(step, transposing, {"windows": 0, "unusual": 0, "first_unusual": 0})
+        panels = Panels(plan, self.order, stripes, edges, kept, traffic)
         work.fold(
-            "panels", partial(panels.write, told), {"columns": 0}, after=["edges", "transpose"],
-            consumes=(edges.shuffle, stripes),
+            "panels", partial(panels.write, told), {"sources": 0, "columns": 0}, after=["edges", *steps],
+            consumes=(edges.shuffle, *stripes),
         )  # fmt: skip
         writing = partial(write_records, files, self.config, plan.windows, kept, self.order, told, traffic)
         work.fold(
             "records", writing, first_state(self.config), files=files.all, after=["panels"], consumes=(kept,)
         )  # fmt: skip
+
+    def _require_space(self, work: Work, plan: PropagationPlan, files: RecordFiles) -> None:
+        """Refuses what does not fit the disk.
+
+        Raises:
+            DiskFullError: names the bytes missing, and of several paths what each takes.
+        """
+        try:
+            work.require_space(plan.disk_bytes, "propagating", files.all)
+        except DiskFullError as error:
+            if not self.tree.is_typed:
+                raise
+            sizes = told_sizes(self.graph, self.tree.target, self.paths)
+            raise DiskFullError(
+                f"{error} Each of {self.order.num_records} records has {sizes}: leave some out, with `paths`."
+            ) from error
+
+
+def _features(graph: Graph, node_type: str) -> RowFormat:
+    """Returns the format of feature rows of a type.
+
+    Raises:
+        ConfigError: it has none.
+    """
+    if (rows := graph.nodes[node_type].config.rows) is None:
+        raise ConfigError(f"{graph.manifest.path} has no features: make it again with `diskgnn convert` and name them")
+    return rows
+
+
+def _seed_nodes(graph: Graph, target: str | None) -> NodeSet:
+    """Returns the nodes that seeds are of: of type `target`, or of the only one with a train split, or with a split."""
+    if target is not None:
+        if target not in graph.nodes:
+            raise ConfigError(f"target: the graph has no node type {target!r}, only {', '.join(graph.nodes)}")
+        return graph.nodes[target]
+    if len(graph.nodes) == 1:
+        return next(iter(graph.nodes.values()))
+    trained = [nodes for nodes in graph.nodes.values() if len(nodes.splits.get("train", ()))]
+    found = trained or [nodes for nodes in graph.nodes.values() if any(map(len, nodes.splits.values()))]
+    if len(found) != 1:
+        raise ConfigError(
+            f"target: expected the node type of the seeds, one of {', '.join(graph.nodes)}: "
+            f"{' and '.join(nodes.name for nodes in found) or 'none of them'} have a train split"
+        )
+    return found[0]
 
 
 def _checked_operators(operators: object) -> tuple[str, ...]:
@@ -274,21 +378,57 @@ def _checked_operators(operators: object) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _require_plain(nodes: NodeSet, edges: EdgeSet, *, ignore_times: bool) -> None:
+def _checked_paths(
+    graph: Graph, target: str, hops: int | None, paths: object, operators: Sequence[str]
+) -> Sequence[Path]:  # fmt: skip
+    """Returns the paths that records have, of which the only ones are over the only edge type in a graph of one."""
+    if paths is None:
+        hops = _TYPED_HOPS if hops is None and graph.is_typed else whole_number("hops", cast(int, hops))
+        if hops > MOST_HOPS:
+            raise ConfigError(f"hops: expected at most {MOST_HOPS}, found {hops}")
+    if not graph.is_typed:
+        if paths is not None:
+            raise ConfigError(f"paths: {graph.manifest.path} has one type of edges; give hops in place of paths")
+        assert hops is not None
+        (edge_type,) = graph.edges
+        return [(edge_type,) * length for length in range(hops + 1)]
+    if list(operators) != [_TYPED_OPERATOR]:
+        raise ConfigError(
+            f"operators: expected {_TYPED_OPERATOR} in a graph with several types of nodes or edges, found "
+            f"{', '.join(operators)}"
+        )
+    if paths is None:
+        assert hops is not None
+        return paths_within(graph, target, hops)
+    if hops is not None:
+        raise ConfigError(f"hops: expected none beside paths, which say how far they lead; found {hops!r}")
+    return parse_paths(graph, target, paths)
+
+
+def _require_plain(graph: Graph, tree: HopTree, *, ignore_times: bool) -> None:
     """Refuses graphs of which whole neighbourhoods would be averaged as they are not meant."""
-    path, config = edges.manifest.path, edges.config
-    if not ignore_times and (config.has_times or nodes.config.has_times):
+    path = graph.manifest.path
+    used_nodes = {node.node_type: graph.nodes[node.node_type].config for node in tree.nodes}
+    edge_types = {node.edge_type: graph.edges[node.edge_type].config for node in tree.nodes if node.parent is not None}
+
+    def of(names: Iterable[str]) -> str:
+        return f" of type {', '.join(names)}" if tree.is_typed else ""
+
+    timed_edges = [edge_type_name(each) for each, config in edge_types.items() if config.has_times]
+    timed_nodes = [each for each, config in used_nodes.items() if config.has_times]
+    if not ignore_times and (timed_edges or timed_nodes):
+        what = f"edges{of(timed_edges)}" if timed_edges else f"nodes{of(timed_nodes)}"
         raise ConfigError(
-            f"ignore_times: {'edges' if config.has_times else 'nodes'} of {path} have times, and propagate takes all "
-            "edges, also those that are later than a seed: `diskgnn prepare --temporal uniform` draws none of these; "
-            "pass ignore_times=True to take all edges"
+            f"ignore_times: {what} of {path} have times, and propagate takes all edges, also those that are later than "
+            "a seed: `diskgnn prepare --temporal uniform` draws none of these; pass ignore_times=True to take all edges"
         )
-    if config.rows is not None:
+    if featured := [edge_type_name(each) for each, config in edge_types.items() if config.rows is not None]:
         raise ConfigError(
-            f"edges of {path} have features, which propagate would leave out: `diskgnn prepare` draws edges with "
-            "theirs; or `diskgnn convert` again without them"
+            f"edges{of(featured)} of {path} have features, which propagate would leave out: `diskgnn prepare` draws "
+            f"edges with theirs; or `diskgnn convert` again without them{', or name other paths' * tree.is_typed}"
         )
-    if held_out := [split for split in config.link_splits if split in HELD_OUT_SPLITS]:
+    held_out = [split for config in edge_types.values() for split in config.link_splits if split in HELD_OUT_SPLITS]
+    if held_out and not tree.is_typed:  # in a typed graph they are what another task asks about
         raise ConfigError(
             f"{path} has seed edges of {' and '.join(held_out)}, and propagate does not leave those out that are edges "
             "of the graph: `diskgnn prepare` does; or `diskgnn convert` again without these seed edges"

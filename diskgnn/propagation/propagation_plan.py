@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from diskgnn.files.checked_files import CHECKSUM_CHUNK_BYTES
 from diskgnn.files.disk_space import file_bytes
@@ -11,13 +12,17 @@ from diskgnn.formats import artifacts
 from diskgnn.formats.artifacts import node_file
 from diskgnn.formats.hops_config import ALL_NODES, VALUE_BYTES, HopsConfig
 from diskgnn.formats.row_format import FeatureFile
-from diskgnn.graph.type_data import EdgeSet, NodeSet
+from diskgnn.graph.graph import Graph
+from diskgnn.graph.type_data import NodeSet
 from diskgnn.propagation.hop_edges import LISTS_BYTES, SCALE_BYTES, WITH_OWN, scaled
+from diskgnn.propagation.hop_tree import HopTree
 from diskgnn.propagation.kept_pieces import HEADER_BYTES as KEPT_BYTES
 from diskgnn.propagation.needed_rows import HopRows, sets_bytes
 from diskgnn.propagation.record_order import RecordOrder, RecordWindow, window_rows
 from diskgnn.propagation.stripes import COLUMNS, feature_windows, read_bytes, stripe_width, stripes_of
 from diskgnn.propagation.topology_pieces import OFFSET_BYTES, PIECE_EDGES, WEIGHT_BYTES, WINDOW_NODES
+from diskgnn.propagation.tree_walk import Walk, walk
+from diskgnn.specs.schema import EdgeType
 from diskgnn.system.resources import Need, Resources
 from diskgnn.work.shuffle import PIECE_BYTES
 
@@ -29,21 +34,25 @@ _SEED_BYTES = 40  # of a record: its node, and what sorting them takes for the l
 
 
 @dataclass(frozen=True)
-class PropagationPlan:
-    """All that follows from the graph, the rows that hops need, and the memory."""
+class SourcePlan:
+    """How the features of one node type run through their part of the tree, a panel of columns after the other."""
 
-    rows: HopRows
-    operators: tuple[str, ...]
-    windows: Sequence[RecordWindow]
-    num_features: int
+    nodes: NodeSet
+    root: int  # of the tree
+    walk: Walk
     most_columns: int  # of a panel
-    threads: int
-    loading_threads: int = 1
-    read_bytes: int = 0  # in all
-    written_bytes: int = 0
-    output_bytes: int = 0  # of the artifact
-    disk_bytes: int = 0  # at most at any time
-    memory_bytes: int = 0  # of the whole process
+
+    @property
+    def features(self) -> FeatureFile:
+        """The file of the features."""
+        found = self.nodes.feature_file
+        assert found is not None
+        return found
+
+    @property
+    def num_features(self) -> int:
+        """Columns of the features."""
+        return self.features.rows.num_features
 
     def panel(self, first: int) -> range:
         """Returns the columns of the panel that begins with column `first`: panels are about as wide."""
@@ -62,33 +71,95 @@ class PropagationPlan:
         return found
 
 
-def fixed_need(nodes: NodeSet, edges: EdgeSet, order: RecordOrder, config: HopsConfig) -> Need:
+@dataclass(frozen=True)
+class PropagationPlan:
+    """All that follows from the graph, the rows that hops need, and the memory."""
+
+    tree: HopTree
+    rows: HopRows
+    operators: tuple[str, ...]
+    windows: Sequence[RecordWindow]
+    first_values: Mapping[tuple[str, int], int]  # of records, by operator and tree node that they keep
+    sources: Sequence[SourcePlan]
+    threads: int
+    loading_threads: int = 1
+    read_bytes: int = 0  # in all
+    written_bytes: int = 0
+    output_bytes: int = 0  # of the artifact
+    disk_bytes: int = 0  # at most at any time
+    memory_bytes: int = 0  # of the whole process
+
+    @property
+    def num_panels(self) -> int:
+        """Panels of all sources."""
+        return sum(len(source.panels) for source in self.sources)
+
+    @property
+    def num_summed_edges(self) -> int:
+        """Edges whose rows are added up, once for each panel and operator."""
+        return len(self.operators) * sum(
+            len(source.panels) * sum(self.rows.num_edges[number] for number in self.tree.below(source.root))
+            for source in self.sources
+        )
+
+
+def _first_values(tree: HopTree, config: HopsConfig) -> dict[tuple[str, int], int]:
+    """Returns where the segments of records begin."""
+    widths = [segment.width for segment in config.segments]
+    begins = dict(zip((segment.name for segment in config.segments), accumulate([0, *widths[:-1]]), strict=True))
+    return {
+        (operator, number): begins[tree.segment_name(number, operator)]
+        for operator in config.operators for number, node in enumerate(tree.nodes) if node.is_kept
+    }  # fmt: skip
+
+
+def fixed_need(graph: Graph, tree: HopTree, order: RecordOrder, config: HopsConfig) -> Need:
     """Returns the memory that propagation takes whatever the rows that hops need."""
-    held_bytes = sets_bytes(nodes.num_nodes, config.hops) + _seed_bytes(order, config.operators)
-    return Need("to propagate", held_bytes, max(_piece_bytes(nodes, edges), _span_bytes(nodes, order, config)))
+    held_bytes = sets_bytes(tree, graph) + _seed_bytes(order, config.operators)
+    return Need("to propagate", held_bytes, max(_piece_bytes(graph, tree), _span_bytes(graph, tree, order, config)))
 
 
-def _piece_bytes(nodes: NodeSet, edges: EdgeSet) -> int:
+def _edge_types(tree: HopTree) -> set[EdgeType]:
+    return {node.edge_type for node in tree.nodes if node.parent is not None}
+
+
+def _sources(graph: Graph, tree: HopTree) -> list[NodeSet]:
+    return [graph.nodes[tree.nodes[root].node_type] for root in tree.roots]
+
+
+def _piece_bytes(graph: Graph, tree: HopTree) -> int:
     """Returns the bytes of pieces of edges, in each step that reads some."""
-    piece_edges, window_nodes = min(PIECE_EDGES, edges.num_edges), min(WINDOW_NODES, nodes.num_nodes)
-    edge_bytes = edges.id_dtype.itemsize + WEIGHT_BYTES * edges.config.has_weights
-    return _PIECES_HELD * (3 * OFFSET_BYTES * window_nodes + edge_bytes * piece_edges)
+
+    def of(edge_type: EdgeType) -> int:
+        edges = graph.edges[edge_type]
+        piece_edges, window_nodes = min(PIECE_EDGES, edges.num_edges), min(WINDOW_NODES, edges.num_destinations)
+        edge_bytes = edges.id_dtype.itemsize + WEIGHT_BYTES * edges.config.has_weights
+        return _PIECES_HELD * (3 * OFFSET_BYTES * window_nodes + edge_bytes * piece_edges)
+
+    return max(map(of, _edge_types(tree)))
 
 
-def _span_bytes(nodes: NodeSet, order: RecordOrder, config: HopsConfig) -> int:
+def _span_bytes(graph: Graph, tree: HopTree, order: RecordOrder, config: HopsConfig) -> int:
     """Returns the bytes of windows of features, then of records, while no slice is in memory."""
-    stored_bytes, row_bytes = config.rows.row_bytes, config.row_bytes
-    spans = [stored_bytes * min(window_rows(stored_bytes), nodes.num_nodes),
-             row_bytes * min(window_rows(row_bytes), order.num_records)]  # fmt: skip
+    spans = [config.row_bytes * min(window_rows(config.row_bytes), order.num_records)]
+    for nodes in _sources(graph, tree):
+        assert nodes.config.rows is not None
+        stored_bytes = nodes.config.rows.row_bytes
+        spans.append(stored_bytes * min(window_rows(stored_bytes), nodes.num_nodes))
     return _SPANS_HELD * max(spans)
 
 
-def _loading_bytes(nodes: NodeSet, config: HopsConfig) -> int:
+def _loading_bytes(graph: Graph, tree: HopTree) -> int:
     """Returns the bytes of a thread that loads a stripe: a piece, the next one, and their values."""
-    rows = config.rows
-    num_rows = min(-(-window_rows(rows.row_bytes) // 64) * 64, nodes.num_nodes)
-    stored_bytes = -(-rows.row_bytes * min(COLUMNS, rows.num_features) // rows.num_features)
-    return num_rows * (2 * stored_bytes + VALUE_BYTES * COLUMNS * (rows.dtype != "float32"))
+
+    def of(nodes: NodeSet) -> int:
+        rows = nodes.config.rows
+        assert rows is not None
+        num_rows = min(-(-window_rows(rows.row_bytes) // 64) * 64, nodes.num_nodes)
+        stored_bytes = -(-rows.row_bytes * min(COLUMNS, rows.num_features) // rows.num_features)
+        return num_rows * (2 * stored_bytes + VALUE_BYTES * COLUMNS * (rows.dtype != "float32"))
+
+    return max(map(of, _sources(graph, tree)))
 
 
 def _keeping_bytes(order: RecordOrder, config: HopsConfig) -> tuple[int, int]:
@@ -103,104 +174,133 @@ def _seed_bytes(order: RecordOrder, operators: Sequence[str]) -> int:
 
 
 def make_plan(
-    nodes: NodeSet, edges: EdgeSet, order: RecordOrder, config: HopsConfig, rows: HopRows, resources: Resources
+    graph: Graph, tree: HopTree, order: RecordOrder, config: HopsConfig, rows: HopRows, resources: Resources
 ) -> PropagationPlan:
     """Decides how wide panels are, and counts what will be moved.
 
     Raises:
-        SmallBudgetError: the memory does not hold two slices of one column; names the smallest budget that does.
+        SmallBudgetError: the memory does not hold the slices of one column; names the smallest budget that does.
     """
-    need = fixed_need(nodes, edges, order, config)
+    need = fixed_need(graph, tree, order, config)
     resources = resources.within(need)
-    column_bytes = VALUE_BYTES * (len(rows.sets[0]) + len(rows.sets[1]))
     # Beside slices there are pieces of edges, stripes that are loaded, or a window of records that is kept.
-    loading_bytes, (keeping_bytes, keeping_column_bytes) = _loading_bytes(nodes, config), _keeping_bytes(order, config)
-    beside_bytes = max(_piece_bytes(nodes, edges), loading_bytes)
+    loading_bytes, (keeping_bytes, keeping_column_bytes) = _loading_bytes(graph, tree), _keeping_bytes(order, config)
+    beside_bytes = max(_piece_bytes(graph, tree), loading_bytes)
 
-    def panel_bytes(columns: int) -> int:
-        return max(beside_bytes, keeping_bytes + columns * keeping_column_bytes) + columns * column_bytes
+    def panel_bytes(columns: int, num_rows: int) -> int:
+        kept_bytes = keeping_bytes + columns * keeping_column_bytes
+        return max(beside_bytes, kept_bytes) + columns * VALUE_BYTES * num_rows
 
-    of_rows = f"{len(rows.sets[0])} rows of features and {len(rows.sets[1])} of a hop"
-    resources.require(f"{need.what} a column at a time, {VALUE_BYTES} for each of {of_rows},", panel_bytes(1))
-    num_features, memory_bytes = config.rows.num_features, resources.memory_bytes
-    columns = min(
-        num_features,
-        (memory_bytes - beside_bytes) // column_bytes,
-        (memory_bytes - keeping_bytes) // (column_bytes + keeping_column_bytes),
+    sources, used_bytes = list[SourcePlan](), need.least_bytes
+    walks = {root: walk(tree, root, [len(each) for each in rows.sets]) for root in tree.roots}
+    widest = max(walks.values(), key=lambda each: sum(each.place_rows))
+    at_a_time = " and ".join(f"{count} rows" for count in widest.place_rows)
+    resources.require(
+        f"{need.what} a column at a time, {VALUE_BYTES} for each of {at_a_time}",
+        panel_bytes(1, sum(widest.place_rows)),
     )
-    plans = list[PropagationPlan]()
-    # Whole stripes are loaded once. Wider panels, which share some, read edges less often.
-    for most_columns in dict.fromkeys([columns, columns // COLUMNS * COLUMNS or columns]):
-        plan = PropagationPlan(
-            rows, config.operators, order.windows(config.row_bytes), num_features, most_columns, resources.threads,
-            min(resources.threads, beside_bytes // loading_bytes),
-        )  # fmt: skip
-        widest_bytes = panel_bytes(max(map(len, plan.panels)))
-        used_bytes = resources.held_bytes + max(widest_bytes, need.least_bytes)
-        plans.append(_with_bytes(replace(plan, memory_bytes=used_bytes), nodes, edges, order, config))
-    return min(plans, key=lambda plan: plan.read_bytes)
+    edge_bytes = _edge_bytes(graph, rows, has_own=WITH_OWN in config.operators)
+    for nodes, (root, order_of_slices) in zip(_sources(graph, tree), walks.items(), strict=True):
+        num_rows = max(1, sum(order_of_slices.place_rows))
+        feature_format = nodes.config.rows
+        assert feature_format is not None
+        columns = min(
+            feature_format.num_features,
+            (resources.memory_bytes - beside_bytes) // (VALUE_BYTES * num_rows),
+            (resources.memory_bytes - keeping_bytes) // (VALUE_BYTES * num_rows + keeping_column_bytes),
+        )
+        # Whole stripes are loaded once. Wider panels, which share some, read edges less often.
+        widths = dict.fromkeys([columns, columns // COLUMNS * COLUMNS or columns])
+        plans = [SourcePlan(nodes, root, order_of_slices, width) for width in widths]
+        sources.append(min(plans, key=lambda plan: _panels_bytes(plan, tree, rows, edge_bytes)))
+        used_bytes = max(used_bytes, panel_bytes(max(map(len, sources[-1].panels)), num_rows))
+    plan = PropagationPlan(
+        tree, rows, config.operators, order.windows(config.row_bytes), _first_values(tree, config), sources,
+        resources.threads, min(resources.threads, beside_bytes // max(1, loading_bytes)),
+        memory_bytes=resources.held_bytes + used_bytes,
+    )  # fmt: skip
+    return _with_bytes(plan, graph, order, config, edge_bytes)
+
+
+def _panels_bytes(source: SourcePlan, tree: HopTree, rows: HopRows, edge_bytes: Sequence[int]) -> int:
+    """Returns the bytes that the panels of a source read for one operator."""
+    of_tree = sum(edge_bytes[each] for number in tree.below(source.root) if (each := rows.edges_of[number]) is not None)
+    return _loaded_bytes(source, len(rows.sets[source.root])) + len(source.panels) * of_tree
 
 
 def _with_bytes(
-    plan: PropagationPlan, nodes: NodeSet, edges: EdgeSet, order: RecordOrder, config: HopsConfig
+    plan: PropagationPlan, graph: Graph, order: RecordOrder, config: HopsConfig, edge_bytes: Sequence[int]
 ) -> PropagationPlan:
-    rows, manifest = plan.rows, nodes.manifest
-    features = nodes.feature_file
-    assert features is not None
-    weights = WEIGHT_BYTES * edges.config.has_weights
-    weights_bytes = weights * edges.num_edges
-    topology_bytes = sum(manifest.files[name].bytes for name in edges.topology_files)
-    edge_bytes = _edge_bytes(rows, edges.id_dtype.itemsize + weights, has_own=WITH_OWN in config.operators)
+    rows, files = plan.rows, graph.manifest.files
     scale_bytes = SCALE_BYTES * len(rows.sets[0]) * len(scaled(config.operators))
-    stripe_bytes, record_bytes = len(rows.sets[0]) * features.row_bytes, order.num_records * config.row_bytes
+    record_bytes, stripe_bytes = order.num_records * config.row_bytes, 0
     labels_bytes = seeds_bytes = 0
+    target = graph.nodes[plan.tree.target]
     if order.chosen != ALL_NODES:
         seeds_bytes = OFFSET_BYTES * order.num_records
-    if order.chosen is None and (labels := manifest.files.get(node_file(artifacts.LABELS, nodes.name))) is not None:
+    if order.chosen is None and (labels := files.get(node_file(artifacts.LABELS, target.name))) is not None:
         labels_bytes = labels.bytes
-        seeds_bytes += order.num_records * (labels.bytes // max(1, nodes.num_nodes))
+        seeds_bytes += order.num_records * (labels.bytes // max(1, target.num_nodes))
     checksums_bytes = 4 * (record_bytes // CHECKSUM_CHUNK_BYTES)
     output_bytes = record_bytes + checksums_bytes + seeds_bytes
-    read = (
-        (rows.sweeps + 1) * topology_bytes + 2 * weights_bytes  # compared with its checksum, then used
-        + sum(read_bytes(features, *bounds) for bounds in feature_windows(features, rows.sets[0]))
-        + 4 * (features.num_bytes // CHECKSUM_CHUNK_BYTES)
-        + len(config.operators) * (_loaded_bytes(plan, features) + len(plan.panels) * edge_bytes)
-        + (len(plan.panels) + 1) * scale_bytes + record_bytes + labels_bytes
-    )  # fmt: skip
-    scratch_bytes = edge_bytes + scale_bytes + stripe_bytes + record_bytes
-    links_bytes = _links_bytes(plan, nodes, edges, config)
+    read = len(scaled(config.operators)) and (plan.num_panels + 1) * scale_bytes
+    read += record_bytes + labels_bytes
+    for edge_type, sweeps in rows.sweeps.items():
+        edges = graph.edges[edge_type]
+        weights_bytes = WEIGHT_BYTES * edges.config.has_weights * edges.num_edges
+        topology_bytes = sum(files[name].bytes for name in edges.topology_files)
+        read += (sweeps + 1) * topology_bytes + 2 * weights_bytes  # compared with its checksum, then used
+    for source in plan.sources:
+        features, needed = source.features, rows.sets[source.root]
+        read += sum(read_bytes(features, *bounds) for bounds in feature_windows(features, needed))
+        read += 4 * (features.num_bytes // CHECKSUM_CHUNK_BYTES)
+        read += len(config.operators) * _panels_bytes(source, plan.tree, rows, edge_bytes)
+        stripe_bytes += len(needed) * features.row_bytes
+    scratch_bytes = sum(edge_bytes) + scale_bytes + stripe_bytes + record_bytes
+    links_bytes = _links_bytes(plan, graph, config)
     return replace(
         plan, read_bytes=read, written_bytes=scratch_bytes + output_bytes, output_bytes=output_bytes,
         disk_bytes=file_bytes(max(scratch_bytes, record_bytes + output_bytes) + links_bytes) + _SMALL_BYTES,
     )  # fmt: skip
 
 
-def _links_bytes(plan: PropagationPlan, nodes: NodeSet, edges: EdgeSet, config: HopsConfig) -> int:
+def _links_bytes(plan: PropagationPlan, graph: Graph, config: HopsConfig) -> int:
     """Returns what shuffles take at most beside what is in their pieces."""
-    edge_pieces = nodes.num_nodes // WINDOW_NODES + edges.num_edges // PIECE_EDGES + 1
-    stripe_pieces = nodes.num_nodes // window_rows(config.rows.row_bytes) + 1
-    kept_pieces = len(plan.windows) * len(config.segments) * len(plan.panels)
-    stripes = len(stripes_of(0, plan.num_features))
+    edge_pieces = stripe_pieces = kept_pieces = 0
+
+    def pieces(edge_type: EdgeType) -> int:
+        edges = graph.edges[edge_type]
+        return edges.num_destinations // WINDOW_NODES + edges.num_edges // PIECE_EDGES + 1
+
+    edge_pieces += sum(pieces(each.edge_type) for each in plan.rows.edges)
+    edge_pieces += len(scaled(config.operators)) * max(map(pieces, plan.rows.sweeps))
+    for source in plan.sources:
+        row_bytes, num_nodes = source.features.row_bytes, source.nodes.num_nodes
+        stripe_pieces += len(stripes_of(0, source.num_features)) * (num_nodes // window_rows(row_bytes) + 1)
+        kept = sum(plan.tree.nodes[number].is_kept for number in plan.tree.below(source.root))
+        kept_pieces += len(plan.windows) * kept * len(config.operators) * len(source.panels)
     return (
-        (plan.rows.hops + len(scaled(config.operators))) * edge_pieces * (PIECE_BYTES + LISTS_BYTES)
-        + stripes * stripe_pieces * PIECE_BYTES
+        edge_pieces * (PIECE_BYTES + LISTS_BYTES)
+        + stripe_pieces * PIECE_BYTES
         + kept_pieces * (PIECE_BYTES + KEPT_BYTES)
     )
 
 
-def _edge_bytes(rows: HopRows, bytes_each: int, *, has_own: bool) -> int:
-    """Returns the bytes of the lists of all hops."""
-    total = 0
-    for members, num_edges in zip(rows.sets[1:], rows.num_edges[1:], strict=True):
-        total += OFFSET_BYTES * len(members) + bytes_each * (num_edges + has_own * len(members))
-    return total
+def _edge_bytes(graph: Graph, rows: HopRows, *, has_own: bool) -> list[int]:
+    """Returns the bytes of all needed lists."""
+    found = []
+    for need in rows.edges:
+        edges = graph.edges[need.edge_type]
+        bytes_each = edges.id_dtype.itemsize + WEIGHT_BYTES * edges.config.has_weights
+        num_edges = need.num_edges + has_own * len(need.rows)
+        found.append(OFFSET_BYTES * len(need.rows) + bytes_each * num_edges)
+    return found
 
 
-def _loaded_bytes(plan: PropagationPlan, features: FeatureFile) -> int:
+def _loaded_bytes(source: SourcePlan, num_rows: int) -> int:
     """Returns the bytes of stripes that one operator loads: a panel of fewer columns reads a whole one."""
-    num_rows, row_bytes, total = len(plan.rows.sets[0]), features.row_bytes, 0
-    for columns in plan.panels:
+    features, total = source.features, 0
+    for columns in source.panels:
         width = sum(stripe_width(features.rows, stripe) for stripe in stripes_of(columns.start, columns.stop))
-        total += num_rows * row_bytes * width // features.rows.num_features
+        total += num_rows * features.row_bytes * width // features.rows.num_features
     return total

@@ -25,6 +25,7 @@ from diskgnn.ordered import Threads, in_order
 from diskgnn.progress.reporter import Reporter
 from diskgnn.propagation.needed_rows import RowSet
 from diskgnn.propagation.record_order import window_rows
+from diskgnn.specs.schema import ONE_NODE_TYPE
 from diskgnn.work.runner import Output
 from diskgnn.work.shuffle import Shuffle
 from diskgnn.work.work_folder import State
@@ -72,7 +73,7 @@ def transpose(
     windows = list(feature_windows(features, needed))
     with (
         Threads(1) as pool,
-        output.stage(reporter, "transpose features", features.num_rows, "rows") as advance,
+        output.stage(reporter, f"transpose features{_of_type(nodes)}", features.num_rows, "rows") as advance,
     ):
         first_window = int(state["windows"])
         done = windows[first_window - 1][1] if first_window else 0
@@ -98,9 +99,13 @@ def transpose(
     if count := int(state["unusual"]):
         raise InputError(
             f"features: expected finite numbers, found NaN or infinite ones in the rows of {count} nodes that hops "
-            f"need, the first of them {nodes.called(int(state['first_unusual']))}; replace them, e.g. with "
-            f"np.nan_to_num, and `diskgnn convert` again"
+            f"need, the first of them {nodes.called(int(state['first_unusual']))}{_of_type(nodes)}; replace them, e.g. "
+            f"with np.nan_to_num, and `diskgnn convert` again"
         )
+
+
+def _of_type(nodes: NodeSet) -> str:
+    return "" if nodes.name == ONE_NODE_TYPE else f" of type {nodes.name}"
 
 
 def stored_columns(rows: RowFormat) -> list[slice]:

@@ -46,12 +46,13 @@ void bind_edges(nb::module_& m) {
   m.def(
       "mark_sources",
       [](std::int64_t first_node, In<std::int64_t> offsets, std::int64_t begin, In<Id> sources, const BoundSet& wanted,
-         Out<std::uint64_t> marked) {
+         Out<std::uint64_t> marked, std::int64_t num_sources) {
         const auto piece = edge_piece<Id>(first_node, offsets, begin, sources, In<float>());
         nb::gil_scoped_release release;
-        return mark_sources(piece, row_set(wanted), span_of(marked), std::get<2>(wanted));
+        return mark_sources(piece, row_set(wanted), span_of(marked), num_sources);
       },
-      "first_node"_a, "offsets"_a.noconvert(), "begin"_a, "sources"_a.noconvert(), "wanted"_a, "marked"_a.noconvert());
+      "first_node"_a, "offsets"_a.noconvert(), "begin"_a, "sources"_a.noconvert(), "wanted"_a, "marked"_a.noconvert(),
+      "num_sources"_a);
   m.def(
       "prune_edges",
       [](std::int64_t first_node, In<std::int64_t> offsets, std::int64_t begin, In<Id> sources, In<float> weights,

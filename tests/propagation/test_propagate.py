@@ -254,14 +254,6 @@ def test_edges_are_swept_until_no_rows_are_added(tmp_path: Path) -> None:
     assert report.read_bytes == pytest.approx(predicted.read_bytes, rel=0.02)
 
 
-def test_typed_graphs_are_refused(tmp_path: Path) -> None:
-    nodes = {"a": {"features": np.ones((4, 2), np.float32)}, "b": {"num_nodes": 3}}
-    edges = {"b:to:a": {"edges": np.array([[0, 1], [2, 3]])}}
-    diskgnn.convert(tmp_path / "graph", schema={"nodes": nodes, "edges": edges}, progress=False)
-    with pytest.raises(ConfigError, match="typed graph"):
-        diskgnn.propagate(tmp_path / "graph", tmp_path / "hops", hops=1, nodes="all", progress=False)
-
-
 @pytest.mark.parametrize(
     ("nodes", "edges", "told", "taken"),
     [

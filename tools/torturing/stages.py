@@ -89,8 +89,8 @@ def make_inputs(folder: Path) -> None:
     _write_tables(folder / "sources", np.random.default_rng(1))
     diskgnn.generate(folder / "large", **LARGE)
     for name, making in {
-        "graph": convert, "links": convert_links, "quantised": convert_quantised, "samples": sample, "packed": pack,
-        "packed links": prepare_links, "packed given": prepare_given, "run": train,
+        "graph": convert, "links": convert_links, "owned": convert_owned, "quantised": convert_quantised,
+        "samples": sample, "packed": pack, "packed links": prepare_links, "packed given": prepare_given, "run": train,
     }.items():  # fmt: skip
         making(folder, folder / name)
     train(folder, folder / "begun", epochs=2)
@@ -108,6 +108,7 @@ def _sources(random: np.random.Generator) -> dict[str, npt.NDArray[Any]]:
         "likes_times": random.integers(0, 9, 900), "weights": random.random(900), "users": np.arange(80) * 7 + 1,
         "users_times": random.integers(0, 9, 80), "items_times": random.integers(0, 9, 50),
         "users_features": random.random((80, 7), np.float32),
+        "owned": np.stack([random.integers(0, 80, 900), random.integers(0, NUM_NODES, 900)]),
     }  # fmt: skip
 
 
@@ -170,6 +171,20 @@ def convert_links(inputs: Path, out: Path, memory: Size = "auto") -> None:
             "edges": of("likes"), "features": of("likes_features"), "times": of("likes_times"), "train": of("links"),
             "weights": of("weights"), "keep_ids": True, "reverse": True,
         }},
+    })  # fmt: skip
+
+
+def convert_owned(inputs: Path, out: Path, memory: Size = "auto") -> None:
+    """A graph of two types with features, of which one has labels."""
+
+    def of(name: str) -> Path:
+        return inputs / "sources" / f"{name}.npy"
+
+    node = {name: of(name) for name in ("features", "labels", "train", "valid")}
+    diskgnn.convert(out, memory=memory, schema={
+        "nodes": {"node": node, "user": {"features": of("users_features")}},
+        "edges": {"node:to:node": {"edges": of("edges")},
+                  "user:owns:node": {"edges": of("owned"), "weights": of("weights"), "reverse": True}},
     })  # fmt: skip
 
 
@@ -262,6 +277,11 @@ def propagate(inputs: Path, out: Path, memory: Size = "auto") -> None:
     """Three hops by two operators."""
     given = {"hops": 3, "operators": ("symmetric", "mean"), "threads": 1}
     diskgnn.propagate(inputs / "graph", out, memory=memory, **given)
+
+
+def propagate_typed(inputs: Path, out: Path, memory: Size = "auto") -> None:
+    """All paths of two hops, from two types of nodes with features."""
+    diskgnn.propagate(inputs / "owned", out, hops=2, threads=1, memory=memory)
 
 
 def infer(inputs: Path, out: Path, memory: Size = "auto") -> None:
@@ -432,6 +452,7 @@ STAGES = {
     "convert, quantised": Stage(convert_quantised, "sources", small=(20_000, 13_000)),
     "prepare, given": Stage(prepare_given, "quantised", small=(65_536,)),
     "propagate": Stage(propagate, "graph", small=(130_000, 160_000)),
+    "propagate, typed": Stage(propagate_typed, "owned", small=(130_000, 160_000)),
     "fetch": Stage(fetch, "packed", read_error="StoreError"),
 }  # fmt: skip
 # Those that write nothing, or nothing here.

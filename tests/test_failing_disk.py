@@ -143,10 +143,13 @@ def check_named(library: Path, folder: Path, name: str, *arguments: object) -> N
         assert str(folder / name) in found.stderr
 
 
-def test_arrays_are_read_again_where_the_disk_fails_twice(inputs: Path, tmp_path: Path, library: Path) -> None:
+@pytest.mark.parametrize(("stage", "times"), [("convert", 4), ("convert ids", 1)])  # arrays, and Parquet
+def test_sources_are_read_again_where_the_disk_fails_twice(
+    inputs: Path, tmp_path: Path, library: Path, stage: str, times: int
+) -> None:
     """Also where the reads that fail are those that find out what kind of file it is, or those of its header."""
-    found = list(run_on_failing_disk(library, inputs, tmp_path, 240, 4, ("reads/convert",), Python))
-    assert len(found) >= 5 * 4 * 3
+    found = list(run_on_failing_disk(library, inputs, tmp_path, 240, times, (f"reads/{stage}",), Python))
+    assert len(found) >= 5 * times * 3
     assert not [each for each in found if each.failure]
 
 

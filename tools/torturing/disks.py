@@ -140,8 +140,8 @@ def below_inputs(
             outcome, _ = disk.attempt(stage, inputs, out, part, READ, error, place, length)
             what = f"{os.strerror(error) if error else 'half'} at read {place} of {part}, {length} times"
             if length == FOR_EVER and error and not outcome.ended:
-                named = outcome.error == stage.read_error and part in outcome.message
-                at_fault = "the disk failed" in outcome.message or stage.read_error != "ReadError"
+                named = outcome.error in stage.read_errors and part in outcome.message
+                at_fault = "the disk failed" in outcome.message or "StoreError" in stage.read_errors
                 failure = None if named and at_fault else str(outcome)
             else:
                 failure = None if outcome.ended else str(outcome)

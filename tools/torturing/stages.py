@@ -65,7 +65,7 @@ class Stage:
     suffix: str = ""  # of the output
     also_reads: tuple[str, ...] = ()
     begin: Callable[[Path, Path], object] | None = None  # puts there what `run` works on in place, undisturbed
-    read_error: str = "ReadError"  # where what it reads fails for ever
+    read_errors: tuple[str, ...] = ("ReadError",)  # where what it reads fails for ever
     small: tuple[int, ...] = ()  # bytes of `memory` with which it works through scratch files, which change no byte
 
     units_use_up: bool = False  # what others left: damage may cost these, too
@@ -415,6 +415,7 @@ def digest_of_file(out: Path) -> str:
     return hashlib.blake2b(out.read_bytes()).hexdigest()
 
 
+OF_REPAIRS = ("ReadError", "UnreadableError")  # of the graph; of what is to be repaired
 STAGES = {
     "convert": Stage(convert, "sources", small=(20_000, 13_000)),
     "convert links": Stage(convert_links, "sources", small=(60_000, 35_000)),
@@ -429,9 +430,11 @@ STAGES = {
     "prepare": Stage(prepare, "graph", small=(65_536,)),
     "prepare links": Stage(prepare_links, "links", small=(65_536,)),
     "prepare, large": Stage(prepare_large, "large", small=(65_536,)),
-    "repair": Stage(repair, "graph", begin=lambda inputs, out: damage(inputs, out, "rows")),
+    "repair": Stage(
+        repair, "graph", begin=lambda inputs, out: damage(inputs, out, "rows"), read_errors=OF_REPAIRS
+    ),
     "repair, packed again": Stage(
-        repair, "graph", begin=lambda inputs, out: damage(inputs, out, "header")
+        repair, "graph", begin=lambda inputs, out: damage(inputs, out, "header"), read_errors=OF_REPAIRS
     ),
     "infer": Stage(
         infer, "graph", digest_of_file, ".npy", also_reads=("run",), small=(4_300_000, 5_000_000), units_use_up=True
@@ -453,7 +456,7 @@ STAGES = {
     "prepare, given": Stage(prepare_given, "quantised", small=(65_536,)),
     "propagate": Stage(propagate, "graph", small=(130_000, 160_000)),
     "propagate, typed": Stage(propagate_typed, "owned", small=(130_000, 160_000)),
-    "fetch": Stage(fetch, "packed", read_error="StoreError"),
+    "fetch": Stage(fetch, "packed", read_errors=("StoreError",)),
 }  # fmt: skip
 # Those that write nothing, or nothing here.
 READING = {

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from diskgnn.errors import InputError
 from diskgnn.files.file_reading import ReadableFile, raise_if_disk_failed
-from diskgnn.importers.containers.file_kinds import describe, has_utf8_name
+from diskgnn.importers.containers.file_kinds import describe
 from diskgnn.importers.tables.dictionaries import decoded_schema
 from diskgnn.importers.tables.parts import without
 from diskgnn.stores.locations import Location
@@ -54,8 +53,7 @@ class ParquetPart:
     def _open(self) -> pq.ParquetFile:
         try:
             # A buffered stream reads a column chunk (of any size) in pieces.
-            by_name = isinstance(self.path, Path) and has_utf8_name(self.path)
-            file = self.path if by_name else pa.PythonFile(ReadableFile(self.path), mode="r")
+            file = pa.PythonFile(ReadableFile(self.path), mode="r")
             return pq.ParquetFile(file, buffer_size=1 << 20, pre_buffer=False)
         except (OSError, pa.ArrowException) as error:
             found = f"; found {describe(self.path)}" if self.path.exists() else ""

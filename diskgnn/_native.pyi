@@ -128,6 +128,36 @@ def prune_edges(
         (offsets [rows + 1]; sources; weights; whether the first list is the rest of one; whether the last one goes on).
     """
 
+def cut_stripes(
+    data: npt.NDArray[np.uint8],
+    wanted: npt.NDArray[np.bool_],
+    *,
+    row_bytes: int,
+    stripe_bytes: int,
+    value_bytes: int,
+    exponent_bits: int,
+    stripes: npt.NDArray[np.uint8],
+) -> tuple[int, int]:
+    """Copy the `wanted` [rows] rows of `data` to `stripes`: all of the first stripe, then all of the second one, ...
+
+    Args:
+        exponent_bits: of a value, which all are set in NaN and infinite ones; 0 if there are none.
+
+    Returns:
+        (how many of these rows have NaN or infinite values; the first of them, or -1).
+    """
+
+def place_columns(
+    values: npt.NDArray[np.float32],
+    width: int,
+    first: int,
+    count: int,
+    target: npt.NDArray[np.float32],
+    target_width: int,
+    target_first: int,
+) -> None:
+    """Copy `count` columns of `values` [n * width] from `first` on to `target` [n * target_width], from another on."""
+
 def mean_rows(
     offsets: Int64,
     sources: npt.NDArray[Any],

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn._native import add_weights, prune_edges
+from diskgnn._native import add_weights, page_memory, prune_edges
 from diskgnn.errors import ArtifactError
 from diskgnn.files.traffic import Traffic
 from diskgnn.graph.graph import Graph
@@ -26,6 +26,7 @@ from diskgnn.work.runner import Output
 from diskgnn.work.shuffle import Shuffle
 from diskgnn.work.work_folder import State
 
+PIECES_HELD = 3  # at a time: one in use, one that waits, one that is read
 _HEADER = 4  # of 8 bytes: rows, edges, and two flags
 LISTS_BYTES = 8 * (_HEADER + 1)  # of a piece, beside an offset and the edges of each row
 SCALED = ("symmetric", "gcn")  # operators that scale rows by the degrees of both ends
@@ -78,6 +79,7 @@ class HopEdges:
         self.shuffle, self._graph, self._rows, self._traffic = shuffle, graph, rows, traffic
         self._scaled = scaled(operators)
         self.has_own = WITH_OWN in operators
+        self._buffers: list[npt.NDArray[np.uint8]] = []  # that pieces are read into in turns
 
     @staticmethod
     def num_partitions(rows: HopRows, operators: Sequence[str]) -> int:
@@ -150,13 +152,14 @@ class HopEdges:
         self.shuffle.add(partition, content)
 
     def pieces(self, number: int) -> Generator[EdgePiece, None, None]:
-        """Yields the lists of some needed edges in order. The next piece is read meanwhile.
+        """Yields the lists of some needed edges in order, each piece valid until the next one. That is read
+        meanwhile.
 
         Raises:
             DamagedStepError: see `Shuffle.pieces`.
         """
         dtype = self._graph.edges[self._rows.edges[number].edge_type].id_dtype
-        pieces = self.shuffle.pieces(number)
+        pieces = self.shuffle.pieces(number, self._buffers_for(number))
         reads = repeat(partial(next, pieces, None))
         with closing(pieces), Threads(1) as pool, closing(in_order(pool, reads, 1)) as contents:
             for content in contents:
@@ -164,6 +167,13 @@ class HopEdges:
                     return
                 self._traffic.add(edges=content.nbytes)
                 yield EdgePiece.unpacked(content, dtype)
+
+    def _buffers_for(self, partition: int) -> Sequence[npt.NDArray[np.uint8]]:
+        most_bytes = max((place.num_bytes for place in self.shuffle.places(partition)), default=0)
+        if not self._buffers or len(self._buffers[0]) < most_bytes:
+            self._buffers.clear()
+            self._buffers += [page_memory(most_bytes) for _ in range(PIECES_HELD)]
+        return self._buffers
 
     def scales(self, operator: str) -> Generator[npt.NDArray[np.float32], None, None]:
         """Yields 1 / sqrt(degree) of the needed rows in order, some at a time; 0 where it is 0."""

@@ -44,7 +44,7 @@ from diskgnn.propagation.needed_rows import find_rows
 from diskgnn.propagation.panels import Panels
 from diskgnn.propagation.propagation_plan import PropagationPlan, fixed_need, make_plan
 from diskgnn.propagation.record_order import RecordOrder
-from diskgnn.propagation.stripes import stored_columns, transpose
+from diskgnn.propagation.stripes import stripes_of, transpose
 from diskgnn.specs.schema import edge_type_name
 from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.resources import Resources
@@ -296,15 +296,17 @@ class Propagation:
         files = RecordFiles.of(writer, self.config)
         self._require_space(work, plan, files)
         edges = HopEdges(
-            work.shuffle("edges", "edges", HopEdges.num_partitions(plan.rows, plan.operators)), self.graph, plan.rows,
-            plan.operators, traffic,
+            work.shuffle("edges", "edges", HopEdges.num_partitions(plan.rows, plan.operators), keeps_places=True),
+            self.graph, plan.rows, plan.operators, traffic,
         )  # fmt: skip
         steps = [f"transpose-{source.nodes.name}" for source in plan.sources]
         stripes = [
-            work.shuffle(step, f"stripes-{source.nodes.name}", len(stored_columns(source.features.rows)))
+            work.shuffle(
+                step, f"stripes-{source.nodes.name}", len(stripes_of(0, source.num_features)), keeps_places=True
+            )
             for step, source in zip(steps, plan.sources, strict=True)
         ]
-        kept = work.shuffle("panels", "kept", len(plan.windows))
+        kept = work.shuffle("panels", "kept", len(plan.windows), keeps_places=True)
         if not work.is_finished("edges"):
             for edge_type in plan.rows.sweeps:
                 if (edge_set := self.graph.edges[edge_type]).config.has_weights:

@@ -14,7 +14,7 @@ from diskgnn.formats.hops_config import ALL_NODES, VALUE_BYTES, HopsConfig
 from diskgnn.formats.row_format import FeatureFile
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.type_data import NodeSet
-from diskgnn.propagation.hop_edges import LISTS_BYTES, SCALE_BYTES, WITH_OWN, scaled
+from diskgnn.propagation.hop_edges import LISTS_BYTES, PIECES_HELD, SCALE_BYTES, WITH_OWN, scaled
 from diskgnn.propagation.hop_tree import HopTree
 from diskgnn.propagation.kept_pieces import HEADER_BYTES as KEPT_BYTES
 from diskgnn.propagation.needed_rows import HopRows, sets_bytes
@@ -26,7 +26,6 @@ from diskgnn.specs.schema import EdgeType
 from diskgnn.system.resources import Need, Resources
 from diskgnn.work.shuffle import PIECE_BYTES
 
-_PIECES_HELD = 3  # of edges: one in use, one that waits, one that is read
 _SPANS_HELD = 4  # windows of features or records: two that are read or put together, one in use, its copies
 _SMALL_BYTES = 128 << 10  # of disk: headers and last pages of files, statistics, the manifest
 _KEEPING_BYTES = 2 * 8 + 1  # of a record: its node, its rank, and whether it has a scale
@@ -134,7 +133,7 @@ def _piece_bytes(graph: Graph, tree: HopTree) -> int:
         edges = graph.edges[edge_type]
         piece_edges, window_nodes = min(PIECE_EDGES, edges.num_edges), min(WINDOW_NODES, edges.num_destinations)
         edge_bytes = edges.id_dtype.itemsize + WEIGHT_BYTES * edges.config.has_weights
-        return _PIECES_HELD * (3 * OFFSET_BYTES * window_nodes + edge_bytes * piece_edges)
+        return PIECES_HELD * (3 * OFFSET_BYTES * window_nodes + edge_bytes * piece_edges)
 
     return max(map(of, _edge_types(tree)))
 

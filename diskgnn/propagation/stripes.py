@@ -5,16 +5,16 @@ A panel of columns then reads its own stripes and nothing else, however many col
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
-from typing import Any
+from queue import Empty, SimpleQueue
 
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn._native import dequantise_rows
+from diskgnn._native import cut_stripes, dequantise_rows, page_memory, place_columns
 from diskgnn.errors import InputError
 from diskgnn.files.checked_files import CHECKSUM_CHUNK_BYTES
 from diskgnn.files.traffic import Traffic
@@ -27,7 +27,7 @@ from diskgnn.propagation.needed_rows import RowSet
 from diskgnn.propagation.record_order import window_rows
 from diskgnn.specs.schema import ONE_NODE_TYPE
 from diskgnn.work.runner import Output
-from diskgnn.work.shuffle import Shuffle
+from diskgnn.work.shuffle import Piece, Shuffle
 from diskgnn.work.work_folder import State
 
 COLUMNS = 4  # of a stripe
@@ -81,17 +81,24 @@ def transpose(
         with closing(in_order(pool, reads, _READ_AHEAD)) as spans:
             for data, num_bytes in spans:
                 first, last = windows[int(state["windows"])]
-                values = data.view(rows.storage).reshape(last - first, rows.stored_columns)
                 base = first // 64 * 64
                 wanted = needed.members(base, last)[first - base :]
-                if not wanted.all():
-                    values = values[wanted]
-                _count_unusual(values, rows, first, wanted, state)
+                cut = page_memory(int(np.count_nonzero(wanted)) * rows.row_bytes)
+                count, unusual = cut_stripes(
+                    data, wanted, row_bytes=rows.row_bytes, stripe_bytes=stored_bytes(rows, 0),
+                    value_bytes=rows.storage.itemsize, exponent_bits=rows.exponent_bits or 0, stripes=cut,
+                )  # fmt: skip
+                if count and not int(state["unusual"]):
+                    state["first_unusual"][...] = first + unusual
+                state["unusual"] += count
                 traffic.add(read=num_bytes)
                 if not int(state["unusual"]):
-                    traffic.add(written=values.nbytes)
-                    for stripe, columns in enumerate(stored_columns(rows)):
-                        stripes.add(stripe, np.ascontiguousarray(values[:, columns]))
+                    traffic.add(written=cut.nbytes)
+                    begin = 0
+                    for stripe in stripes_of(0, rows.num_features):
+                        end = begin + len(cut) // rows.row_bytes * stored_bytes(rows, stripe)
+                        stripes.add(stripe, cut[begin:end])
+                        begin = end
                 state["windows"] += 1
                 advance(last - done)
                 done = last
@@ -108,15 +115,15 @@ def _of_type(nodes: NodeSet) -> str:
     return "" if nodes.name == ONE_NODE_TYPE else f" of type {nodes.name}"
 
 
-def stored_columns(rows: RowFormat) -> list[slice]:
-    """Returns the values of a stored row that each stripe has."""
-    step = COLUMNS // 2 if rows.dtype == "int4" else COLUMNS
-    return [slice(first, first + step) for first in range(0, rows.stored_columns, step)]
-
-
 def stripe_width(rows: RowFormat, stripe: int) -> int:
     """Returns how many columns a stripe has."""
     return min(COLUMNS, rows.num_features - stripe * COLUMNS)
+
+
+def stored_bytes(rows: RowFormat, stripe: int) -> int:
+    """Returns the bytes of a row of a stripe."""
+    width = stripe_width(rows, stripe)
+    return -(-width // 2) if rows.dtype == "int4" else width * rows.storage.itemsize
 
 
 def stripes_of(first: int, last: int) -> range:
@@ -124,50 +131,61 @@ def stripes_of(first: int, last: int) -> range:
     return range(first // COLUMNS, -(-last // COLUMNS))
 
 
-def _count_unusual(
-    values: npt.NDArray[Any], rows: RowFormat, first: int, wanted: npt.NDArray[np.bool_], state: State
-) -> None:
-    if rows.exponent_bits is None:
-        return
-    bits = values.view(f"<u{rows.storage.itemsize}")
-    unusual = ((bits & rows.exponent_bits) == rows.exponent_bits).any(axis=1)
-    if (count := np.count_nonzero(unusual)) and not int(state["unusual"]):
-        state["first_unusual"][...] = first + np.flatnonzero(wanted)[unusual.argmax()]
-    state["unusual"] += count
-
-
 def load(
     features: FeatureFile, stripes: Shuffle, columns: range, into: npt.NDArray[np.float32], pool: ThreadPoolExecutor
 ) -> int:
     """Fills `into` [needed rows, columns] with what features mean, as float32. Returns the bytes of stripes read.
 
+    A window of rows at a time, whose part of `into` stays in the processor's cache meanwhile.
+
     Raises:
         DamagedStepError: see `Shuffle.pieces`.
     """
-    calls: list[Callable[[], int]] = [
-        partial(_load_stripe, features, stripes, stripe, columns, into)
-        for stripe in stripes_of(columns.start, columns.stop)
-    ]
-    return sum(in_order(pool, calls, len(calls)))
-
-
-def _load_stripe(
-    features: FeatureFile, stripes: Shuffle, stripe: int, columns: range, into: npt.NDArray[np.float32]
-) -> int:
-    first_column, row = stripe * COLUMNS, 0
-    width = stripe_width(features.rows, stripe)
-    begin, end = max(columns.start, first_column), min(columns.stop, first_column + width)
-    for piece in stripes.pieces(stripe):
-        values = _widened(features, piece, first_column, width)
-        part = into[row : row + len(values), begin - columns.start : end - columns.start]
-        part[...] = values[:, begin - first_column : end - first_column]
-        row += len(values)
+    wanted = stripes_of(columns.start, columns.stop)
+    windows = list(zip(*map(stripes.places, wanted), strict=True))
+    buffers = SimpleQueue[npt.NDArray[np.uint8]]()  # those of threads that wait
+    calls, row = list[Callable[[], None]](), 0
+    for window in windows:
+        num_rows = window[0].num_bytes // stored_bytes(features.rows, wanted[0])
+        part = into[row : row + num_rows].reshape(-1)
+        calls.append(partial(_load_window, features, stripes, wanted, window, columns, part, buffers))
+        row += num_rows
     assert row == len(into), (row, len(into))
-    return int(stripes.partition_bytes[stripe])
+    for _ in in_order(pool, calls, len(calls)):
+        pass
+    return sum(int(stripes.partition_bytes[stripe]) for stripe in wanted)
 
 
-def _widened(features: FeatureFile, piece: npt.NDArray[np.uint8], first_column: int, width: int) -> npt.NDArray[Any]:
-    """[rows, width] of the bytes of a stripe; quantised rows and bfloat16 as float32."""
+def _load_window(
+    features: FeatureFile,
+    stripes: Shuffle,
+    wanted: range,
+    pieces: Sequence[Piece],
+    columns: range,
+    into: npt.NDArray[np.float32],
+    buffers: SimpleQueue[npt.NDArray[np.uint8]],
+) -> None:
+    most_bytes = max(piece.num_bytes for piece in pieces)
+    try:
+        buffer = buffers.get_nowait()
+    except Empty:
+        buffer = page_memory(most_bytes)
+    if len(buffer) < most_bytes:
+        buffer = page_memory(most_bytes)
+    try:
+        for stripe, content in zip(wanted, stripes.read(pieces, buffer), strict=True):
+            width, first_column = stripe_width(features.rows, stripe), stripe * COLUMNS
+            begin, end = max(columns.start, first_column), min(columns.stop, first_column + width)
+            values = _widened(features, content, first_column, width)
+            place_columns(values, width, begin - first_column, end - begin, into, len(columns), begin - columns.start)
+    finally:
+        buffers.put(buffer)
+
+
+def _widened(
+    features: FeatureFile, piece: npt.NDArray[np.uint8], first_column: int, width: int
+) -> npt.NDArray[np.float32]:
+    """[rows * width] of the bytes of a stripe."""
     rows, codes = features.rows, features.quantisation
     if codes is not None:
         bits = 4 if rows.dtype == "int4" else 8
@@ -177,8 +195,8 @@ def _widened(features: FeatureFile, piece: npt.NDArray[np.uint8], first_column: 
             each[first_column : first_column + width].copy() for each in (codes.scale, codes.zero_point)
         )
         dequantise_rows(piece, bits, scale, zero_point, widened, 1)
-        return widened.reshape(-1, width)
-    values = piece.view(rows.storage).reshape(-1, width)
+        return widened
+    values = piece.view(rows.storage)
     if rows.dtype == "bfloat16":
         return (values.astype(np.uint32) << 16).view(np.float32)
-    return values
+    return values.astype(np.float32, copy=False)

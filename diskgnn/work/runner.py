@@ -292,12 +292,16 @@ class Work:
             self._folder.disk.look()
         return StepArtifact(self._folder, self._full(name), name, made)
 
-    def shuffle(self, step: str, name: str, num_partitions: int, *, in_memory: bool = False) -> Shuffle:
+    def shuffle(
+        self, step: str, name: str, num_partitions: int, *, in_memory: bool = False, keeps_places: bool = False
+    ) -> Shuffle:
         """Returns a shuffle of this stage, which `step` is going to fill."""
         path = self._folder.path(f"{self._name}.{name}")
         if in_memory and path.exists():  # of a killed run with less memory
             self._folder.disk.remove(path, allocated_bytes(path))
-        made = Shuffle(self._full(step), None if in_memory else path, num_partitions, self._folder.disk)
+        made = Shuffle(
+            self._full(step), None if in_memory else path, num_partitions, self._folder.disk, keeps_places=keeps_places
+        )
         self._fills.setdefault(self._full(step), {})[name] = made
         return made
 

@@ -3,13 +3,15 @@
 Where everything fits in memory it stays there. Otherwise it is one file, a log: pieces follow each other as they were
 written, so that writing is sequential, and each begins with where the one before it of the same partition is. So memory
 and notes hold 16 bytes for each partition, however many pieces there are. Whoever adds should bring pieces of 100 KB
-and more, or reading them is slow on a disk that seeks.
+and more, or reading them is slow on a disk that seeks. What is read several times may keep in memory where its pieces
+are, 32 bytes for each: following the links reads a page for each piece.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Generator, Iterator, Mapping
+from array import array
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -42,10 +44,10 @@ class DamagedStepError(ArtifactError):
         return type(self), (self.step, self._message)  # another process may find the damage
 
 
-class _Piece(NamedTuple):
+class Piece(NamedTuple):
     """The place of a piece in the log."""
 
-    link: bytes
+    before: int  # where the one before it of its partition begins, or -1
     crc32c: int
     offset: int  # of its content
     num_bytes: int
@@ -59,9 +61,12 @@ class Shuffle:
         path: of the log; None keeps all pieces in memory.
         num_partitions: P; partitions are in [0, P).
         disk: of which the log is claimed.
+        keeps_places: where pieces are stays in memory.
     """
 
-    def __init__(self, step: str, path: Path | None, num_partitions: int, disk: DiskBudget) -> None:
+    def __init__(
+        self, step: str, path: Path | None, num_partitions: int, disk: DiskBudget, *, keeps_places: bool = False
+    ) -> None:
         self.step, self.path = step, path
         self.partition_bytes = np.zeros(num_partitions, np.int64)  # [P], so far
         self._disk = disk
@@ -70,6 +75,8 @@ class Shuffle:
         self._last = np.full(num_partitions, _NOWHERE, np.int64)  # [P] where the last piece of each begins in the log
         self._name_crc = 0 if path is None else crc32c(path.name.encode())
         self._held: list[list[npt.NDArray[Any]]] = [[] for _ in range(num_partitions if path is None else 0)]
+        self._keeps_places = keeps_places
+        self._places: dict[int, array[int]] = {}  # by partition: the numbers of its pieces, one after the other
 
     @property
     def in_memory(self) -> bool:
@@ -90,6 +97,7 @@ class Shuffle:
         """
         if self.path is None:
             return
+        self._places.clear()
         if state is not None:
             self.partition_bytes[...], self._last[...] = state["partition_bytes"], state["last"]
             self._log_bytes = int(state["log_bytes"])
@@ -109,8 +117,11 @@ class Shuffle:
         assert self._log is not None
         data = content.reshape(-1).view(np.uint8)
         link = _LINK.pack(self._last[partition], len(data))
+        piece = Piece(int(self._last[partition]), self._crc(link, data), self._log_bytes + PIECE_BYTES, len(data))
+        if self._keeps_places and (piece.before == _NOWHERE or partition in self._places):
+            self._places.setdefault(partition, array("q")).extend(piece)
         self._last[partition] = self._log_bytes
-        self._log_bytes += self._log.write(link + _CRC.pack(self._crc(link, data))) + self._log.write(data)
+        self._log_bytes += self._log.write(link + _CRC.pack(piece.crc32c)) + self._log.write(data)
 
     def state(self) -> dict[str, npt.NDArray[Any]]:
         """Returns what `open` needs to go on from here."""
@@ -125,8 +136,12 @@ class Shuffle:
         if self._log is not None:
             self._log.close()
 
-    def pieces(self, partition: int) -> Generator[npt.NDArray[Any], None, None]:
+    def pieces(
+        self, partition: int, buffers: Sequence[npt.NDArray[np.uint8]] = ()
+    ) -> Generator[npt.NDArray[Any], None, None]:
         """Yields what was added to `partition`, piece by piece; from the log as uint8. Several threads may read.
+
+        With `buffers`, which must hold the largest piece, the pieces of a log are read into these in turns.
 
         Raises:
             DamagedStepError: (at the end, too) it is not what was written.
@@ -136,8 +151,35 @@ class Shuffle:
             yield from self._held[partition]
             return
         with self._reading() as file:
-            for piece in self._pieces_of(file, partition):
-                yield self._read(file, piece, np.empty(piece.num_bytes, np.uint8))
+            pieces = self._pieces_of(file, partition)
+            for number, piece in enumerate(pieces):
+                if number + 1 < len(pieces):
+                    cache_hints.read_soon(file, pieces[number + 1].offset, pieces[number + 1].num_bytes)
+                content = buffers[number % len(buffers)] if buffers else np.empty(piece.num_bytes, np.uint8)
+                yield self._read(file, piece, content[: piece.num_bytes])
+
+    def places(self, partition: int) -> list[Piece]:
+        """Returns where the pieces of a partition are in the log, for `read`.
+
+        Raises:
+            DamagedStepError, ReadError: see `pieces`.
+        """
+        with self._reading() as file:
+            return self._pieces_of(file, partition)
+
+    def read(
+        self, pieces: Sequence[Piece], buffer: npt.NDArray[np.uint8]
+    ) -> Generator[npt.NDArray[np.uint8], None, None]:
+        """Yields the content of pieces, of any partitions, each in `buffer`: valid until the next one is asked for.
+
+        Raises:
+            DamagedStepError, ReadError: see `pieces`.
+        """
+        with self._reading() as file:
+            for piece in pieces:
+                cache_hints.read_soon(file, piece.offset, piece.num_bytes)
+            for piece in pieces:
+                yield self._read(file, piece, buffer[: piece.num_bytes])
 
     def content(self, partition: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         """Returns what was added to `partition` as one array [items] of `dtype`; not to be changed.
@@ -160,20 +202,25 @@ class Shuffle:
                 first += piece.num_bytes
         return content
 
-    def _pieces_of(self, file: int, partition: int) -> list[_Piece]:
+    def _pieces_of(self, file: int, partition: int) -> list[Piece]:
         """Follows the links of a partition: to somewhere before, so that this ends. They are compared with checksums,
         as all that was added is, when the pieces are read."""
+        if (kept := self._places.get(partition)) is not None:
+            return [Piece._make(kept[first : first + 4]) for first in range(0, len(kept), 4)]
         assert self.path is not None
-        found, end, begin = list[_Piece](), self._log_bytes, int(self._last[partition])
+        found, end, begin = list[Piece](), self._log_bytes, int(self._last[partition])
         while begin != _NOWHERE:
-            header = bytes(fill(file, begin, bytearray(_LINK.size + _CRC.size), self.path))
+            header = bytes(fill(file, begin, bytearray(PIECE_BYTES), self.path))
             (before, num_bytes), (crc,) = _LINK.unpack_from(header), _CRC.unpack_from(header, _LINK.size)
-            piece = _Piece(header[: _LINK.size], crc, begin + len(header), num_bytes)
+            piece = Piece(before, crc, begin + len(header), num_bytes)
             if not _NOWHERE <= before < begin or not 0 <= num_bytes <= end - piece.offset:
                 raise self._damaged(piece)
             found.append(piece)
             end, begin = begin, before
-        return found[::-1]
+        found.reverse()
+        if self._keeps_places:
+            self._places[partition] = array("q", [number for piece in found for number in piece])
+        return found
 
     @contextmanager
     def _reading(self) -> Iterator[int]:
@@ -187,18 +234,18 @@ class Shuffle:
         except (ArtifactError, FileNotFoundError) as error:
             raise DamagedStepError(self.step, str(error)) from error
 
-    def _read(self, file: int, piece: _Piece, content: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    def _read(self, file: int, piece: Piece, content: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
         assert self.path is not None
         fill(file, piece.offset, content.data, self.path)
         cache_hints.forget(file, piece.offset, piece.num_bytes)
-        if self._crc(piece.link, content) != piece.crc32c:
+        if self._crc(_LINK.pack(piece.before, piece.num_bytes), content) != piece.crc32c:
             raise self._damaged(piece)
         return content
 
     def _crc(self, link: bytes, content: npt.NDArray[np.uint8]) -> int:
         return crc32c(content, crc32c(link, self._name_crc))
 
-    def _damaged(self, piece: _Piece) -> DamagedStepError:
+    def _damaged(self, piece: Piece) -> DamagedStepError:
         return DamagedStepError(self.step, f"{self.path} is not what was written from byte {piece.offset} on")
 
     def remove(self) -> None:

@@ -1,8 +1,11 @@
 // Hops of whole neighbourhoods: which rows they need, their edges, and their sums.
+#include <algorithm>
+
 #include "bindings/arrays.h"
 #include "propagation/edge_pruning.h"
 #include "propagation/neighbour_means.h"
 #include "propagation/row_set.h"
+#include "propagation/stripes.h"
 
 namespace diskgnn {
 namespace {
@@ -78,7 +81,6 @@ void bind_edges(nb::module_& m) {
         require(target.size() == (offsets.size() - 1) * width, "target does not fit the rows");
         const EdgeLists<Id> lists{span_of(offsets), span_of(sources), span_of(weights), continues, goes_on, skips_own};
         nb::gil_scoped_release release;
-        const auto num_rows = static_cast<std::int64_t>(rows.size() / width);
         require(lists.offsets.front() == 0 && lists.offsets.back() == static_cast<std::int64_t>(sources.size()),
                 "offsets do not fit the sources");
         for (std::size_t i = 0; i + 1 < lists.offsets.size(); ++i) {
@@ -86,7 +88,6 @@ void bind_edges(nb::module_& m) {
           const bool has_own = !skips_own || (goes_on && i + 2 == lists.offsets.size());
           require(has_own || lists.offsets[i] < lists.offsets[i + 1], "a list without the node itself");
         }
-        for (const Id source : lists.sources) require(source >= 0 && source < num_rows, "a source that is no row");
         mean_rows(lists, span_of(carry), span_of(rows), width, span_of(target), threads);
       },
       "offsets"_a.noconvert(), "sources"_a.noconvert(), "weights"_a.noconvert(), nb::kw_only(), "continues"_a,
@@ -100,6 +101,34 @@ void add_edge_weights(In<std::int64_t> offsets, std::int64_t begin, In<float> we
   add_weights(span_of(offsets), begin, span_of(weights), span_of(sums));
 }
 
+nb::tuple cut_rows(Bytes data, In<bool> wanted, std::size_t row_bytes, std::size_t stripe_bytes,
+                   std::size_t value_bytes, std::uint32_t exponent_bits, Out<std::uint8_t> stripes) {
+  require(row_bytes > 0 && stripe_bytes > 0, "rows or stripes of no bytes");
+  require(exponent_bits == 0 || value_bytes == 2 || value_bytes == 4, "value_bytes: expected 2 or 4");
+  require(exponent_bits == 0 || row_bytes % value_bytes == 0, "values do not fit the rows");
+  require(data.size() == wanted.size() * row_bytes, "data has not the size of its rows");
+  UnusualRows unusual{};
+  {
+    nb::gil_scoped_release release;
+    const auto num_wanted = static_cast<std::size_t>(std::ranges::count(span_of(wanted), true));
+    require(stripes.size() == num_wanted * row_bytes, "stripes have not the size of the wanted rows");
+    unusual =
+        cut_stripes(std::as_bytes(span_of(data)), span_of(wanted),
+                    {row_bytes, stripe_bytes, value_bytes, exponent_bits}, std::as_writable_bytes(span_of(stripes)));
+  }
+  return nb::make_tuple(unusual.count, unusual.first);
+}
+
+void place_some_columns(In<float> values, std::size_t width, std::size_t first, std::size_t count, Out<float> target,
+                        std::size_t target_width, std::size_t target_first) {
+  require(width > 0 && first <= width && count <= width - first, "columns are not those of the values");
+  require(target_first <= target_width && count <= target_width - target_first, "columns do not fit the target");
+  require(values.size() % width == 0 && values.size() / width * target_width == target.size(),
+          "values and target differ in rows");
+  nb::gil_scoped_release release;
+  place_columns(span_of(values), width, first, count, span_of(target), target_width, target_first);
+}
+
 }  // namespace
 
 void bind_propagation(nb::module_& m) {
@@ -108,6 +137,10 @@ void bind_propagation(nb::module_& m) {
   m.def("row_ranks", &row_ranks, "members"_a, "nodes"_a.noconvert(), "ranks"_a.noconvert());
   m.def("add_weights", &add_edge_weights, "offsets"_a.noconvert(), "begin"_a, "weights"_a.noconvert(),
         "sums"_a.noconvert());
+  m.def("cut_stripes", &cut_rows, "data"_a.noconvert(), "wanted"_a.noconvert(), nb::kw_only(), "row_bytes"_a,
+        "stripe_bytes"_a, "value_bytes"_a, "exponent_bits"_a, "stripes"_a.noconvert());
+  m.def("place_columns", &place_some_columns, "values"_a.noconvert(), "width"_a, "first"_a, "count"_a,
+        "target"_a.noconvert(), "target_width"_a, "target_first"_a);
   bind_edges<std::int32_t>(m);
   bind_edges<std::int64_t>(m);
 }

@@ -12,6 +12,11 @@ inline bool has_sse42() {
   return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_SSE4_2) != 0;
 }
 
+inline bool has_popcnt() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_POPCNT) != 0;
+}
+
 // Whether the system keeps registers of these kinds, by their bits in XCR0, when threads take turns.
 inline bool keeps_registers(unsigned kinds) {
   unsigned a = 0, b = 0, c = 0, d = 0;

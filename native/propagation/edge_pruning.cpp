@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <stdexcept>
 
+#include "files/cpu_features.h"
+
 namespace diskgnn {
 namespace {
 
@@ -28,6 +30,32 @@ void for_each_list(const EdgePiece<Id>& piece, const RowSet& wanted, const Work&
   }
 }
 
+template <typename Id>
+inline __attribute__((always_inline)) void rank_all(const RowSet& members, std::span<const Id> nodes, Id* ranks) {
+  for (const Id node : nodes) *ranks++ = static_cast<Id>(members.rank(node));
+}
+
+template <typename Id>
+void rank_each(const RowSet& members, std::span<const Id> nodes, Id* ranks) {
+  rank_all(members, nodes, ranks);
+}
+
+#if defined(__x86_64__)
+template <typename Id>
+__attribute__((target("popcnt"))) void rank_each_popcnt(const RowSet& members, std::span<const Id> nodes, Id* ranks) {
+  rank_all(members, nodes, ranks);
+}
+#endif
+
+template <typename Id>
+auto ranking() {
+#if defined(__x86_64__)
+  static const bool with_popcnt = has_popcnt();
+  if (with_popcnt) return rank_each_popcnt<Id>;
+#endif
+  return rank_each<Id>;
+}
+
 }  // namespace
 
 template <typename Id>
@@ -49,22 +77,32 @@ std::int64_t mark_sources(const EdgePiece<Id>& piece, const RowSet& wanted, std:
 
 template <typename Id>
 PrunedEdges<Id> prune_edges(const EdgePiece<Id>& piece, const RowSet& wanted, const RowSet& sources_set, bool add_own) {
-  PrunedEdges<Id> found;
+  std::size_t num_rows = 0, num_edges = 0;
   for_each_list(piece, wanted, [&](const List& list) {
-    if (found.offsets.size() == 1) found.continues = list.is_begun_before;
-    for (std::size_t e = list.begin; e < list.end; ++e) {
-      found.sources.push_back(static_cast<Id>(sources_set.rank(piece.sources[e])));
-    }
-    if (!piece.weights.empty()) {
-      const auto weights = piece.weights.subspan(list.begin, list.end - list.begin);
-      found.weights.insert(found.weights.end(), weights.begin(), weights.end());
-    }
+    ++num_rows;
+    num_edges += list.end - list.begin + (add_own && !list.goes_on ? 1 : 0);
+  });
+  PrunedEdges<Id> found;
+  found.offsets.resize(num_rows + 1);
+  found.sources.resize(num_edges);
+  if (!piece.weights.empty()) found.weights.resize(num_edges);
+
+  const auto rank = ranking<Id>();
+  std::size_t row = 0, edge = 0;
+  found.offsets[0] = 0;
+  for_each_list(piece, wanted, [&](const List& list) {
+    if (row == 0) found.continues = list.is_begun_before;
     found.goes_on = list.goes_on;
+    const std::size_t count = list.end - list.begin;
+    rank(sources_set, piece.sources.subspan(list.begin, count), found.sources.data() + edge);
+    if (!piece.weights.empty()) std::copy_n(piece.weights.data() + list.begin, count, found.weights.data() + edge);
+    edge += count;
     if (add_own && !list.goes_on) {
-      found.sources.push_back(static_cast<Id>(sources_set.rank(list.node)));
-      if (!piece.weights.empty()) found.weights.push_back(1.0F);
+      found.sources[edge] = static_cast<Id>(sources_set.rank(list.node));
+      if (!piece.weights.empty()) found.weights[edge] = 1.0F;
+      ++edge;
     }
-    found.offsets.push_back(static_cast<std::int64_t>(found.sources.size()));
+    found.offsets[++row] = static_cast<std::int64_t>(edge);
   });
   return found;
 }

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 #include <span>
-#include <vector>
 
+#include "files/page_array.h"
 #include "propagation/row_set.h"
 
 namespace diskgnn {
@@ -29,9 +29,9 @@ std::int64_t mark_sources(const EdgePiece<Id>& piece, const RowSet& wanted, std:
 
 template <typename Id>
 struct PrunedEdges {
-  std::vector<std::int64_t> offsets{0};  // [rows + 1] of the wanted nodes of the piece
-  std::vector<Id> sources;               // their ranks
-  std::vector<float> weights;
+  PageArray<std::int64_t> offsets;  // [rows + 1] of the wanted nodes of the piece
+  PageArray<Id> sources;            // their ranks
+  PageArray<float> weights;
   bool continues = false, goes_on = false;  // the first row a list of the piece before; the last one in the next piece
 };
 

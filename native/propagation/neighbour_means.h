@@ -22,6 +22,7 @@ struct EdgeLists {
 // is exact, and the mean is rounded once. So the bits depend neither on threads nor on how lists are cut, nor on
 // whether a processor fuses additions and multiplications. `carry` [width + 1] has the sums of a list that goes on,
 // then its weight. Rows are `width` floats; `target` has one for each list, but one that goes on is not written yet.
+// Throws std::invalid_argument where a source is no row.
 template <typename Id>
 void mean_rows(const EdgeLists<Id>& lists, std::span<double> carry, std::span<const float> rows, std::size_t width,
                std::span<float> target, unsigned threads);

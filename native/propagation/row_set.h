@@ -25,7 +25,8 @@ class RowSet {
 
   bool has(std::int64_t node) const { return (words_[word_of(node)] >> (node & 63) & 1) != 0; }
 
-  std::int64_t rank(std::int64_t node) const {
+  // Inlined into functions for processors that count bits.
+  inline __attribute__((always_inline)) std::int64_t rank(std::int64_t node) const {
     const std::size_t word = word_of(node), block = word / kBlockWords;
     std::int64_t found = before_[block];
     for (std::size_t w = block * kBlockWords; w < word; ++w) found += std::popcount(words_[w]);

@@ -74,3 +74,35 @@ def test_a_log_that_lies_in_the_place_of_another_one_is_known(tmp_path: Path) ->
     for shuffle in both:
         with pytest.raises(DamagedStepError, match="is not what was written from byte 20 on; run the same command"):
             shuffle.content(0, np.uint8)
+
+
+def test_places_that_are_kept_are_those_of_the_links(tmp_path: Path) -> None:
+    """Also where a killed run had written some of the pieces, of which only the links say where they are."""
+    begun = Shuffle("stage.step", tmp_path / "log", 3, UNLIMITED)
+    begun.open()
+    begun.add(0, PIECES[0])
+    state = begun.state()
+    begun.close()
+
+    shuffle = Shuffle("stage.step", tmp_path / "log", 3, UNLIMITED, keeps_places=True)
+    shuffle.open(state)
+    for partition, piece in ((1, PIECES[1]), (0, PIECES[2]), (1, PIECES[3])):
+        shuffle.add(partition, piece)
+    shuffle.close()
+    linked = Shuffle("stage.step", tmp_path / "log", 3, UNLIMITED)
+    linked.open(shuffle.state(), for_more=False)
+    buffers = [np.empty(PIECE_BYTES + 1, np.uint8) for _ in range(2)]
+    for _ in range(2):
+        assert [shuffle.places(partition) for partition in range(3)] == [linked.places(each) for each in range(3)]
+        for partition in (0, 1):
+            found = [piece.copy() for piece in shuffle.pieces(partition, buffers)]
+            np.testing.assert_array_equal(found, PIECES[partition::2])
+    assert list(shuffle.pieces(2, buffers)) == []
+    together = [shuffle.places(1)[1], shuffle.places(0)[0]]
+    np.testing.assert_array_equal([piece.copy() for piece in shuffle.read(together, buffers[0])], PIECES[[3, 0]])
+
+    with (tmp_path / "log").open("r+b") as log:
+        log.seek(place(3) + LINK_BYTES)
+        log.write(b"damage")
+    with pytest.raises(DamagedStepError, match="not what was written"):
+        list(shuffle.read(together, buffers[0]))

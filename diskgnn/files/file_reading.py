@@ -209,6 +209,7 @@ class ReadableFile(io.RawIOBase):
     def __init__(self, path: Location, *, front_to_back: bool = False) -> None:
         super().__init__()
         self._path, self._position = path, 0
+        self.error: ReadError | None = None  # of a read, which some libraries lose
         self._opened = ExitStack()
         self._file = self._opened.enter_context(reading(path, front_to_back=front_to_back))
 
@@ -232,7 +233,11 @@ class ReadableFile(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         """Fill `buffer`; see `read_into`."""
-        read = read_into(self._file, self._position, buffer, self._path)
+        try:
+            read = read_into(self._file, self._position, buffer, self._path)
+        except ReadError as error:
+            self.error = error
+            raise
         self._position += read
         return read
 
@@ -246,3 +251,20 @@ class ReadableFile(io.RawIOBase):
         """Close the file. Idempotent."""
         self._opened.close()
         super().close()
+
+
+@contextmanager
+def buffered(path: Location) -> Iterator[io.BufferedReader]:
+    """Yields a file for libraries such as torch, which raise something else where a read fails.
+
+    Raises:
+        ReadError: the disk failed, whatever was raised in the block.
+        OSError: it cannot be opened.
+    """
+    with io.BufferedReader(found := ReadableFile(path)) as file:
+        try:
+            yield file
+        except Exception as error:
+            if found.error is not None:
+                raise found.error from error
+            raise

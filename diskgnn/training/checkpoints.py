@@ -12,7 +12,6 @@ them it is (see `disk_embeddings`).
 
 from __future__ import annotations
 
-import io
 import os
 import pickle
 import warnings
@@ -29,7 +28,7 @@ from torch import nn
 from diskgnn.embeddings.disk_embeddings import DiskEmbeddings
 from diskgnn.errors import ArtifactError, ConfigError, DataWarning, DiskGNNError, callers_level
 from diskgnn.files import faults
-from diskgnn.files.file_reading import ReadableFile, raise_if_disk_failed
+from diskgnn.files.file_reading import buffered, raise_if_disk_failed
 from diskgnn.files.locks import alone
 from diskgnn.files.own_files import open_new_file
 from diskgnn.formats.artifacts import CHECKPOINT
@@ -112,7 +111,7 @@ def load_checkpoint(directory: PathLike) -> dict[str, Any]:
     if not path.is_file():
         raise ArtifactError(f"{path} is not there: train with checkpoint={str(directory)!r} first")
     try:
-        with io.BufferedReader(ReadableFile(path)) as file:
+        with buffered(path) as file:
             with zipfile.ZipFile(file) as archive:
                 damaged = archive.testzip()
             if damaged is not None:

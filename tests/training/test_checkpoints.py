@@ -1,6 +1,8 @@
 """Checkpoint files: written whole or not at all, refused when damaged or of another run."""
 
 import errno
+import os
+import sys
 from contextlib import suppress
 from dataclasses import fields
 
@@ -13,7 +15,15 @@ from training_runs import (
     source_threads,
 )
 
-from diskgnn.errors import ArtifactError, BusyError, ConfigError, DiskFullError, DiskGNNError, OutputExistsError
+from diskgnn.errors import (
+    ArtifactError,
+    BusyError,
+    ConfigError,
+    DiskFullError,
+    DiskGNNError,
+    OutputExistsError,
+    ReadError,
+)
 from diskgnn.files import faults
 from diskgnn.nn.model_spec import ModelSpec
 from diskgnn.training.checkpoints import FILE, VERSION, load_checkpoint, load_model, save_checkpoint
@@ -101,6 +111,26 @@ def places(content, path=()):
     for key, value in items:
         yield (*path, key)
         yield from places(value, (*path, key))
+
+
+def test_a_disk_that_fails_at_any_read_is_no_damage(sources, tmp_path, monkeypatch):
+    """Torch, in the middle of a file that fails, says that it read of a closed one."""
+    train(sources["train"], model=make_net(), epochs=1, checkpoint=tmp_path)
+    reads, read = [], os.preadv
+
+    def failing(*arguments):
+        reads.append(arguments)
+        if len(reads) > passing:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return read(*arguments)
+
+    monkeypatch.setattr(os, "preadv", failing)
+    passing = sys.maxsize
+    load_checkpoint(tmp_path)
+    for passing in range(len(reads)):  # noqa: B007  (`failing` reads it)
+        reads.clear()
+        with pytest.raises(ReadError, match="the disk failed"):
+            load_checkpoint(tmp_path)
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.errors import InputError
-from diskgnn.files.file_reading import ReadableFile, raise_if_disk_failed
+from diskgnn.files.file_reading import ReadableFile, buffered, raise_if_disk_failed
 from diskgnn.importers.containers.mapped_files import mapped_rows
 from diskgnn.importers.containers.rows import RowSource, of_array, widen_bfloat16
 
@@ -64,7 +63,7 @@ def unpickled(path: Path) -> Any:
 
     if is_zip(path):
         return torch.load(path, map_location="cpu", mmap=True, weights_only=True)
-    with io.BufferedReader(ReadableFile(path)) as file:
+    with buffered(path) as file:
         return torch.load(file, map_location="cpu", weights_only=True)
 
 

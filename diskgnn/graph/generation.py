@@ -24,7 +24,7 @@ from diskgnn.formats import artifacts
 from diskgnn.formats.artifacts import node_file
 from diskgnn.formats.row_format import RowFormat
 from diskgnn.graph.bucket_layout import index_dtype
-from diskgnn.graph.csc import EDGE_BYTES, EdgeList, EdgeOptions, least_memory_bytes, write_csc
+from diskgnn.graph.csc import EdgeList, EdgeOptions, least_memory_bytes, write_csc
 from diskgnn.graph.edge_buckets import EdgeChunk
 from diskgnn.graph.generation_spec import GenerationSpec
 from diskgnn.ordered import Threads, in_order
@@ -38,7 +38,7 @@ from diskgnn.work.array_file import ArrayFile
 from diskgnn.work.publishing import published
 from diskgnn.work.required_space import require_space
 from diskgnn.work.runner import Output, Work
-from diskgnn.work.work_folder import State, is_long
+from diskgnn.work.work_folder import State
 from diskgnn.work.writer import ArtifactWriter
 
 _MAX_CHUNK_BYTES = 8 << 20
@@ -125,9 +125,8 @@ def generate(
     ))  # fmt: skip
     chunks = Chunks.within(resources)
     budget = out.budget(disk)
-    is_large = is_long(num_nodes * rows.row_bytes) or is_long(3 * spec.num_drawn_edges * EDGE_BYTES)
     writer = ArtifactWriter(
-        out, artifacts.GRAPH, config=spec.to_json(0), overwrite=overwrite, resumable=is_large, disk=budget
+        out, artifacts.GRAPH, config=spec.to_json(0), overwrite=overwrite, resumable=True, disk=budget
     )
     require_space(writer, _most_disk_bytes(spec), "the graph")
     with writer:

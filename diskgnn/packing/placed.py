@@ -62,6 +62,7 @@ class PlacedSplit:
     index: ExtentIndex  # [T] rows_crc32c still 0
     tails: npt.NDArray[np.uint8]  # [T * 4096] of each extent, the page that is not full yet
     row_sets: tuple[PlacedRows, ...]  # [K]
+    is_part: bool = False  # of a split, whose extents go to a store before others get their rows
 
     @staticmethod
     def of(
@@ -88,6 +89,7 @@ class PlacedSplit:
             index=ExtentIndex(self.index.extents[first:last], self.index.rows[first:last], self.index.row_bytes),
             tails=self.tails[first * DIRECT_ALIGNMENT : last * DIRECT_ALIGNMENT],
             row_sets=tuple(replace(rows, bounds=rows.bounds[first : last + 1]) for rows in self.row_sets),
+            is_part=True,
         )
 
     def config(self, epochs: int, batches_per_epoch: int) -> PackedSplit:

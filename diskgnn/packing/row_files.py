@@ -137,6 +137,7 @@ class ExtentRowsFile(_RowRuns):
             row_bytes=index.row_bytes[number],
         )  # fmt: skip
         super().__init__(folder, artifacts.extents_file(split.name), runs, is_own=False)
+        self.is_streamed = split.is_part
 
     def written(self, state: State) -> Iterator[Written]:
         """Yields the rows, with the zeros before them, and behind the last ones of an extent."""

@@ -33,7 +33,7 @@ from diskgnn.system.resources import Resources
 from diskgnn.work.required_space import require_space, spare_bytes
 from diskgnn.work.runner import Output
 from diskgnn.work.step_file import SavedArray, StepFile
-from diskgnn.work.work_folder import State, is_long
+from diskgnn.work.work_folder import State
 from diskgnn.work.writer import ArtifactWriter
 
 MIN_WINDOW_BYTES = 1 << 20  # whatever the budget
@@ -60,16 +60,15 @@ def pack_rows(packing: RowPacking) -> None:
     needed_bytes = sum(
         int(np.count_nonzero(each)) * row_set.row_bytes for each, row_set in zip(needed, placed.row_sets, strict=True)
     )
-    is_resumable = writer.is_resumable and is_long(needed_bytes)
     writer.disk.look()
-    sizes = packing.sizes() | (packing.note_sizes() if is_resumable else {})
+    sizes = packing.sizes() | (packing.note_sizes() if writer.is_resumable else {})
     require_space(writer, sizes, f"packing {writer.final}", exact=True)
     for split in wanted:
         reserve(writer.path(artifacts.extents_file(split.name)), split.index.num_bytes, writer.disk)
     faults.point("pack.rows")
     with folder.resources.reporter.stage("pack", needed_bytes, "B") as advance:
         for number, each in enumerate(needed):
-            packing.pack(number, extents, each, advance, is_resumable=is_resumable)
+            packing.pack(number, extents, each, advance)
     for split in wanted:
         writer.add(artifacts.extents_file(split.name), crc32c=file_checksum(split.index))
         save_index(writer, split)
@@ -148,7 +147,6 @@ class RowPacking:
         advance: Advance,
         *,
         with_memory: bool = True,
-        is_resumable: bool = True,
     ) -> None:
         """Writes rows of one row set that no killed run has written.
 
@@ -158,7 +156,6 @@ class RowPacking:
             needed: [N] whether any file needs a node's row. Becomes False for rows that a killed run has written.
             advance: told of the bytes of rows.
             with_memory: write the static rows and those that cpu tiers start with, too.
-            is_resumable: a killed run goes on with it.
         """
         folder, placed, row_set = self.folder, self.placed, self.placed.row_sets[number]
         of_extents = [ExtentRowsFile(folder, split, number) for split in extents]
@@ -189,7 +186,7 @@ class RowPacking:
 
         state = folder.work.fold(
             _step(number), write, {"next_node": 0}, files=[*files, *arrays],
-            after=placed.steps if number == 0 else [_step(number - 1)], is_resumable=is_resumable,
+            after=placed.steps if number == 0 else [_step(number - 1)],
         )  # fmt: skip
         for split, rows in zip(extents, of_extents, strict=True):
             split.index.rows["rows_crc32c"][:, number] = rows.rows_crc32c(state)

@@ -51,7 +51,7 @@ def send_rows(packing: RowPacking, outbox: Outbox) -> None:
             is_first = part_number == 0
             for number in range(len(placed.row_sets)):
                 needed = packing.needed(number, parts, with_memory=is_first)
-                packing.pack(number, parts, needed, lambda _: None, with_memory=is_first, is_resumable=False)
+                packing.pack(number, parts, needed, lambda _: None, with_memory=is_first)
             if is_first:
                 writer.send(list(writer.files))
             for part in parts:

@@ -70,11 +70,6 @@ class ArrayFile(StepFile):
         """Itself, behind the file with its checksums."""
         return [*([] if self._checksums is None else self._checksums.parts), self]
 
-    @property
-    def is_streamed(self) -> bool:
-        """True if it is written to a store at once."""
-        return isinstance(self._file, SentFile)
-
     def first(self) -> State:
         """Returns that no rows are written."""
         return {self.name: np.zeros(5, np.int64)}
@@ -106,6 +101,7 @@ class ArrayFile(StepFile):
             self.path.unlink(missing_ok=True)
             writer.disk.look()
             if self.num_bytes + self.num_bytes // _SMALL_PART + _SMALL_BYTES > free_bytes(writer.staging, writer.disk):
+                self.is_streamed = True
                 return outbox.file(self.name, self.num_bytes)
         return ChecksummedFile(self.path, disk=writer.disk)
 

@@ -161,6 +161,10 @@ class Journal:
         with np.load(self.path.parent / newest, allow_pickle=False) as found:
             return dict(found)
 
+    def has_record(self, name: str) -> bool:
+        """Returns True if `last_record` has something to return, unless that is damaged."""
+        return any(file in self._finished for file in _records_of(name))
+
     def forget_record(self, name: str) -> None:
         """There is no record of a stage any more."""
         for file in _records_of(name):

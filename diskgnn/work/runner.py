@@ -13,8 +13,8 @@ and a step that was stopped goes on after its last commit. No algorithm asks whe
 A *fold* is a generator `step(state, output)`. It works in pieces, in their order, keeps what the next piece needs in
 `state` (named arrays, changed in place), and yields after each piece how many bytes it handled. Between two pieces the
 runner may commit: it makes durable what was written and notes the state, data first. A kill costs what came after the
-last commit: half a GiB and two seconds of work, or ten seconds, and the piece. Where nobody would go on, nothing is
-committed.
+last commit: half a GiB and two seconds of work, or ten seconds, and the piece. Stages that take less are never
+committed, and begin anew.
 
 A *map* is a generator of units that do not depend on each other. It is given the units that no killed run has finished,
 and yields each with the files that it left, in any order. So it may keep open what is dear, and work on several at a
@@ -139,7 +139,6 @@ class Work:
         key: npt.ArrayLike = (),
         after: Sequence[str] = (),
         consumes: Sequence[Shuffle] = (),
-        is_resumable: bool = True,
     ) -> State:
         """Runs a step, or what a killed run left of it.
 
@@ -151,7 +150,6 @@ class Work:
             key: what a killed run must have had alike; else the step begins anew.
             after: folds that it follows from; it begins anew if one of them did.
             consumes: shuffles that nobody reads after it.
-            is_resumable: a killed run goes on with it; if not, it is never committed.
 
         Returns:
             The state at its end.
@@ -159,7 +157,8 @@ class Work:
         full, files = self._full(step), [part for file in files for part in file.parts]
         self._consumes[full] = {shuffle.step for shuffle in consumes}
         fills = self._fills.get(full, {}).values()
-        durable = is_resumable and self._folder.is_resumable and not any(shuffle.in_memory for shuffle in fills)
+        is_lost = any(shuffle.in_memory for shuffle in fills) or any(file.is_streamed for file in files)
+        durable = self._folder.is_resumable and not is_lost
         follows = np.array([self._begun[each] for each in after], np.uint64)
         before = self._before(step, key, follows) if durable else {}
         is_finished = FINISHED in before
@@ -206,9 +205,10 @@ class Work:
         more_bytes = sum(allocated_bytes(self._folder.path(name)) for name in names) - handled_bytes
         is_due = durable and self._folder.is_due(max(0, more_bytes))
         # Where it was committed half-way its end is, too; and a kill must not find both its inputs and its output gone.
-        if is_committed or is_due or sends or any(not shuffle.in_memory for shuffle in consumes):
+        if is_committed or is_due or sends or any(self._folder.is_noted(shuffle.step) for shuffle in consumes):
             self.commit()
         for shuffle in consumes:
+            self._folder.leave_out(shuffle.step, shuffle.name)
             shuffle.remove()
         return state
 

@@ -85,9 +85,8 @@ class Shuffle:
 
     @property
     def name(self) -> str:
-        """Name of the log."""
-        assert self.path is not None
-        return self.path.name
+        """Name of the log; "" without one."""
+        return "" if self.path is None else self.path.name
 
     def open(self, state: Mapping[str, npt.NDArray[Any]] | None = None, *, for_more: bool = True) -> None:
         """Begins the log, or goes on where it was when it had this `state`; without `for_more` only to be read.

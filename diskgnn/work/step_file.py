@@ -33,6 +33,7 @@ class StepFile:
     """
 
     num_bytes = 0  # that it will have, where that is known before
+    is_streamed = False  # it goes to a store before it is whole: nobody could go on with it
     is_sent = False  # nobody reads it here: where the artifact goes to a store, it goes when the step is committed
 
     def __init__(self, writer: ArtifactWriter, name: str, *, begins: bool = True, ends: bool = True) -> None:
@@ -47,11 +48,6 @@ class StepFile:
     def parts(self) -> Sequence[StepFile]:
         """Itself, behind the files that are written along with it."""
         return [self]
-
-    @property
-    def is_streamed(self) -> bool:
-        """True if it is open, and goes to a store at once: nobody could go on with it."""
-        return False
 
     def first(self) -> State:
         """Returns what the state of the step has of this file when that begins: arrays that keep their shape."""

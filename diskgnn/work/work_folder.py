@@ -25,7 +25,7 @@ import threading
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -64,11 +64,6 @@ class Note:
     state: State
     files: Sequence[str] = ()  # files that hold what the state says; they are made durable first
     complete: Sequence[str] = ()  # files that are registered
-
-
-def is_long(num_bytes: int) -> bool:
-    """True if a stage that handles so many bytes is worth a commit."""
-    return num_bytes > faults.reading("unit.bytes", _COMMIT_BYTES)
 
 
 class WorkFolder:
@@ -258,6 +253,16 @@ class WorkFolder:
             if (pending := self._pending.get(name)) is not None:
                 return pending.state
             return (self._journal.last_record(name) or {}) if self._resumable else {}
+
+    def is_noted(self, name: str) -> bool:
+        """Returns True if a note of a name is committed."""
+        return self._journal.has_record(name)
+
+    def leave_out(self, name: str, file: str) -> None:
+        """Says that a file is removed which a note of a name was to be committed with."""
+        with self._committing:
+            if (note := self._pending.get(name)) is not None:
+                self._pending[name] = replace(note, files=[each for each in note.files if each != file])
 
     def forget(self, name: str) -> None:
         """Removes a note: it is true no more, and nobody may send the files that it says are complete."""

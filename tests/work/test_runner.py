@@ -121,6 +121,36 @@ def test_memory_changes_no_byte(tmp_path: Path, whole: dict[str, bytes]) -> None
     assert content(tmp_path / "out") == whole
 
 
+def test_a_small_step_is_committed_with_what_comes_after_it(tmp_path: Path, whole: dict[str, bytes]) -> None:
+    """Although what it had read was removed before."""
+    asked = Asked()
+
+    def count(state: State, output: Output) -> Generator[int, None, None]:
+        yield 1
+        if asked.numbers:
+            raise Killed
+
+    def sort_and_count(writer: ArtifactWriter, work: Work) -> None:
+        stage(asked, writer, False, work)
+        assert not writer.path("sort.found").exists()
+        if asked.numbers:
+            assert [path.name for path in writer.staging.glob("*.npz")] == []
+        with faults.pretending("unit.bytes", 1):
+            work.fold("count", count, {})
+
+    def run() -> int:
+        asked.numbers = 0
+        with ArtifactWriter(tmp_path / "out", GRAPH, config={}, resumable=True) as writer:
+            Work(writer, "sort").run(partial(sort_and_count, writer))
+            writer.publish()
+        return asked.numbers
+
+    with pytest.raises(Killed):
+        run()
+    assert run() == 0
+    assert content(tmp_path / "out") == whole
+
+
 @pytest.mark.parametrize("point", ["work.piece", "shuffle.write", "unit.written", "artifact.write", "artifact.publish"])
 def test_a_kill_costs_no_more_than_what_is_not_committed(tmp_path: Path, whole: dict[str, bytes], point: str) -> None:
     passes: list[int] = []
@@ -451,7 +481,7 @@ class Following:
     def __init__(self, out: Path) -> None:
         self.out, self.written = out, list[str]()
 
-    def run(self, key: int = 0, *, is_resumable: bool = True) -> list[str]:
+    def run(self, key: int = 0, *, is_streamed: bool = False) -> list[str]:
         """Returns the lines that were written by this run."""
         self.written.clear()
         with (
@@ -460,11 +490,11 @@ class Following:
         ):
             writer.save_array("x.npy", np.zeros(1))
             writer.commit_files(["x.npy"])  # so that the folder stays
-            Work(writer, "follow").run(partial(self._stage, writer, key, is_resumable))
+            Work(writer, "follow").run(partial(self._stage, writer, key, is_streamed))
             writer.publish()
         return list(self.written)
 
-    def _stage(self, writer: ArtifactWriter, key: int, is_resumable: bool, work: Work) -> None:
+    def _stage(self, writer: ArtifactWriter, key: int, is_streamed: bool, work: Work) -> None:
         path = writer.path("lines")
 
         def write(name: str, num_lines: int, state: State, output: Output) -> Generator[int, None, None]:
@@ -480,10 +510,11 @@ class Following:
 
         begun, ended = FirstLines(writer, "lines", ends=False), StepFile(writer, "lines", begins=False)
         work.fold("first", partial(write, "first", 2), {"lines": 0}, files=[begun], key=key)
-        if not is_resumable:
+        if is_streamed:
             work.forget("first")  # whose lines are used up
+        ended.is_streamed = is_streamed
         second = partial(write, "second", 3)
-        work.fold("second", second, {"lines": 0}, files=[ended], after=["first"], is_resumable=is_resumable)
+        work.fold("second", second, {"lines": 0}, files=[ended], after=["first"])
 
     def kill(self, after: int, **given: Any) -> None:
         with pytest.raises(Killed), faults.armed("work.piece", Killed(), after=after):
@@ -517,7 +548,7 @@ def test_a_step_begins_anew_with_what_it_follows_from(tmp_path: Path) -> None:
 
 def test_what_a_step_used_up_is_made_again(tmp_path: Path) -> None:
     lines = Following(tmp_path / "out")
-    lines.kill(4, is_resumable=False)
+    lines.kill(4, is_streamed=True)
     assert (staging_of(lines.out) / "lines").exists()
     assert lines.run() == ALL_LINES
 

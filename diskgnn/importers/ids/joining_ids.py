@@ -71,9 +71,7 @@ def join_step(node_type: str) -> str:
     return f"join-{node_type}"
 
 
-def join_ids(
-    work: Work, ids: NodeIds, writer: ArtifactWriter, reporter: Reporter, *, key: int, is_resumable: bool
-) -> int:
+def join_ids(work: Work, ids: NodeIds, writer: ArtifactWriter, reporter: Reporter, *, key: int) -> int:
     """Answers the lookups of one type of nodes. Returns the number of nodes.
 
     Raises:
@@ -85,16 +83,16 @@ def join_ids(
     asked = [lookup.ids for lookup in ids.lookups]
     if ids.listed is not None:
         spreading = partial(_spread_listed, ids, known)
-        work.fold(spread, spreading, {"rows": 0}, key=key, is_resumable=is_resumable)
+        work.fold(spread, spreading, {"rows": 0}, key=key)
     first: State = {"ranges": np.array(0), "nodes": np.array(0), "unknown": np.zeros(len(ids.lookups), np.int64)}
     joined = work.fold(
-        join, partial(_join, ids, known, reporter), first, key=key, is_resumable=is_resumable,
+        join, partial(_join, ids, known, reporter), first, key=key,
         consumes=asked if ids.listed is None else [*asked, known],
     )  # fmt: skip
     if ids.listed is None:
         file = StepFile(writer, ids.path.name)
         numbering = partial(_write_ids, ids, file, known)
-        work.fold(f"number-{ids.name}", numbering, {}, files=[file], consumes=[known], is_resumable=is_resumable)
+        work.fold(f"number-{ids.name}", numbering, {}, files=[file], consumes=[known])
     return int(joined["nodes"])
 
 

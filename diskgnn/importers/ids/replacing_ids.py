@@ -35,7 +35,7 @@ from diskgnn.progress.reporter import Reporter
 from diskgnn.specs.schema import SPLITS, ClassValue, EdgeType
 from diskgnn.system.resources import Need, Resources
 from diskgnn.work.runner import Output, Work
-from diskgnn.work.work_folder import State, is_long
+from diskgnn.work.work_folder import State
 from diskgnn.work.writer import ArtifactWriter
 
 STAGE = "ids"  # what its own files beside those of the graph begin with
@@ -89,16 +89,12 @@ class _Replacing:
         resources: Resources,
     ) -> None:
         self._work, self._given, self._found, self._owner_of, self._writer = work, given, found, owner_of, writer
-        num_ids = sum(each.num_rows for each in (*found.listed.values(), *found.ends.values(), *found.ends.values()))
-        self._is_resumable = is_long(num_ids * ID_BYTES)
         self._resources, self._reporter = resources, resources.reporter
         self._types: dict[str, NodeIds] = {}
         self._key = self._count = 0  # of the ranges; of columns that are read together
 
     def run(self) -> DenseGraph:
-        sampled, self._key = sample_ids(
-            self._work, self._found, self._writer, self._resources, is_resumable=self._is_resumable
-        )
+        sampled, self._key = sample_ids(self._work, self._found, self._writer, self._resources)
         for name, each in sampled.items():
             path = self._writer.path(artifacts.ids_file(name))
             self._types[name] = NodeIds(name, each, self._found.listed.get(name), path)
@@ -107,9 +103,7 @@ class _Replacing:
         edges = {name: self._with_seeds(name, edges) for name, edges in self._given.edges.items()}
         finish = {name: self._spread_nodes(name) for name in self._types}
         sizes = {
-            name: join_ids(
-                self._work, ids, self._writer, self._reporter, key=self._key, is_resumable=self._is_resumable
-            )
+            name: join_ids(self._work, ids, self._writer, self._reporter, key=self._key)
             for name, ids in self._types.items()
         }
         nodes = {**self._given.nodes, **{name: finish[name](sizes[name]) for name in self._types}}
@@ -137,8 +131,7 @@ class _Replacing:
             for side, (node_type, name) in enumerate(zip(node_types, names, strict=True))
         ]
         self._work.fold(
-            step, partial(_spread, found, parts, ends, stage, self._reporter), {"rows": 0}, key=self._key,
-            is_resumable=self._is_resumable,
+            step, partial(_spread, found, parts, ends, stage, self._reporter), {"rows": 0}, key=self._key
         )  # fmt: skip
         return ends
 

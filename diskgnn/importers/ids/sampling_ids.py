@@ -40,7 +40,7 @@ class SampledIds:
 
 
 def sample_ids(
-    work: Work, found: UserIds, writer: ArtifactWriter, resources: Resources, *, is_resumable: bool
+    work: Work, found: UserIds, writer: ArtifactWriter, resources: Resources
 ) -> tuple[dict[str, SampledIds], int]:
     """Reads listed ids, and those that edges mention if nothing lists them.
 
@@ -55,24 +55,20 @@ def sample_ids(
         for name, column in found.listed.items():
             first, kind = IdSample(column.key_kinds[0]).state(), column.key_kinds[0]
             file = StepFile(writer, artifacts.ids_file(name))
-            listed = work.fold(
-                f"list-{name}", partial(_list, file, column, advance), first, files=[file], is_resumable=is_resumable
-            )
+            listed = work.fold(f"list-{name}", partial(_list, file, column, advance), first, files=[file])
             samples[name] = IdSample.of(listed, kind)
         empty = _states({name: IdSample(kind) for name, kind in found.mentioned.items()})
         mentioned = work.fold(
             "mention",
             partial(_mention, found.mentioned, mentioning, advance),
             {"rows": 0, **empty},
-            is_resumable=is_resumable,
         )
         samples |= {name: _sample(mentioned, name, kind) for name, kind in found.mentioned.items()}
     noted = work.state_of(_RANGES)
     if not 0 < int(noted.get("memory", 0)) <= resources.memory_bytes:
         noted = {f"{name}/bounds": to_bytes(each.ranges(resources).bounds) for name, each in samples.items()}
         noted["memory"] = np.array(resources.memory_bytes)
-        if is_resumable:
-            work.note(_RANGES, noted)
+        work.note(_RANGES, noted)
     made_for_bytes = int(noted["memory"])
     return {
         name: SampledIds(

@@ -254,7 +254,7 @@ class ReadableFile(io.RawIOBase):
 
 
 @contextmanager
-def buffered(path: Location) -> Iterator[io.BufferedReader]:
+def buffered(path: Location) -> Iterator[io.BufferedReader[ReadableFile]]:
     """Yields a file for libraries such as torch, which raise something else where a read fails.
 
     Raises:

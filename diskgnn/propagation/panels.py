@@ -58,32 +58,45 @@ class Panels:
             output.stage(reporter, "compute hops", total, "columns") as advance,
         ):
             own_scales = {operator: self._own_scales(operator) for operator in plan.operators if operator in SCALED}
+            of_places, places = -1, list[Slice]()  # the source that has them
             while (number := int(state["sources"])) < len(plan.sources):
                 source = plan.sources[number]
                 columns = source.panel(int(state["columns"]))
-                handled_bytes = self._panel(number, columns, own_scales, pool, advance)
+                if number != of_places:  # later panels are no wider than the first one
+                    places.clear()
+                    num_bytes = (VALUE_BYTES * max(1, rows) * len(columns) for rows in source.walk.place_rows)
+                    places += [page_memory(each).view(np.float32) for each in num_bytes]
+                    of_places = number
+                handled_bytes = self._panel(number, columns, places, own_scales, pool, advance)
                 is_last = columns.stop == source.num_features
                 state["sources"] += is_last
                 state["columns"][...] = 0 if is_last else columns.stop
                 yield handled_bytes
 
     def _panel(
-        self, number: int, columns: range, own_scales: Mapping[str, Slice], pool: Threads, advance: Advance
+        self,
+        number: int,
+        columns: range,
+        places: Sequence[Slice],
+        own_scales: Mapping[str, Slice],
+        pool: Threads,
+        advance: Advance,
     ) -> int:
-        """Computes a panel of source `number`; returns the bytes that this took."""
+        """Computes a panel of source `number`, with slices in `places`; returns the bytes that this took."""
         plan, source, handled_bytes = self.plan, self.plan.sources[number], 0
         num_rows = [len(rows) for rows in plan.rows.sets]
-        places = [
-            page_memory(VALUE_BYTES * max(1, rows) * len(columns)).view(np.float32) for rows in source.walk.place_rows
-        ]
-        for operator in plan.operators:
+        in_order = sorted(plan.operators, key=SCALED.__contains__)  # first who leaves features as they are
+        is_there = False
+        for operator in in_order:
             for step in source.walk.steps:
                 then = places[step.place][: num_rows[step.node] * len(columns)].reshape(-1, len(columns))
                 if step.parent_place is None:
-                    loaded_bytes = load(source.features, self.stripes[number], columns, then, pool)
-                    self.traffic.add(read=loaded_bytes)
-                    handled_bytes += loaded_bytes
-                    if operator == plan.operators[0]:
+                    if not is_there:
+                        loaded_bytes = load(source.features, self.stripes[number], columns, then, pool)
+                        self.traffic.add(read=loaded_bytes)
+                        handled_bytes += loaded_bytes
+                    is_there = source.keeps_features and operator not in SCALED
+                    if operator == in_order[0]:
                         self._keep(then, step.node, columns, operator, None)
                     if operator in SCALED:
                         _scale(then, self.edges.scales(operator))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
@@ -40,6 +40,8 @@ class SourcePlan:
     root: int  # of the tree
     walk: Walk
     most_columns: int  # of a panel
+    keeps_features: bool  # from one operator to the next one, until one scales them
+    num_loads: int  # of each panel's features, for all operators
 
     @property
     def features(self) -> FeatureFile:
@@ -199,19 +201,29 @@ def make_plan(
         panel_bytes(1, sum(widest.place_rows)),
     )
     edge_bytes = _edge_bytes(graph, rows, has_own=WITH_OWN in config.operators)
-    for nodes, (root, order_of_slices) in zip(_sources(graph, tree), walks.items(), strict=True):
-        num_rows = max(1, sum(order_of_slices.place_rows))
-        feature_format = nodes.config.rows
-        assert feature_format is not None
-        columns = min(
-            feature_format.num_features,
-            (resources.memory_bytes - beside_bytes) // (VALUE_BYTES * num_rows),
-            (resources.memory_bytes - keeping_bytes) // (VALUE_BYTES * num_rows + keeping_column_bytes),
+    num_operators, num_scaled = len(config.operators), len(scaled(config.operators))
+
+    def plans_of(nodes: NodeSet, root: int) -> Iterator[SourcePlan]:
+        """Yields those with features that are loaded for each operator, and with such that stay in a place of their
+        own until one scales them."""
+        kept = walk(tree, root, [len(each) for each in rows.sets], keeps_root=True)
+        for slices, keeps in ((walks[root], False), (kept, True)):
+            num_rows = max(1, sum(slices.place_rows))
+            assert nodes.config.rows is not None
+            columns = min(
+                nodes.config.rows.num_features,
+                (resources.memory_bytes - beside_bytes) // (VALUE_BYTES * num_rows),
+                (resources.memory_bytes - keeping_bytes) // (VALUE_BYTES * num_rows + keeping_column_bytes),
+            )
+            # Whole stripes are loaded once. Wider panels, which share some, read edges less often.
+            for width in dict.fromkeys([columns, columns // COLUMNS * COLUMNS or columns]) if columns > 0 else ():
+                yield SourcePlan(nodes, root, slices, width, keeps, max(1, num_scaled) if keeps else num_operators)
+
+    for nodes, root in zip(_sources(graph, tree), walks, strict=True):
+        sources.append(
+            min(plans_of(nodes, root), key=lambda plan: _panels_bytes(plan, tree, rows, edge_bytes, num_operators))
         )
-        # Whole stripes are loaded once. Wider panels, which share some, read edges less often.
-        widths = dict.fromkeys([columns, columns // COLUMNS * COLUMNS or columns])
-        plans = [SourcePlan(nodes, root, order_of_slices, width) for width in widths]
-        sources.append(min(plans, key=lambda plan: _panels_bytes(plan, tree, rows, edge_bytes)))
+        num_rows = max(1, sum(sources[-1].walk.place_rows))
         used_bytes = max(used_bytes, panel_bytes(max(map(len, sources[-1].panels)), num_rows))
     plan = PropagationPlan(
         tree, rows, config.operators, order.windows(config.row_bytes), _first_values(tree, config), sources,
@@ -221,10 +233,13 @@ def make_plan(
     return _with_bytes(plan, graph, order, config, edge_bytes)
 
 
-def _panels_bytes(source: SourcePlan, tree: HopTree, rows: HopRows, edge_bytes: Sequence[int]) -> int:
-    """Returns the bytes that the panels of a source read for one operator."""
+def _panels_bytes(
+    source: SourcePlan, tree: HopTree, rows: HopRows, edge_bytes: Sequence[int], num_operators: int
+) -> int:
+    """Returns the bytes that the panels of a source read."""
     of_tree = sum(edge_bytes[each] for number in tree.below(source.root) if (each := rows.edges_of[number]) is not None)
-    return _loaded_bytes(source, len(rows.sets[source.root])) + len(source.panels) * of_tree
+    loaded_bytes = source.num_loads * _loaded_bytes(source, len(rows.sets[source.root]))
+    return loaded_bytes + num_operators * len(source.panels) * of_tree
 
 
 def _with_bytes(
@@ -253,7 +268,7 @@ def _with_bytes(
         features, needed = source.features, rows.sets[source.root]
         read += sum(read_bytes(features, *bounds) for bounds in feature_windows(features, needed))
         read += 4 * (features.num_bytes // CHECKSUM_CHUNK_BYTES)
-        read += len(config.operators) * _panels_bytes(source, plan.tree, rows, edge_bytes)
+        read += _panels_bytes(source, plan.tree, rows, edge_bytes, len(config.operators))
         stripe_bytes += len(needed) * features.row_bytes
     scratch_bytes = sum(edge_bytes) + scale_bytes + stripe_bytes + record_bytes
     links_bytes = _links_bytes(plan, graph, config)
@@ -297,7 +312,7 @@ def _edge_bytes(graph: Graph, rows: HopRows, *, has_own: bool) -> list[int]:
 
 
 def _loaded_bytes(source: SourcePlan, num_rows: int) -> int:
-    """Returns the bytes of stripes that one operator loads: a panel of fewer columns reads a whole one."""
+    """Returns the bytes of stripes that are loaded for all panels: a panel of fewer columns reads a whole one."""
     features, total = source.features, 0
     for columns in source.panels:
         width = sum(stripe_width(features.rows, stripe) for stripe in stripes_of(columns.start, columns.stop))

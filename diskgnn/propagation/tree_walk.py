@@ -29,13 +29,15 @@ class Walk:
     place_rows: tuple[int, ...]  # the rows that each place has room for
 
 
-def walk(tree: HopTree, root: int, num_rows: Sequence[int]) -> Walk:
-    """Returns the order of the tree nodes below `root`, of so many rows each."""
+def walk(tree: HopTree, root: int, num_rows: Sequence[int], *, keeps_root: bool = False) -> Walk:
+    """Returns the order of the tree nodes below `root`, of so many rows each. With `keeps_root`, that stays."""
     order = _ordered(tree, root, num_rows)
     last_use = {number: at for at, number in enumerate(order)}  # when the last slice is made of it
     for at, number in enumerate(order):
         if (parent := tree.nodes[number].parent) is not None:
             last_use[parent] = max(last_use[parent], at)
+    if keeps_root:
+        last_use[root] = len(order)
     held, place_rows, steps, places = dict[int, int](), list[int](), list[Step](), dict[int, int]()
     for at, number in enumerate(order):
         free = [place for place in range(len(place_rows)) if last_use[held[place]] < at]

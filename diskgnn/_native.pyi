@@ -493,6 +493,15 @@ def gather_rows(
         IndexError: a node out of range.
     """
 
+def copy_rows_at(
+    source: npt.NDArray[np.uint8], row_bytes: int, places: npt.NDArray[np.int64], x: npt.NDArray[np.uint8]
+) -> None:
+    """x [n * row_bytes] = the rows that begin at `places` [n] of `source`, in bytes (native/files/row_copy.h).
+
+    Raises:
+        IndexError: a place where no row begins.
+    """
+
 def read_file_rows(descriptor: int, row_bytes: int, rows: npt.NDArray[np.int64], x: npt.NDArray[np.uint8]) -> None:
     """x [U * row_bytes] = rows of a file, asked for all at once, best in ascending order (native/files/row_io.h).
 

@@ -77,9 +77,13 @@ class HopOrder:
 
     @property
     def num_batches(self) -> int:
-        """Returns the number of this rank's minibatches: as many as all ranks have, or none where it has no record."""
-        most = -(-self.num_records // self.shard.world_size)
-        return min(-(-most // self.batch_size), self.num_seeds)
+        """Returns the number of this rank's minibatches: as many as all ranks have, or none where it has no record.
+
+        None has one seed, which batch normalisation refuses, unless a rank has one in all: of two, one may have three.
+        """
+        least, most = self.num_records // self.shard.world_size, -(-self.num_records // self.shard.world_size)
+        count = -(-most // self.batch_size)
+        return min(count if self.batch_size == 1 else min(count, max(1, least // 2)), self.num_seeds)
 
     def bounds(self, number: int) -> tuple[int, int]:
         """Returns which records of this rank's epoch minibatch `number` has: from the first to before the second."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import deque
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from diskgnn._native import KeptPages, gather_rows
+from diskgnn._native import KeptPages, copy_rows_at
 from diskgnn.batches.batch_source import Cursor, CursorSource, LoadStats
 from diskgnn.batches.hop_batch import HopBatch
 from diskgnn.errors import ArtifactError, ConfigError
@@ -27,7 +28,7 @@ from diskgnn.formats.manifest import made_again
 from diskgnn.formats.rank_directories import local_ranks, shard_of_environment
 from diskgnn.loading.hop_order import HopOrder, Pool
 from diskgnn.loading.hops_options import HopsOptions, RecordOptions
-from diskgnn.loading.record_reading import RecordFile, Records, record_buffer
+from diskgnn.loading.record_reading import Data, PendingRecords, RecordFile, RecordReader, Records, record_buffer
 from diskgnn.ordered import Threads, in_order
 from diskgnn.paths import PathLike
 from diskgnn.specs.keywords import takes_options
@@ -135,7 +136,7 @@ class HopsLoader(CursorSource):
         budget_bytes = memory_budget(options.memory) // local_ranks()
         self._keeps = split == "train" and config.row_bytes * config.num_rows[split] <= budget_bytes
         self._pages: KeptPages | None = None  # of an epoch: to get new buffers takes longer than to fill them
-        self._kept: Records | None = None  # all records, from the first epoch on
+        self._kept: PendingRecords | None = None  # all records, from the first epoch on
         self._waited, self._done = LoadStats(), LoadStats()  # of the user's thread, and of the one that reads
 
     def __repr__(self) -> str:
@@ -231,13 +232,21 @@ class HopsLoader(CursorSource):
         pool = next(pools)
         for number in range(first, self.num_batches):
             begin, end = self._order.bounds(number)
-            parts = []
+            if end <= pool.end and pool.pool.order is None:
+                yield self._batch(
+                    pool.view(begin, end, self._records.num_values), pool.numbers(begin, end), epoch, number
+                )
+                continue
+            records, numbers, first_record = record_buffer(end - begin, self._records.num_values), [], begin
             while begin < end:
                 if begin >= pool.end:
+                    del pool  # its memory is for the one after the next
                     pool = next(pools)
-                parts.append(pool.part(begin, min(end, pool.end)))
-                begin = min(end, pool.end)
-            yield self._batch(parts, epoch, number)
+                part_end = min(end, pool.end)
+                pool.copy(begin, part_end, records[begin - first_record : part_end - first_record])
+                numbers.append(pool.numbers(begin, part_end))
+                begin = part_end
+            yield self._batch(records, np.concatenate(numbers), epoch, number)
 
     def _filled(self, epoch: int, begin: int) -> Iterator[_FilledPool]:
         """Yields the pools of an epoch from the one with record `begin` on; the next one is read meanwhile."""
@@ -246,39 +255,41 @@ class HopsLoader(CursorSource):
             kept = self._all_records()
             for pool in pools:
                 self._done += LoadStats(requested_rows=pool.num_records, cpu_rows=pool.num_records)
-                yield _FilledPool(pool, kept, is_kept=True)
+                yield _FilledPool(pool, kept.data, kept.places[pool.read])
             return
-        with (
-            Threads(1, "diskgnn-pools") as thread,
-            closing(in_order(thread, (partial(self._read, pool) for pool in pools), 1)) as filled,
-        ):
-            yield from filled
+        reading = deque[tuple[Pool, PendingRecords]]()
+        with RecordReader(self._records) as reader:
+            for pool in pools:
+                in_order = pool.order is None  # then pieces lie side by side, and are read as one
+                pieces = (pool.starts[:1], pool.ends[-1:]) if in_order else (pool.starts, pool.ends)
+                reading.append((pool, reader.begin(*pieces)))
+                if len(reading) > 1:
+                    yield self._read(*reading.popleft())
+            while reading:
+                yield self._read(*reading.popleft())
 
-    def _read(self, pool: Pool) -> _FilledPool:
-        records = record_buffer(pool.num_records, self._records.num_values)
-        read_bytes, requests = self._records.fill(pool, records)
+    def _read(self, pool: Pool, records: PendingRecords) -> _FilledPool:
+        records.wait()
         self._done += LoadStats(
-            requested_rows=pool.num_records, disk_rows=pool.num_records, read_bytes=read_bytes, read_requests=requests
-        )
-        return _FilledPool(pool, records, is_kept=False)
+            requested_rows=pool.num_records, disk_rows=pool.num_records, read_bytes=records.read_bytes,
+            read_requests=records.requests,
+        )  # fmt: skip
+        return _FilledPool(pool, records.data, records.places)
 
-    def _all_records(self) -> Records:
+    def _all_records(self) -> PendingRecords:
         if self._kept is None:
-            config = self._hops.config
-            kept = record_buffer(config.num_rows[self.split], config.num_values)
-            for pool in HopOrder(len(kept), config.row_bytes, self.options.batch_size, None, Shard()).pools(0):
-                read_bytes, requests = self._records.fill(pool, kept[pool.first : pool.first + pool.num_records])
-                self._done += LoadStats(filled_rows=pool.num_records, read_bytes=read_bytes, read_requests=requests)
+            count = self._hops.config.num_rows[self.split]
+            with RecordReader(self._records) as reader:
+                kept = reader.begin(np.array([0]), np.array([count]))
+                kept.wait()
+            self._done += LoadStats(filled_rows=count, read_bytes=kept.read_bytes, read_requests=kept.requests)
             self._kept = kept
         return self._kept
 
-    def _batch(self, parts: list[tuple[Records, npt.NDArray[np.int64]]], epoch: int, number: int) -> HopBatch:
-        rows = [rows for rows, _ in parts]
-        records = torch.from_numpy(rows[0] if len(parts) == 1 else np.concatenate(rows))
-        numbers = np.concatenate([numbers for _, numbers in parts])
+    def _batch(self, records: Records, numbers: npt.NDArray[np.int64], epoch: int, number: int) -> HopBatch:
         seeds = numbers if self._seeds is None else self._seeds[numbers]
         y = None if self._labels is None else torch.from_numpy(self._labels[numbers])
-        batch = HopBatch(self._shaped(records), y, torch.from_numpy(seeds), epoch, number)
+        batch = HopBatch(self._shaped(torch.from_numpy(records)), y, torch.from_numpy(seeds), epoch, number)
         return batch if self.device.type == "cpu" else _pinned(batch).to(self.device, non_blocking=True)
 
     def _shaped(self, records: Tensor, *, of_one: bool = False) -> Any:
@@ -305,28 +316,31 @@ class _FilledPool:
     """A pool with its records."""
 
     pool: Pool
-    rows: Records  # in the order of reading; or all of the split, as they lie in the file
-    is_kept: bool
+    data: Data
+    places: npt.NDArray[np.int64]  # [n] where records begin in `data`, in the order of reading
 
     @property
     def end(self) -> int:
         """The record of the epoch after its last one."""
         return self.pool.first + self.pool.num_records
 
-    def part(self, begin: int, end: int) -> tuple[Records, npt.NDArray[np.int64]]:
-        """Records of the epoch, and their numbers in the file."""
-        here, order = slice(begin - self.pool.first, end - self.pool.first), self.pool.order
-        places = np.arange(here.start, here.stop) if order is None else order[here]
-        numbers = self.pool.read[places]
-        if order is None and not self.is_kept:
-            return self.rows[here], numbers
-        found = record_buffer(len(places), self.rows.shape[1])
-        # By one thread: torch's would wait for each other where the model computes with all cores.
-        gather_rows(
-            self.rows.reshape(-1).view(np.uint8), self.rows.shape[1] * VALUE_BYTES,
-            numbers if self.is_kept else places, found.reshape(-1).view(np.uint8), 1,
-        )  # fmt: skip
-        return found, numbers
+    def numbers(self, begin: int, end: int) -> npt.NDArray[np.int64]:
+        """Returns the numbers in the file of some records of the epoch."""
+        return self.pool.read[self._order(begin, end)]
+
+    def copy(self, begin: int, end: int, into: Records) -> None:
+        """Copies records of the epoch. By one thread: more would wait where the model computes with all cores."""
+        places = self.places[self._order(begin, end)]
+        copy_rows_at(self.data, into.shape[1] * VALUE_BYTES, places, into.reshape(-1).view(np.uint8))
+
+    def view(self, begin: int, end: int, num_values: int) -> Records:
+        """Returns records [n, num_values] of the epoch, where their order is that of the file."""
+        first, num_bytes = int(self.places[begin - self.pool.first]), (end - begin) * num_values * VALUE_BYTES
+        return self.data[first : first + num_bytes].view(np.float32).reshape(-1, num_values)
+
+    def _order(self, begin: int, end: int) -> npt.NDArray[np.int64] | slice:
+        here = slice(begin - self.pool.first, end - self.pool.first)
+        return here if self.pool.order is None else self.pool.order[here]
 
 
 def _pinned(batch: HopBatch) -> HopBatch:

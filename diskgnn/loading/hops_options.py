@@ -26,7 +26,8 @@ class HopsOptions:
     """Says how a `diskgnn.HopsLoader` reads.
 
     Attributes:
-        batch_size: seeds in a minibatch, at most: those of an epoch are of one size, but for one seed.
+        batch_size: seeds in a minibatch, at most: those of an epoch are of one size, but for one seed. With 2, one may
+            have 3: none has a single seed, unless all have.
         shuffle_seed: of the order of train records, which follows from it and the epoch, 0 to 2^64 - 1; 0 by default,
             and where `diskgnn.train` opens the directory, its seed. Other splits keep their order.
         memory: what train records may take in memory, in bytes or as '2GiB', shared by the ranks of a machine. Where

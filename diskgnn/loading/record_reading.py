@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
-from functools import partial
+from types import TracebackType
 
 import numpy as np
 import numpy.typing as npt
@@ -17,11 +18,12 @@ from diskgnn.formats.artifacts import record_checksums_file, records_file
 from diskgnn.formats.hops import Hops
 from diskgnn.formats.hops_config import VALUE_BYTES
 from diskgnn.formats.manifest import made_again
-from diskgnn.loading.hop_order import Pool
-from diskgnn.ordered import Threads, in_order
+from diskgnn.ordered import Threads
 
 Records = npt.NDArray[np.float32]  # [n, V]
-_PIECES_AT_ONCE = 16  # that a request reads; one more is read meanwhile
+Data = npt.NDArray[np.uint8]
+_REQUEST_BYTES = 8 << 20  # that a thread reads at a time
+_READERS = 3  # threads: the disk reads for some while another one compares what it read with checksums
 
 
 def record_buffer(num_records: int, num_values: int) -> Records:
@@ -62,50 +64,19 @@ class RecordFile:
         """Returns V, the numbers of a record."""
         return self.hops.config.num_values
 
-    def fill(self, pool: Pool, into: Records) -> tuple[int, int]:
-        """Reads the records of a pool into `into` [n, V], in the order of reading.
-
-        Returns:
-            (bytes read, requests).
+    def read(self, offsets: Sequence[int], lengths: Sequence[int], places: Sequence[int], data: Data) -> None:
+        """Reads ranges of whole chunks to `places` of `data`.
 
         Raises:
             ArtifactError: they are damaged.
             OSError: the disk failed.
         """
-        read_bytes = filled = 0
-        calls = (partial(self._read, pool, first) for first in range(0, len(pool.starts), _PIECES_AT_ONCE))
-        with Threads(1, "diskgnn-records") as threads, closing(in_order(threads, calls, 1)) as parts:
-            for pieces, num_bytes in parts:
-                for rows in pieces:
-                    into[filled : filled + len(rows)] = rows
-                    filled += len(rows)
-                read_bytes += num_bytes
-        return read_bytes, len(pool.starts)
-
-    def _read(self, pool: Pool, first: int) -> tuple[list[Records], int]:
-        """Returns the records of some pieces of a pool, [n, V] each, and the bytes read."""
-        part, chunk_bytes = slice(first, first + _PIECES_AT_ONCE), CHECKSUM_CHUNK_BYTES
         path = self.hops.manifest.file(records_file(self.split))
-        file_bytes = self.hops.manifest.files[records_file(self.split)].bytes
-        starts = self.offset_bytes + self.hops.config.row_bytes * pool.starts[part]
-        ends = self.offset_bytes + self.hops.config.row_bytes * pool.ends[part]
-        first_chunks, num_chunks = starts // chunk_bytes, -(-ends // chunk_bytes) - starts // chunk_bytes
-        offsets = first_chunks * chunk_bytes
-        lengths = np.minimum(num_chunks * chunk_bytes, file_bytes - offsets)
-        places = (np.cumsum(num_chunks) - num_chunks) * chunk_bytes
-        buffer = page_memory(int(num_chunks.sum()) * chunk_bytes)
-        read_ranges_of(path, offsets, lengths, places, buffer, engine=self.engine)
-        pieces = []
-        for chunk, begin, length, skipped, num_bytes in zip(
-            first_chunks.tolist(), places.tolist(), lengths.tolist(), (starts - offsets).tolist(),
-            (ends - starts).tolist(), strict=True,
-        ):  # fmt: skip
-            self._check(buffer[begin : begin + length], chunk)
-            records = buffer[begin + skipped : begin + skipped + num_bytes].view(np.float32)
-            pieces.append(records.reshape(-1, self.num_values))
-        return pieces, int(lengths.sum())
+        read_ranges_of(path, np.array(offsets), np.array(lengths), np.array(places), data, engine=self.engine)
+        for offset, length, place in zip(offsets, lengths, places, strict=True):
+            self._check(data[place : place + length], offset // CHECKSUM_CHUNK_BYTES)
 
-    def _check(self, data: npt.NDArray[np.uint8], first: int) -> None:
+    def _check(self, data: Data, first: int) -> None:
         """Compares chunks from number `first` on with their checksums."""
         if self.checksums is None:
             return
@@ -115,3 +86,81 @@ class RecordFile:
             path = self.hops.manifest.path / records_file(self.split)
             offset = (first + int(wrong[0])) * CHECKSUM_CHUNK_BYTES
             raise ArtifactError(f"{path} is damaged at byte {offset}; {made_again(self.hops.manifest)}")
+
+
+@dataclass(frozen=True)
+class PendingRecords:
+    """Records of consecutive ones in pieces, which lie where they were read: between the ends of pages."""
+
+    data: Data
+    places: npt.NDArray[np.int64]  # [n] where each begins in `data`, in the order of reading
+    read_bytes: int
+    requests: int
+    reads: Sequence[Future[None]]
+
+    def wait(self) -> None:
+        """Returns when they are there.
+
+        Raises:
+            ArtifactError, OSError: see `RecordFile.read`.
+        """
+        for read in self.reads:
+            read.result()
+
+
+class RecordReader:
+    """Threads that read records, in the order in which they are asked for. What has not begun at the end never will."""
+
+    def __init__(self, file: RecordFile) -> None:
+        self._file, self._threads, self._reads = file, Threads(_READERS, "diskgnn-records"), list[Future[None]]()
+
+    def begin(self, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> PendingRecords:
+        """Begins to read the records [starts[i], ends[i]) of each piece i."""
+        file, chunk_bytes = self._file, CHECKSUM_CHUNK_BYTES
+        row_bytes = file.hops.config.row_bytes
+        file_bytes = file.hops.manifest.files[records_file(file.split)].bytes
+        begins, ends_bytes = (file.offset_bytes + row_bytes * each for each in (starts, ends))
+        offsets = begins // chunk_bytes * chunk_bytes
+        lengths = np.minimum(-(-ends_bytes // chunk_bytes) * chunk_bytes, file_bytes) - offsets
+        room = -(-lengths // chunk_bytes) * chunk_bytes
+        piece_places = np.cumsum(room) - room
+        data = page_memory(int(room.sum()))
+        counts = ends - starts
+        within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        places = np.repeat(piece_places + begins - offsets, counts) + row_bytes * within
+        requests = list(_requests(offsets.tolist(), lengths.tolist(), piece_places.tolist()))
+        self._reads = [read for read in self._reads if not read.done()]
+        reads = [self._threads.submit(file.read, *request, data) for request in requests]
+        self._reads += reads
+        return PendingRecords(data, places, int(lengths.sum()), sum(len(each) for each, _, _ in requests), reads)
+
+    def __enter__(self) -> RecordReader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for read in self._reads:
+            read.cancel()
+        self._threads.__exit__(kind, error, trace)
+
+
+def _requests(
+    offsets: Sequence[int], lengths: Sequence[int], places: Sequence[int]
+) -> Iterator[tuple[list[int], list[int], list[int]]]:
+    """Yields offsets, lengths and places of what a thread reads at a time: parts of pieces, or several."""
+    ranges, held_bytes = list[tuple[int, int, int]](), 0
+    for offset, length, place in zip(offsets, lengths, places, strict=True):
+        for first in range(0, length, _REQUEST_BYTES):
+            size = min(_REQUEST_BYTES, length - first)
+            if ranges and held_bytes + size > _REQUEST_BYTES:
+                yield _columns(ranges)
+                ranges, held_bytes = [], 0
+            ranges.append((offset + first, size, place + first))
+            held_bytes += size
+    if ranges:
+        yield _columns(ranges)
+
+
+def _columns(ranges: Sequence[tuple[int, int, int]]) -> tuple[list[int], list[int], list[int]]:
+    return [each[0] for each in ranges], [each[1] for each in ranges], [each[2] for each in ranges]

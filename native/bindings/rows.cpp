@@ -4,6 +4,7 @@
 #include "baselines/row_cache.h"
 #include "baselines/row_gather.h"
 #include "bindings/arrays.h"
+#include "files/row_copy.h"
 #include "files/row_io.h"
 #include "files/row_widening.h"
 
@@ -56,6 +57,12 @@ void gather_mapped(Bytes source, std::uint64_t row_bytes, const nb::object& node
   });
 }
 
+void copy_places(Bytes source, std::size_t row_bytes, In<std::int64_t> places, Out<std::uint8_t> x) {
+  require(x.size() == places.size() * row_bytes, "x has not the size of its rows");
+  nb::gil_scoped_release release;
+  copy_rows_at(std::as_bytes(span_of(source)), span_of(places), row_bytes, bytes_of(x).data());
+}
+
 void dequantise(Bytes codes, unsigned bits, In<float> scale, In<float> zero_point, Out<float> out, unsigned threads) {
   require(bits == 4 || bits == 8, "bits: expected 4 or 8");
   require(scale.size() > 0 && threads > 0, "rows of no columns, or no threads");
@@ -98,6 +105,7 @@ void bind_rows(nb::module_& m) {
       .def_prop_ro("engine", &RowReader::engine);
   m.def("gather_rows", &gather_mapped, "source"_a.noconvert(), "row_bytes"_a, "nodes"_a, "x"_a.noconvert(),
         "threads"_a);
+  m.def("copy_rows_at", &copy_places, "source"_a.noconvert(), "row_bytes"_a, "places"_a.noconvert(), "x"_a.noconvert());
   m.def("read_file_rows", &read_file_rows, "descriptor"_a, "row_bytes"_a, "rows"_a.noconvert(), "x"_a.noconvert());
   m.def("write_file_rows", &write_file_rows, "descriptor"_a, "row_bytes"_a, "rows"_a.noconvert(), "x"_a.noconvert());
   m.def("dequantise_rows", &dequantise, "codes"_a.noconvert(), "bits"_a, "scale"_a.noconvert(),

@@ -1,6 +1,7 @@
 #include "files/row_copy.h"
 
 #include <cstring>
+#include <stdexcept>
 
 #include "files/cpu_features.h"
 
@@ -58,6 +59,25 @@ void finish_streaming() {
 #if defined(__x86_64__)
   _mm_sfence();
 #endif
+}
+
+void copy_rows_at(std::span<const std::byte> source, std::span<const std::int64_t> places, std::size_t row_bytes,
+                  std::byte* to) {
+  constexpr std::size_t kPrefetchedRows = 4;
+  const bool streams = is_streamable(row_bytes);
+  for (const std::int64_t place : places) {
+    if (place < 0 || static_cast<std::uint64_t>(place) + row_bytes > source.size()) {
+      throw std::out_of_range("a place where no row begins");
+    }
+  }
+  for (std::size_t i = 0; i < places.size(); ++i, to += row_bytes) {
+    if (i + kPrefetchedRows < places.size()) {
+      prefetch_lines(source.data() + places[i + kPrefetchedRows], row_bytes);
+    }
+    const std::byte* const row = source.data() + places[i];
+    streams ? stream_row(to, row, row_bytes) : copy_row(to, row, row_bytes);
+  }
+  if (streams) finish_streaming();
 }
 
 }  // namespace diskgnn

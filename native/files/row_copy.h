@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <span>
 
 namespace diskgnn {
 
@@ -32,5 +33,9 @@ inline bool is_streamable(std::size_t row_bytes) { return row_bytes % kCacheLine
 void stream_row(std::byte* to, const std::byte* from, std::size_t row_bytes);
 
 void finish_streaming();
+
+// Copies the rows that begin at these places of `source`, back to back. Throws std::out_of_range where none does.
+void copy_rows_at(std::span<const std::byte> source, std::span<const std::int64_t> places, std::size_t row_bytes,
+                  std::byte* to);
 
 }  // namespace diskgnn

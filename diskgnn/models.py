@@ -10,7 +10,7 @@ for batch in loader:
 
 from diskgnn.nn.between import Between
 from diskgnn.nn.block_models import BlockModel, elu_dropout, make_model, relu_dropout
-from diskgnn.nn.hop_models import SGC, SIGN, HopModel
+from diskgnn.nn.hop_models import SGC, SIGN, HopModel, SeHGNN
 from diskgnn.nn.layers import GATLayer, GCNLayer, SAGELayer
 from diskgnn.nn.model_output import model_input
 from diskgnn.nn.model_spec import ModelSpec
@@ -32,6 +32,7 @@ __all__ = [
     "RGATLayer",
     "RGCNLayer",
     "SAGELayer",
+    "SeHGNN",
     "TypedModel",
     "elu_dropout",
     "make_model",

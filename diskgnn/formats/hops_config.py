@@ -82,7 +82,7 @@ class HopsConfig(Record):
         return sum(segment.width for segment in self.segments)
 
 
-def segments_of(operators: tuple[str, ...], hops: int, width: int) -> tuple[Segment, ...]:
+def segments_of_hops(operators: tuple[str, ...], hops: int, width: int) -> tuple[Segment, ...]:
     """Returns the segments of records: features, then the hops of each operator."""
     names = ["x", *(f"{operator}/{hop}" for operator in operators for hop in range(1, hops + 1))]
     return tuple(Segment(name, width) for name in names)

@@ -13,6 +13,7 @@ from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
 from diskgnn.inference.prediction_files import check_what
 from diskgnn.nn.block_models import BlockModel
+from diskgnn.nn.hop_models import HopModel
 from diskgnn.nn.typed_models import TypedModel
 from diskgnn.paths import PathLike
 from diskgnn.specs.fanouts import Fanouts
@@ -75,7 +76,7 @@ def asked_of(
         kind = schema["target_kind"] if isinstance(target, str) else "link"  # whose rows of nodes are vectors
         called = schema.get("classes")
         types = (target,) if isinstance(target, str) else tuple(dict.fromkeys((target[0], target[2])))
-        if not isinstance(net, TypedModel):
+        if not isinstance(net, TypedModel) and not (isinstance(net, HopModel) and net.has_paths):
             types = tuple(kinds)  # whatever the graph calls it
     if node_type is None:
         if len(types) != 1:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 
 from diskgnn.errors import ConfigError
 from diskgnn.files.disk_space import file_bytes
-from diskgnn.formats.hops_config import ALL_NODES, CHOSEN_NODES, VALUE_BYTES, segments_of
+from diskgnn.formats.hops_config import ALL_NODES, CHOSEN_NODES, VALUE_BYTES
 from diskgnn.graph.graph import Graph
 from diskgnn.inference.asking import Asked
 from diskgnn.inference.output_folder import OutputFolder
@@ -25,7 +26,8 @@ from diskgnn.nn.block_models import BlockModel
 from diskgnn.nn.hop_models import HopModel
 from diskgnn.nn.typed_models import TypedModel
 from diskgnn.progress.reporter import Advance, Reporter, StageReport
-from diskgnn.propagation.propagate import propagate
+from diskgnn.propagation.hop_paths import OWN
+from diskgnn.propagation.propagate import propagate, segments_of
 from diskgnn.specs.schema import SourceSchema
 from diskgnn.specs.split_arrays import SplitArrays
 from diskgnn.work.required_space import require_space
@@ -53,9 +55,11 @@ def infer_by_hops(
     """
     started, node_set, net = time.perf_counter(), graph.nodes[asked.node_type], asked.net
     assert isinstance(net, HopModel)
-    rows = HopRows(graph, net, chosen, asked.before_last, ignore_times, memory, disk, threads, reporter)
+    rows = HopRows(
+        graph, asked.node_type, net, chosen, asked.before_last, ignore_times, memory, disk, threads, reporter
+    )
     content = OutputFormat(asked.what, asked.kind, rows.columns(), asked.classes)
-    making = ["diskgnn.inference.hops", 1, graph.manifest.digest, net.segments, _digest(chosen)]
+    making = ["diskgnn.inference.hops", 1, graph.manifest.digest, asked.node_type, net.segments, _digest(chosen)]
     folder = OutputFolder(out, making, overwrite=overwrite, resumable=True, disk=disk)
     num_rows = node_set.num_nodes if chosen is None else len(chosen)
     written_bytes = file_bytes(output_bytes(content, num_rows, out.suffix, node_set))
@@ -84,10 +88,12 @@ class HopRows:
     """Computes rows of nodes from the hops that a model takes.
 
     Raises:
-        ConfigError: the graph's features have another width than those that the model was trained on.
+        ConfigError: the graph's features have other widths than those that the model was trained on, or it has other
+            types.
     """
 
     graph: Graph
+    node_type: str  # of the nodes
     net: HopModel
     chosen: npt.NDArray[np.int64] | None  # [n] of some nodes; None: of all
     embeddings: bool  # those that enter the last layer
@@ -98,22 +104,31 @@ class HopRows:
     reporter: Reporter
 
     def __post_init__(self) -> None:
-        hops, operators = self._asked
-        features = self.graph.feature_file
-        made = [(each.name, each.width) for each in segments_of(operators, hops, features.rows.num_features)]
+        again = "give a graph with the features that it was trained on, or train a model on this one"
+        path = self.graph.manifest.path
+        try:
+            made = [(each.name, each.width) for each in segments_of(self.graph, **self._asked)]
+        except ConfigError as error:
+            raise ConfigError(f"the model was trained on segments that {path} lacks: {error}; {again}") from error
+        for (name, width), (_, trained_width) in zip(made, self.net.segments, strict=False):
+            if width != trained_width:
+                raise ConfigError(
+                    f"{path} has features of {width} columns, and the model was trained on hops of {trained_width} "
+                    f"({name}): {again}"
+                )
         if made != [*self.net.segments]:
-            (_, width), *_ = self.net.segments
-            raise ConfigError(
-                f"{self.graph.manifest.path} has features of {features.rows.num_features} columns, and the model was "
-                f"trained on hops of {width}: give a graph with the features that it was trained on, or train a model "
-                "on this one"
-            )
+            found, wanted = (", ".join(name for name, _ in each) for each in (made, self.net.segments))
+            raise ConfigError(f"{path} has the segments {found}, and the model was trained on {wanted}: {again}")
 
     @property
-    def _asked(self) -> tuple[int, tuple[str, ...]]:
-        """Hops and operators, as the names of the model's segments say."""
-        parts = [name.split("/") for name, _ in self.net.segments[1:]]
-        return max(int(hop) for _, hop in parts), tuple(dict.fromkeys(operator for operator, _ in parts))
+    def _asked(self) -> dict[str, Any]:
+        """What `propagate` is asked for, as the names of the model's segments say."""
+        names = [name for name, _ in self.net.segments if name != OWN]
+        if self.net.has_paths:
+            return {"target": self.node_type, "paths": names}
+        parts = [name.split("/") for name in names]
+        operators = [*dict.fromkeys(operator for operator, _ in parts)]
+        return {"hops": max(int(hop) for _, hop in parts), "operators": operators}
 
     @torch.no_grad()
     def columns(self) -> int:
@@ -122,7 +137,7 @@ class HopRows:
         Raises:
             ConfigError: the model has no rows before its last layer.
         """
-        return self._rows_of(torch.zeros(1, len(self.net.segments), self.net.segments[0][1])).shape[1]
+        return self._rows_of({name: torch.zeros(1, width) for name, width in self.net.segments}).shape[1]
 
     def _rows_of(self, x: Tensor | Mapping[str, Tensor]) -> Tensor:
         return self.net.embed(x) if self.embeddings else self.net(x)
@@ -130,7 +145,7 @@ class HopRows:
     @property
     def hops_bytes(self) -> int:
         """Bytes of the records."""
-        count = self.graph.only_nodes("this model").num_nodes if self.chosen is None else len(np.unique(self.chosen))
+        count = self.graph.nodes[self.node_type].num_nodes if self.chosen is None else len(np.unique(self.chosen))
         return count * VALUE_BYTES * sum(width for _, width in self.net.segments)
 
     def propagated(self, work: Work) -> StepArtifact[StageReport]:
@@ -139,11 +154,10 @@ class HopRows:
         Raises:
             ConfigError, InputError, DiskFullError: see `propagate`.
         """
-        hops, operators = self._asked
         return work.artifact("hops", lambda path: propagate(
-            self.graph, path, hops=hops, operators=operators,
-            nodes=ALL_NODES if self.chosen is None else np.unique(self.chosen), ignore_times=self.ignore_times,
-            memory=self.memory, disk=self.disk, threads=self.threads, reporter=self.reporter,
+            self.graph, path, **self._asked, nodes=ALL_NODES if self.chosen is None else np.unique(self.chosen),
+            ignore_times=self.ignore_times, memory=self.memory, disk=self.disk, threads=self.threads,
+            reporter=self.reporter,
         ))  # fmt: skip
 
     def windows(self, hops: StepArtifact[StageReport]) -> Iterator[NodeRows]:

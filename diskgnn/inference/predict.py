@@ -245,7 +245,18 @@ def _predict_by_hops(
         if given is not None:
             raise ConfigError(f"{name}: a model of hop features takes whole neighbourhoods; leave it out")
     folder, ignore_times = drawn.folder, times.ignore_times
-    rows = HopRows(graph, net, chosen, False, ignore_times, drawn.memory, drawn.disk, drawn.threads, drawn.reporter)
+    rows = HopRows(
+        graph,
+        asked.node_type,
+        net,
+        chosen,
+        False,
+        ignore_times,
+        drawn.memory,
+        drawn.disk,
+        drawn.threads,
+        drawn.reporter,
+    )
     hops = rows.propagated(Work(folder, "predict"))
     with open_hops(hops.path, drawn.device) as loader:
         write_nodes(folder, asked, loader, chosen, graph.nodes[asked.node_type], drawn.reporter)

@@ -1,4 +1,4 @@
-"""Models of hop features: SGC and SIGN. They see a seed's own record and nothing else."""
+"""Models of hop features: SGC, SIGN and SeHGNN. They see a seed's own record and nothing else."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from diskgnn.errors import ConfigError
-from diskgnn.nn.between import Between
+from diskgnn.nn.between import BatchNorm, Between
 from diskgnn.nn.block_models import relu_dropout
 from diskgnn.nn.model_spec import ModelSpec
+from diskgnn.specs.schema import are_paths
 
 Segments = Sequence[tuple[str, int]]  # (name, width)
 
@@ -37,6 +38,11 @@ class HopModel(nn.Module):
         num_values = sum(width for _, width in self.segments)
         self.register_buffer("mean", torch.zeros(num_values))
         self.register_buffer("deviation", torch.ones(num_values))
+
+    @property
+    def has_paths(self) -> bool:
+        """Its segments are of paths of edge types, in place of the hops of an operator."""
+        return are_paths(self.segments)
 
     def standardise(self, mean: Any, deviation: Any) -> None:
         """Take means and deviations of train records, in the shape of a record of x: see `HopsLoader.statistics`."""
@@ -158,13 +164,117 @@ class SIGN(HopModel):
         return h
 
 
+class GroupedLinear(nn.Module):
+    """Maps each of several segments linearly, by weights of its own.
+
+    Args:
+        num_segments: H.
+        in_channels, out_channels: columns of each.
+    """
+
+    def __init__(self, num_segments: int, in_channels: int, out_channels: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(num_segments, in_channels, out_channels))
+        self.bias = nn.Parameter(torch.zeros(num_segments, out_channels))
+        for weight in self.weight:
+            nn.init.xavier_uniform_(weight, gain=nn.init.calculate_gain("relu"))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Maps [B, H, in_channels] to [B, H, out_channels]."""
+        found: Tensor = torch.einsum("bhi,hio->bho", x, self.weight) + self.bias
+        return found
+
+
+class SegmentAttention(nn.Module):
+    """Adds to each segment what it attends to among all, with a gate that is closed at first.
+
+    Args:
+        channels: columns of a segment.
+    """
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.query, self.key = (nn.Linear(channels, max(1, channels // 4)) for _ in range(2))
+        self.value = nn.Linear(channels, channels)
+        self.gate = nn.Parameter(torch.zeros(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Maps [B, H, channels] to the same shape."""
+        query, key = self.query(x), self.key(x)
+        shares = torch.softmax(query @ key.transpose(1, 2) / query.shape[-1] ** 0.5, -1)
+        found: Tensor = x + self.gate * (shares @ self.value(x))
+        return found
+
+
+class SeHGNN(HopModel):
+    """Maps segments of any widths to one width, lets them attend to each other, and maps all of them together (Yang et
+    al., Simple and Efficient Heterogeneous Graph Neural Network, AAAI 2023). A seed's own features are added to that.
+
+    Args:
+        segments: of a record.
+        hidden: width of what each segment becomes, and between the layers behind.
+        out_channels: columns of the output.
+        num_layers: behind the segments' fusion, at least 1.
+        dropout: share of what leaves a layer that is dropped in training.
+        norm: of what leaves a layer behind the fusion: 'none', 'batch' or 'layer'; with 'batch', of the output, too.
+    """
+
+    def __init__(
+        self,
+        segments: Segments,
+        hidden: int,
+        out_channels: int,
+        num_layers: int = 2,
+        dropout: float = 0.5,
+        norm: str = "batch",
+    ) -> None:
+        super().__init__(segments)
+        num_segments = len(self.segments)
+        self.inputs = nn.ModuleList(nn.Linear(width, hidden, bias=False) for _, width in self.segments)
+
+        def of_segments() -> list[nn.Module]:
+            linear, dropped = GroupedLinear(num_segments, hidden, hidden), nn.Dropout(dropout)
+            return [linear, nn.LayerNorm([num_segments, hidden]), nn.PReLU(), dropped]
+
+        self.of_segments = nn.Sequential(*of_segments(), *of_segments())
+        self.attention = SegmentAttention(hidden)
+        self.together = nn.Linear(num_segments * hidden, hidden)
+        has_own = self.segments[0][0] == "x"
+        self.own = nn.Linear(hidden, hidden, bias=False) if has_own else None
+        self.after_fusion = nn.Sequential(nn.PReLU(), nn.Dropout(dropout))
+        widths = [hidden] * num_layers
+        self.layers = nn.ModuleList(nn.Linear(*each) for each in pairwise([*widths, out_channels]))
+        self.between = nn.ModuleList(
+            Between(hidden, hidden, norm, relu_dropout, dropout, skip=False) for _ in widths[1:]
+        )
+        self.norm = BatchNorm(out_channels) if norm == "batch" else nn.Identity()
+
+    def rows(self, segments: list[Tensor]) -> Tensor:
+        """Returns [B, out_channels] of all segments."""
+        found: Tensor = self.norm(self.layers[-1](self.rows_before_last(segments)))
+        return found
+
+    def rows_before_last(self, segments: list[Tensor]) -> Tensor:
+        """Returns [B, hidden] of all segments."""
+        embedded = [layer(segment) for layer, segment in zip(self.inputs, segments, strict=True)]
+        fused = self.attention(self.of_segments(torch.stack(embedded, 1)))
+        h: Tensor = self.together(fused.flatten(1))
+        if self.own is not None:
+            h = h + self.own(embedded[0])
+        h = self.after_fusion(h)
+        for layer, after in zip(self.layers[:-1], self.between, strict=True):
+            h = after(layer(h), h)
+        return h
+
+
 def make_hop_model(spec: ModelSpec, segments: Segments, out_channels: int) -> HopModel:
     """Makes the model that `spec`, which is fitted to hop features, means."""
     if spec.name == "sgc":
         return SGC(segments, out_channels)
     assert spec.num_layers is not None
     assert spec.norm is not None
-    return SIGN(segments, spec.hidden, out_channels, spec.num_layers, spec.dropout, spec.norm)
+    made = SeHGNN if spec.name == "sehgnn" else SIGN
+    return made(segments, spec.hidden, out_channels, spec.num_layers, spec.dropout, spec.norm)
 
 
 def _flat(x: Tensor | Mapping[str, Tensor], *, of_one: bool = False) -> Tensor:

@@ -13,18 +13,19 @@ from diskgnn.units import counted, format_size, parse_size, whole_number
 
 ONE_TYPE_MODELS = ("sage", "gat", "gcn")
 TYPED_MODELS = ("rgcn", "rgat", "hgt")
-HOP_MODELS = ("sign", "sgc")  # of hop features, without blocks
+HOP_MODELS = ("sign", "sgc", "sehgnn")  # of hop features, without blocks
 AGGREGATIONS = ("mean", "sum", "max")
 NORMS = ("none", "batch", "layer")
 EMBEDDINGS = ("memory", "disk")
 DECODERS = ("dot", "distmult", "mlp")
 _WITH_BLOCKS = ONE_TYPE_MODELS + TYPED_MODELS
-_WITH_LAYERS = (*_WITH_BLOCKS, "sign")
+_WITH_SEGMENTS = ("sign", "sehgnn")
+_WITH_LAYERS = _WITH_BLOCKS + _WITH_SEGMENTS
 ONLY_OF: dict[str, tuple[str, ...]] = {  # models that have an option; all others refuse it
     "aggregation": ("sage",), "heads": ("gat", "rgat", "hgt"), "num_bases": ("rgcn",), "skip": _WITH_BLOCKS,
     "hidden": _WITH_LAYERS, "dropout": _WITH_LAYERS, "norm": _WITH_LAYERS,
 }  # fmt: skip
-_SIGN_LAYERS = 2
+_HOP_LAYERS = 2
 EMBEDDING_COPIES = 4  # of each number of a vector: itself, Adam's two moments, and the weights of the best epoch
 
 
@@ -53,11 +54,11 @@ class ModelSpec:
     """Describes the shape of a model that is given by name.
 
     Attributes:
-        name: 'sage', 'gat' or 'gcn'; on a graph with several types 'rgcn', 'rgat' or 'hgt'; of hop features 'sign' or
-            'sgc'. The first by default.
+        name: 'sage', 'gat' or 'gcn'; on a graph with several types 'rgcn', 'rgat' or 'hgt'; of hop features 'sign',
+            'sgc' or 'sehgnn'. The first by default, of hop features along paths 'sehgnn'.
         hidden: width between layers, that of all heads together; of the nodes' vectors that predict links.
-        num_layers: of the model; as many as a minibatch has blocks by default, and no other number fits. Of 'sign',
-            behind the one that each segment has, 2 by default.
+        num_layers: of the model; as many as a minibatch has blocks by default, and no other number fits. Of 'sign' and
+            'sehgnn', behind what each segment has for itself, 2 by default.
         heads: attention heads of 'gat', 'rgat' and 'hgt'.
         dropout: share of activations that are dropped in training, in [0, 1).
         num_bases: of 'rgcn', whose edge types mix their weights from so many. By default each has its own.
@@ -65,7 +66,8 @@ class ModelSpec:
         embedding_memory: what the vectors of nodes without features may take in training: 16 bytes for each number.
         embeddings: where these vectors lie, 'memory' or 'disk': in the folder of the checkpoint, of any size.
         aggregation: of 'sage', what is made of the neighbours' rows: their 'mean', 'sum' or 'max', column by column.
-        norm: of the rows between layers, 'none', 'batch' or 'layer'; 'batch' by default for 'sign', else 'none'.
+        norm: of the rows between layers, 'none', 'batch' or 'layer'; 'batch' by default for 'sign' and 'sehgnn', else
+            'none'.
         skip: add a layer's input to its output; the last layer's is not.
 
     Raises:
@@ -163,7 +165,14 @@ class ModelSpec:
             )
 
     def _fitted_to_hops(self, schema: SourceSchema) -> ModelSpec:
-        name = self._name_of(HOP_MODELS, "hop features")
+        along_paths = schema.has_paths
+        names = ("sehgnn", "sign") if along_paths else HOP_MODELS
+        if along_paths and self.name == "sgc":
+            raise ConfigError(
+                "model: sgc takes the last hop of one operator, found means along paths of edge types; use sehgnn or "
+                "sign"
+            )
+        name = self._name_of(names, "hop features")
         self._refuse_without_effect(name, schema)
         if name == "sgc":
             operators = dict.fromkeys(segment.split("/")[0] for segment, _ in schema.segments[1:])
@@ -174,7 +183,7 @@ class ModelSpec:
                 )
             if self.num_layers not in (None, 1):
                 raise ConfigError(f"num_layers: sgc has 1, found {self.num_layers}")
-        num_layers = 1 if name == "sgc" else self.num_layers or _SIGN_LAYERS
+        num_layers = 1 if name == "sgc" else self.num_layers or _HOP_LAYERS
         norm = self.norm or ("none" if name == "sgc" else "batch")
         return replace(self, name=name, num_layers=num_layers, decoder=self.decoder_for(schema), norm=norm)
 

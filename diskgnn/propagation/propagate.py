@@ -26,7 +26,7 @@ from diskgnn.formats.hops_config import (
     FeatureSource,
     HopsConfig,
     Segment,
-    segments_of,
+    segments_of_hops,
 )
 from diskgnn.formats.row_format import RowFormat
 from diskgnn.formats.verification import verify_file
@@ -238,16 +238,10 @@ class Propagation:
         found, seed = _checked_operators(operators), seed_number(seed)
         node_set = _seed_nodes(graph, target)
         found_paths = _checked_paths(graph, node_set.name, hops, paths, found)
+        segments = _segments(graph, node_set.name, found_paths, found)
         tree = HopTree.of(found_paths, node_set.name, is_typed=graph.is_typed)
         _require_plain(graph, tree, ignore_times=ignore_times)
         order = RecordOrder.of(node_set, nodes, seed)
-        if graph.is_typed:
-            segments = tuple(
-                Segment(path_name(path), _features(graph, end_of(path, node_set.name)).num_features)
-                for path in found_paths
-            )
-        else:
-            segments = segments_of(found, tree.hops, _features(graph, node_set.name).num_features)
         sources = [graph.nodes[tree.nodes[root].node_type] for root in tree.roots]
         config = HopsConfig(
             tree.hops, found, seed, order.chosen, node_set.name, node_set.num_nodes, node_set.config.rows,
@@ -341,6 +335,27 @@ class Propagation:
             raise DiskFullError(
                 f"{error} Each of {self.order.num_records} records has {sizes}: leave some out, with `paths`."
             ) from error
+
+
+def segments_of(
+    graph: Graph, *, hops: int | None = None, operators: str | Sequence[str] = _TYPED_OPERATOR,
+    target: str | None = None, paths: str | Sequence[str] | None = None,
+) -> tuple[Segment, ...]:  # fmt: skip
+    """Returns the segments that records would have.
+
+    Raises:
+        ConfigError: see `propagate`.
+    """
+    found, node_type = _checked_operators(operators), _seed_nodes(graph, target).name
+    return _segments(graph, node_type, _checked_paths(graph, node_type, hops, paths, found), found)
+
+
+def _segments(
+    graph: Graph, target: str, paths: Sequence[Path], operators: tuple[str, ...]
+) -> tuple[Segment, ...]:  # fmt: skip
+    if graph.is_typed:
+        return tuple(Segment(path_name(path), _features(graph, end_of(path, target)).num_features) for path in paths)
+    return segments_of_hops(operators, len(paths) - 1, _features(graph, target).num_features)
 
 
 def _features(graph: Graph, node_type: str) -> RowFormat:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,6 +85,11 @@ def reverse_edge_type(edge_type: EdgeType) -> EdgeType:
     return destination, f"rev_{name}", source
 
 
+def are_paths(segments: Iterable[tuple[str, int]]) -> bool:
+    """Whether segments of hop features, (name, width), are of paths such as 'author:writes', not of hops."""
+    return any(":" in name for name, _ in segments)
+
+
 @dataclass(frozen=True)
 class SourceSchema:
     """What a `BatchSource` yields: types of nodes and edges, and what the seeds are asked for.
@@ -116,6 +121,11 @@ class SourceSchema:
         types: list[str | EdgeType] = [name for name, _, width in self.node_types if width is not None]
         types += [name for name, width in self.edge_types if width is not None]
         return {name: columns.get(name) for name in types}
+
+    @property
+    def has_paths(self) -> bool:
+        """The segments are of paths of edge types, in place of the hops of an operator."""
+        return are_paths(self.segments)
 
     @property
     def is_typed(self) -> bool:

@@ -27,8 +27,8 @@ def named_model(source: BatchSource, name: str | None = None, **shape: Unpack[Mo
 
     Args:
         source: a `Loader`, `FreshEpochs`, or another source of minibatches.
-        name: 'sage', 'gat' or 'gcn'; on a graph with several types 'rgcn', 'rgat' or 'hgt'; of hop features 'sign' or
-            'sgc'; the first by default.
+        name: 'sage', 'gat' or 'gcn'; on a graph with several types 'rgcn', 'rgat' or 'hgt'; of hop features 'sign',
+            'sgc' or 'sehgnn'; the first by default, along paths of edge types 'sehgnn'.
         shape: fields of `ModelSpec`, such as `hidden` and `dropout`.
 
     Returns:

@@ -93,12 +93,13 @@ def train(
         task: 'classification', 'multilabel', 'regression' or 'link', to make sure: by default what the minibatches are
             for. Or a `Task` of your own (`diskgnn.tasks`).
         loss: 'mse' or 'l1' for regression; 'bce' or 'softmax' for links.
-        model: 'sage', 'gat' or 'gcn'; on a graph with several types 'rgcn', 'rgat' or 'hgt'; of hop features 'sign' or
-            'sgc'; the first by default. Or a module whose forward takes (blocks, x [U, D]) and returns [B, classes],
-            labels or numbers; for links, a vector for each seed, and for pairs that have labels, too, of which its
-            `decoder` makes rows; with several types, blocks and x come by type, for types without features with the
-            nodes' ids in place of x, and what is returned may be by node type. Of hop features it takes x [B, H, D]
-            alone. It is trained in place. x comes in the dtype of its parameters.
+        model: 'sage', 'gat' or 'gcn'; on a graph with several types 'rgcn', 'rgat' or 'hgt'; of hop features 'sign',
+            'sgc' or 'sehgnn'; the first by default, along paths of edge types 'sehgnn'. Or a module whose forward takes
+            (blocks, x [U, D]) and returns [B, classes], labels or numbers; for links, a vector for each seed, and for
+            pairs that have labels, too, of which its `decoder` makes rows; with several types, blocks and x come by
+            type, for types without features with the nodes' ids in place of x, and what is returned may be by node
+            type. Of hop features it takes x [B, H, D] alone, or x by segment, where their widths differ. It is trained
+            in place. x comes in the dtype of its parameters.
         lr, weight_decay: Adam's.
         epochs: epochs in all, those of a resumed checkpoint included.
         device: where the model is trained; under torchrun, 'cuda' is the GPU of LOCAL_RANK.

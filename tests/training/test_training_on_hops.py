@@ -299,7 +299,7 @@ def test_what_does_not_fit_is_refused(folder: Path, tmp_path: Path) -> None:
     named.write_text("id\nx\n")
     for call, told in (
         (partial(train, hops, model="sgc"), "one operator, found hops of mean and symmetric"),
-        (partial(train, hops, model="sage"), "expected one of sign, sgc for hop features"),
+        (partial(train, hops, model="sage"), "expected one of sign, sgc, sehgnn for hop features"),
         (partial(train, packed, model="sign"), "expected one of sage, gat, gcn"),
         (partial(train, hops, skip=True), r"skip: only for model=.*, found True with .sign."),
         (partial(train, mean, model="sgc", num_layers=2), "num_layers: sgc has 1, found 2"),

@@ -69,6 +69,10 @@ class HopsConfig(Record):
             raise ValueError(f"row_bytes is {self.row_bytes}, expected {VALUE_BYTES * self.num_values}")
         if not self.num_rows.keys() <= {*SPLITS, CHOSEN_NODES}:
             raise ValueError(f"records of {', '.join(self.num_rows)}")
+        types = [self.node_type, *(each.node_type for each in self.others)]
+        names = [segment.name for segment in self.segments]
+        if len({*types}) < len(types) or len({*names}) < len(names):
+            raise ValueError(f"features of {', '.join(types)} in segments {', '.join(names)}")
 
     @property
     def widths(self) -> tuple[int, ...]:

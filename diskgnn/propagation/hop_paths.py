@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from diskgnn.errors import ConfigError
+from diskgnn.formats.hops_config import MOST_HOPS
 from diskgnn.graph.graph import Graph
 from diskgnn.specs.schema import EdgeType
 
@@ -132,6 +133,8 @@ def _parse(graph: Graph, target: str, name: str) -> Path:
             known = ", ".join(f"{source}:{middle}" for source, middle, _ in found or there) or "there are none"
             raise ConfigError(f"paths: expected edges to {at} nodes ({known}), found {step!r} in {name!r}")
         path += found
+    if len(path) > MOST_HOPS:
+        raise ConfigError(f"paths: expected at most {MOST_HOPS} edge types, found {len(path)} in {name!r:.80}")
     end = path[-1][0]
     if graph.nodes[end].config.rows is None:
         raise ConfigError(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from diskgnn.propagation.hop_paths import Path, path_name
 from diskgnn.specs.schema import EdgeType
@@ -62,9 +63,14 @@ class HopTree:
         """The tree nodes that are features."""
         return [number for number, node in enumerate(self.nodes) if node.parent is None]
 
-    def children(self, number: int) -> list[int]:
-        """Returns the tree nodes that are means of this one's rows."""
-        return [child for child, node in enumerate(self.nodes) if node.parent == number]
+    @cached_property
+    def children(self) -> list[list[int]]:
+        """The tree nodes that are means of the rows of each."""
+        found: list[list[int]] = [[] for _ in self.nodes]
+        for child, node in enumerate(self.nodes):
+            if node.parent is not None:
+                found[node.parent].append(child)
+        return found
 
     def below(self, number: int) -> list[int]:
         """Returns the tree node, and all that follow from it."""

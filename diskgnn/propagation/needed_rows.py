@@ -131,7 +131,7 @@ class _Finding:
         self._distinct: dict[str, list[RowSet]] = {name: [] for name in graph.nodes}
         self._sweeps: dict[EdgeType, int] = {}
         self.levels = [  # by length: the edge types that lead to paths that are one longer
-            {tree.nodes[child].edge_type for number in self._of_length(length) for child in tree.children(number)}
+            {tree.nodes[child].edge_type for number in self._of_length(length) for child in tree.children[number]}
             for length in range(tree.hops + 1)
         ]
 
@@ -143,7 +143,7 @@ class _Finding:
         tree, marked = self._tree, dict[_Key, npt.NDArray[np.uint64]]()
         keys, wanted = dict[int, _Key](), dict[EdgeType, list[tuple[RowSet, npt.NDArray[np.uint64]]]]()
         for number in self._of_length(length):
-            node, children = tree.nodes[number], tree.children(number)
+            node, children = tree.nodes[number], tree.children[number]
             needs = {(tree.nodes[child].edge_type, id(self._sets[child])): self._sets[child] for child in children}
             keys[number] = key = node.node_type, node.is_kept, frozenset(needs)
             if key in self._made or key in marked:  # tree nodes that need the same

@@ -61,7 +61,7 @@ def _ordered(tree: HopTree, root: int, num_rows: Sequence[int]) -> list[int]:
     """Returns the tree nodes depth first, of the children of one that which takes most rows last."""
     most, order = dict[int, int](), dict[int, list[int]]()  # rows at a time from each on, itself in memory
     for number in reversed(tree.below(root)):
-        children = sorted(tree.children(number), key=lambda child: (most[child], child))
+        children = sorted(tree.children[number], key=lambda child: (most[child], child))
         own = num_rows[number]
         before = [own + most[child] for child in children[:-1]]  # while these are computed, this one stays
         last = [max(own + num_rows[child], most[child]) for child in children[-1:]]

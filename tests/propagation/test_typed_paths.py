@@ -66,6 +66,7 @@ def with_least(stage: partial[object]) -> None:
                 memory = error.least_bytes
 
 
+@pytest.mark.filterwarnings("ignore:edge type .* has no edges")
 @settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 1 << 20), hops=st.integers(1, 3))
 def test_paths_are_scipys_whatever_the_memory(
@@ -232,6 +233,7 @@ def test_what_cannot_be_propagated_is_refused_with_what_does(tmp_path: Path) -> 
         "no type": ({"target": "venue"}, "no node type 'venue', only paper, author, inst"),
         "nothing ends at features": ({"target": "inst", "nodes": "all"}, "no path of 1 to 2 .*`diskgnn prepare`"),
         "too far": ({"hops": 256}, "hops: expected at most 255"),
+        "too long": ({"paths": "/".join(["cites"] * 256)}, "paths: expected at most 255 edge types, found 256"),
         "many": (
             {"hops": 5},
             r"hops: expected at most 32 paths, found \d+ of at most 5 .*x \(36 bytes\).* more; .*paths",

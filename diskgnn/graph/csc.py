@@ -35,7 +35,8 @@ from diskgnn.progress.reporter import Reporter
 from diskgnn.specs.schema import EdgeType
 from diskgnn.system.resources import Need, Resources
 from diskgnn.work.array_file import ArrayFile
-from diskgnn.work.runner import Output, Work
+from diskgnn.work.fold import Output
+from diskgnn.work.runner import Work
 from diskgnn.work.shuffle import Shuffle
 from diskgnn.work.work_folder import State
 from diskgnn.work.writer import ArtifactWriter

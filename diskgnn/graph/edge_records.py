@@ -24,7 +24,7 @@ from diskgnn.specs.feature_columns import FeatureColumn
 from diskgnn.specs.schema import EdgeType
 from diskgnn.system.resources import Resources
 from diskgnn.work.array_file import ArrayFile
-from diskgnn.work.runner import Output
+from diskgnn.work.fold import Output
 from diskgnn.work.shuffle import Shuffle
 from diskgnn.work.writer import ArtifactWriter
 

@@ -35,9 +35,10 @@ from diskgnn.specs.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE
 from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.resources import Need, Resources
 from diskgnn.work.array_file import ArrayFile
+from diskgnn.work.fold import Output
 from diskgnn.work.publishing import published
 from diskgnn.work.required_space import require_space
-from diskgnn.work.runner import Output, Work
+from diskgnn.work.runner import Work
 from diskgnn.work.work_folder import State
 from diskgnn.work.writer import ArtifactWriter
 

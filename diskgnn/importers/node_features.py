@@ -20,7 +20,8 @@ from diskgnn.importers.quantising import quantised_format, write_quantised
 from diskgnn.importers.value_scan import ValueScan
 from diskgnn.progress.reporter import Reporter
 from diskgnn.work.array_file import ArrayFile
-from diskgnn.work.runner import Output, Work
+from diskgnn.work.fold import Output
+from diskgnn.work.runner import Work
 from diskgnn.work.work_folder import State
 from diskgnn.work.writer import ArtifactWriter
 

@@ -23,7 +23,8 @@ from diskgnn.formats.row_format import RowFormat
 from diskgnn.importers.containers.rows import RowSource
 from diskgnn.progress.reporter import Reporter
 from diskgnn.work.array_file import ArrayFile
-from diskgnn.work.runner import Output, Work
+from diskgnn.work.fold import Output
+from diskgnn.work.runner import Work
 from diskgnn.work.step_file import SavedArray
 from diskgnn.work.work_folder import State
 from diskgnn.work.writer import ArtifactWriter

@@ -30,8 +30,8 @@ from diskgnn.packing.row_files import (
 )
 from diskgnn.progress.reporter import Advance
 from diskgnn.system.resources import Resources
+from diskgnn.work.fold import Output
 from diskgnn.work.required_space import require_space, spare_bytes
-from diskgnn.work.runner import Output
 from diskgnn.work.step_file import SavedArray, StepFile
 from diskgnn.work.work_folder import State
 from diskgnn.work.writer import ArtifactWriter

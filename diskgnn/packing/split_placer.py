@@ -33,7 +33,8 @@ from diskgnn.packing.static_choice import Nodes, choose_static
 from diskgnn.packing.tiers import Demand, Division, TierBudgets, divide_cpu_rows
 from diskgnn.progress.reporter import Advance
 from diskgnn.system.allocators import pages_kept
-from diskgnn.work.runner import Output, Scratch
+from diskgnn.work.fold import Output
+from diskgnn.work.runner import Scratch
 from diskgnn.work.work_folder import State
 
 _MAX_WAITING = 2  # minibatches that are placed and whose headers are not written yet

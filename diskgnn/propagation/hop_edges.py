@@ -22,7 +22,7 @@ from diskgnn.progress.reporter import Advance, Reporter
 from diskgnn.propagation.needed_rows import HopRows
 from diskgnn.propagation.topology_pieces import TopologyPiece, TopologyReader
 from diskgnn.specs.schema import EdgeType
-from diskgnn.work.runner import Output
+from diskgnn.work.fold import Output
 from diskgnn.work.shuffle import Shuffle
 from diskgnn.work.work_folder import State
 

@@ -19,7 +19,7 @@ from diskgnn.progress.reporter import Reporter
 from diskgnn.propagation.kept_pieces import unpacked
 from diskgnn.propagation.record_order import RecordOrder, RecordWindow
 from diskgnn.work.array_file import ArrayFile
-from diskgnn.work.runner import Output
+from diskgnn.work.fold import Output
 from diskgnn.work.shuffle import Shuffle
 from diskgnn.work.step_file import SavedArray, StepFile
 from diskgnn.work.work_folder import State

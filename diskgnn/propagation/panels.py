@@ -24,7 +24,7 @@ from diskgnn.propagation.kept_pieces import empty_piece
 from diskgnn.propagation.propagation_plan import PropagationPlan
 from diskgnn.propagation.record_order import RecordOrder
 from diskgnn.propagation.stripes import load
-from diskgnn.work.runner import Output
+from diskgnn.work.fold import Output
 from diskgnn.work.shuffle import Shuffle
 from diskgnn.work.work_folder import State
 

@@ -26,7 +26,7 @@ from diskgnn.progress.reporter import Reporter
 from diskgnn.propagation.needed_rows import RowSet
 from diskgnn.propagation.record_order import window_rows
 from diskgnn.specs.schema import ONE_NODE_TYPE
-from diskgnn.work.runner import Output
+from diskgnn.work.fold import Output
 from diskgnn.work.shuffle import Piece, Shuffle
 from diskgnn.work.work_folder import State
 

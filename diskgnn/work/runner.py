@@ -51,13 +51,11 @@ left them.
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from itertools import chain
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -66,14 +64,13 @@ import numpy.typing as npt
 from diskgnn.errors import InputError
 from diskgnn.files import faults
 from diskgnn.files.disk_space import DiskBudget, allocated_bytes
-from diskgnn.progress.reporter import Advance, Reporter
+from diskgnn.work.fold import Fold, Step, noted_alike, section, with_state
 from diskgnn.work.journal import record_bytes
 from diskgnn.work.required_space import require_space
 from diskgnn.work.shuffle import DamagedStepError, Shuffle
 from diskgnn.work.step_artifact import StepArtifact
 from diskgnn.work.step_file import StepFile
 from diskgnn.work.work_folder import FINISHED, Note, State, WorkFolder
-from diskgnn.work.written_spans import require_written
 
 UnitFiles = Mapping[str, int]  # by name, the CRC-32C of each file that a unit left
 Result = TypeVar("Result")
@@ -95,7 +92,7 @@ class Work:
 
     def __init__(self, folder: WorkFolder, name: str) -> None:
         self._folder, self._name = folder, name
-        self._begun: dict[str, npt.NDArray[Any]] = {}  # by step: a number that it has from its beginning on
+        self._begun: dict[str, npt.NDArray[Any]] = {}  # by step, see `Fold`
         self._consumes: dict[str, set[str]] = {}  # by step: those that filled the shuffles that it consumes
         self._fills: dict[str, dict[str, Shuffle]] = {}  # by step, by name
 
@@ -132,7 +129,7 @@ class Work:
     def fold(
         self,
         step: str,
-        run: Callable[[State, Output], Generator[int, None, None]],
+        run: Step,
         first: Mapping[str, npt.ArrayLike],
         *,
         files: Sequence[StepFile] = (),
@@ -154,74 +151,18 @@ class Work:
         Returns:
             The state at its end.
         """
-        full, files = self._full(step), [part for file in files for part in file.parts]
-        self._consumes[full] = {shuffle.step for shuffle in consumes}
-        fills = self._fills.get(full, {}).values()
-        is_lost = any(shuffle.in_memory for shuffle in fills) or any(file.is_streamed for file in files)
-        durable = self._folder.is_resumable and not is_lost
-        follows = np.array([self._begun[each] for each in after], np.uint64)
-        before = self._before(step, key, follows) if durable else {}
-        is_finished = FINISHED in before
-        if not before:  # whoever goes on later must not find a note of what is written over now
-            self.forget(step)
-            for file in files:
-                if file.begins:
-                    self._folder.remove(file.name)
-        self._begun[step] = before.get("begun", np.frombuffer(os.urandom(8), np.uint64)[0])
-        about = {"key": np.array(key), "after": follows, "begun": np.array(self._begun[step])}
-        is_committed, handled_bytes = bool(before), 0
-        firsts = {name: array for file in files for name, array in file.first().items()}
-        state = {name: np.array(value) for name, value in {**first, **firsts, **_section(before, "state")}.items()}
-        names: list[str] = before[FINISHED].tolist() if is_finished else []
-        if not all(self._folder.adopt(name) for name in names):
-            raise DamagedStepError(full, f"{self._folder.staging} does not hold what was written")
-        for file in files if before else ():
-            if not (is_finished and file.ends):
-                require_written(file.path, file.written(state), full)
-        with ExitStack() as closed:
-            for shuffle in fills:
-                closed.callback(shuffle.close)
-                noted = _section(before, f"spill/{shuffle.name}") if before else None
-                shuffle.open(noted, for_more=not is_finished)
-            if not is_finished:
-                output = Output(files, state, int(before.get("advanced", 0)))
-                with output, closing(run(state, output)) as pieces:
-                    for num_bytes in pieces:
-                        faults.point("work.piece")
-                        handled_bytes += num_bytes
-                        if durable and output.stays_here and self._folder.is_due(num_bytes):
-                            output.hand_over()
-                            self._note(step, {**about, "advanced": np.array(output.advanced)}, state, fills, files)
-                            self.commit()
-                            is_committed = True
-                    output.hand_over(to_files=durable)
-                names = list(self._folder.checksums(file.name for file in files if file.ends))
-                if durable:
-                    self._note(step, about, state, fills, files, finished=names)
-        sends = self._folder.sends and any(file.is_sent for file in files)
-        if sends:
-            self._folder.send_at_commit([file.name for file in files if file.is_sent])
-        # A step may write files of which it has yielded nothing.
-        more_bytes = sum(allocated_bytes(self._folder.path(name)) for name in names) - handled_bytes
-        is_due = durable and self._folder.is_due(max(0, more_bytes))
-        # Where it was committed half-way its end is, too; and a kill must not find both its inputs and its output gone.
-        if is_committed or is_due or sends or any(self._folder.is_noted(shuffle.step) for shuffle in consumes):
-            self.commit()
-        for shuffle in consumes:
-            self._folder.leave_out(shuffle.step, shuffle.name)
-            shuffle.remove()
+        fills = [*self._fills.get(full := self._full(step), {}).values()]
+        parts = [part for file in files for part in file.parts]
+        fold = Fold(self._folder, full, parts, fills, key, [self._begun[each] for each in after])
+        self._begun[step], self._consumes[full] = fold.begun, {shuffle.step for shuffle in consumes}
+        state = fold.run(run, first)
+        fold.end(consumes)
         return state
 
     def is_finished(self, step: str, *, key: npt.ArrayLike = ()) -> bool:
         """Returns True if a killed run has finished a fold that follows from no other: then nobody needs what only this
         one reads."""
-        return FINISHED in self._before(step, key)
-
-    def _before(self, step: str, key: npt.ArrayLike, follows: npt.ArrayLike = ()) -> State:
-        """Returns what was noted of a step that had the same key and followed from the same, maybe in this run."""
-        noted = self._folder.noted(self._full(step))
-        is_alike = np.array_equal(noted.get("key", ()), key) and np.array_equal(noted.get("after", ()), follows)
-        return noted if is_alike else {}
+        return FINISHED in noted_alike(self._folder, self._full(step), key)
 
     def map(
         self,
@@ -307,19 +248,19 @@ class Work:
 
     def state_of(self, step: str) -> State:
         """Returns the state of a step, or what was passed to `note`, as it was noted last; {} if nothing was."""
-        return _section(self._folder.noted(self._full(step)), "state")
+        return section(self._folder.noted(self._full(step)), "state")
 
     @staticmethod
     def note_bytes(state: State, files: Sequence[StepFile] = ()) -> int:
         """Returns the most that the notes of a step take of the disk: of its state, or what this has beside that of
         `files` at the beginning."""
         states = [state, *(part.first() for file in files for part in file.parts)]
-        noted = {f"state/{name}": array for each in states for name, array in each.items()}
+        noted = {name: array for each in states for name, array in with_state({}, each).items()}
         return record_bytes(noted | {name: np.empty(_OWN_NUMBERS, np.uint64) for name in ("key", "after", FINISHED)})
 
     def note(self, name: str, state: State, files: Sequence[str] = ()) -> None:
         """Has `state` noted at the next commit: what later steps follow from, and which `files` hold it."""
-        self._folder.note(self._full(name), Note(_noting({}, state), files))
+        self._folder.note(self._full(name), Note(with_state({}, state), files))
 
     def forget(self, name: str) -> None:
         """Removes what was noted of a step: it is true no more."""
@@ -355,26 +296,6 @@ class Work:
     def _full(self, step: str) -> str:
         return f"{self._name}.{step}"
 
-    def _note(
-        self,
-        step: str,
-        about: State,
-        state: State,
-        fills: Collection[Shuffle],
-        files: Sequence[StepFile],
-        *,
-        finished: Sequence[str] | None = None,
-    ) -> None:
-        """Has a step noted that goes on, or that has `finished` these files."""
-        noted = _noting(about, state)
-        for shuffle in fills:
-            noted |= {f"spill/{shuffle.name}/{name}": array for name, array in shuffle.state().items()}
-        if finished is not None:
-            noted[FINISHED] = np.array(finished, str)
-        written = [file.name for file in files if not (finished is not None and file.ends) and file.path.exists()]
-        durable = [*(shuffle.name for shuffle in fills), *written]
-        self._folder.note(self._full(step), Note(noted, durable, finished or ()))
-
 
 class Scratch:
     """Files in a folder of their own that are claimed of the disk, and removed together."""
@@ -403,64 +324,3 @@ class Scratch:
             self._folder.parent.rmdir()
         self._disk.release(self._claimed_bytes)
         self._claimed_bytes = 0
-
-
-class Output:
-    """The files of a fold while it runs, and what it holds back. The runner opens and closes it.
-
-    Files are opened in their order, handed over and closed in reverse.
-    """
-
-    def __init__(self, files: Sequence[StepFile], state: State, advanced: int) -> None:
-        self._files, self._state, self.advanced = files, state, advanced
-        self._handing: list[Callable[[], None]] = []
-
-    @contextmanager
-    def stage(self, reporter: Reporter, description: str, total: int, unit: str) -> Iterator[Advance]:
-        """Begins a stage of `reporter` where a killed run stood: the runner notes how far the step says it is."""
-        with reporter.stage(description, total, unit) as advance:
-            advance(self.advanced)
-
-            def told(count: int) -> None:
-                self.advanced += count
-                advance(count)
-
-            yield told
-
-    def before_commit(self, hand_over: Callable[[], None]) -> None:
-        """Has `hand_over` called before each commit, and at the end: to write what is still held in buffers."""
-        self._handing.append(hand_over)
-
-    def hand_over(self, *, to_files: bool = True) -> None:
-        """Has the step write what it holds back, and files what they do."""
-        for hand_over in self._handing:
-            hand_over()
-        for file in reversed(self._files if to_files else ()):
-            file.hand_over()
-
-    @property
-    def stays_here(self) -> bool:
-        """False if a file is written to a store at once: nobody can go on with that."""
-        return not any(file.is_streamed for file in self._files)
-
-    def __enter__(self) -> Output:
-        with ExitStack() as opening:
-            for file in self._files:
-                file.open(self._state)
-                opening.push(file)
-            self._opened = opening.pop_all()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._opened.__exit__(kind, error, trace)
-
-
-def _noting(about: State, state: State) -> State:
-    """A copy of `state`, as it is noted."""
-    return {**about, **{f"state/{name}": array.copy() for name, array in state.items()}}
-
-
-def _section(noted: State, prefix: str) -> State:
-    return {name.removeprefix(f"{prefix}/"): array for name, array in noted.items() if name.startswith(f"{prefix}/")}

@@ -22,7 +22,8 @@ from diskgnn.files.disk_space import JOURNAL, OWN_BYTES, DiskBudget, file_bytes
 from diskgnn.formats.artifacts import GRAPH
 from diskgnn.progress.reporter import Advance
 from diskgnn.work.array_file import ArrayFile
-from diskgnn.work.runner import Output, Work
+from diskgnn.work.fold import Output
+from diskgnn.work.runner import Work
 from diskgnn.work.shuffle import DamagedStepError, Shuffle
 from diskgnn.work.step_file import SavedArray, StepFile
 from diskgnn.work.work_folder import Note, State, WorkFolder

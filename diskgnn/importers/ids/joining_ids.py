@@ -23,7 +23,8 @@ from diskgnn.importers.ids.near_ids import ids_in_file, near_id
 from diskgnn.importers.ids.partition_join import KnownRange, Lookup, by_range, to_batch
 from diskgnn.importers.ids.sampling_ids import ID_BYTES, SampledIds
 from diskgnn.progress.reporter import Reporter
-from diskgnn.work.runner import Output, Work
+from diskgnn.work.fold import Output
+from diskgnn.work.runner import Work
 from diskgnn.work.shuffle import Shuffle
 from diskgnn.work.step_file import StepFile
 from diskgnn.work.work_folder import State

@@ -34,7 +34,8 @@ from diskgnn.importers.tables.table import Table, is_table
 from diskgnn.progress.reporter import Reporter
 from diskgnn.specs.schema import SPLITS, ClassValue, EdgeType
 from diskgnn.system.resources import Need, Resources
-from diskgnn.work.runner import Output, Work
+from diskgnn.work.fold import Output
+from diskgnn.work.runner import Work
 from diskgnn.work.work_folder import State
 from diskgnn.work.writer import ArtifactWriter
 

@@ -17,7 +17,8 @@ from diskgnn.importers.ids.id_types import id_file_kind
 from diskgnn.importers.ids.user_ids import UserIds
 from diskgnn.specs.schema import EdgeType
 from diskgnn.system.resources import Resources
-from diskgnn.work.runner import Output, Work
+from diskgnn.work.fold import Output
+from diskgnn.work.runner import Work
 from diskgnn.work.step_file import StepFile
 from diskgnn.work.work_folder import State
 from diskgnn.work.writer import ArtifactWriter

@@ -13,11 +13,11 @@ from pathlib import Path
 from diskgnn.files import faults
 
 FOLDER = "DISKGNN_TEST_DEATHS"  # the variable that says where `deaths` and `crashes` are
-# Where a node dies: while it samples, when a unit has left it, in the schedule, while it writes headers, when all is
-# placed, while it packs, when it has published; before it computes a window of `infer`.
+# Where a node or a worker dies: while it samples, when a unit has left it, while it places, when all is placed, while
+# it packs, when it has published; before it computes a window of `infer`.
 POINTS = (
     "sample.minibatch", "worker.unit",
-    "pack.schedule", "pack.header", "worker.placed",
+    "pack.schedule", "worker.placed",
     "pack.window", "worker.packed",
     "infer.window",
 )  # fmt: skip

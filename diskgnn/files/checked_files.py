@@ -39,7 +39,7 @@ def checksum_file(path: Location, advance: Callable[[int], None] = lambda _: Non
     """
     crc = 0
     with reading(path, front_to_back=True) as file:
-        view = memoryview(bytearray(_READ_BYTES))
+        view = np.empty(_READ_BYTES, np.uint8).data  # a short file touches few of its pages
         offset = 0
         while read := read_into(file, offset, view, path):
             crc = crc32c(view[:read], crc)

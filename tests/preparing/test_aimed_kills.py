@@ -62,8 +62,7 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
     return make_graph(folder / "graph", splits={"train": 57, "valid": 21, "test": 2})
 
 
-@pytest.mark.parametrize("overwrite", [False, True])
-@pytest.mark.parametrize("keep_samples", [False, True])
+@pytest.mark.parametrize(("keep_samples", "overwrite"), [(True, False), (False, True)])
 def test_nothing_is_left(graph: Graph, tmp_path: Path, keep_samples: bool, overwrite: bool) -> None:
     settings: dict[str, Any] = {"fanouts": [3, 2], "batch_size": 4, "cpu_cache": "20%", "threads": 1}
     made = ["packed", "samples"] if keep_samples else ["packed"]
@@ -80,7 +79,7 @@ def test_nothing_is_left(graph: Graph, tmp_path: Path, keep_samples: bool, overw
     for aim in aims.tolist():
         folder = tmp_path / f"aim-{aim}"
         folder.mkdir()
-        if overwrite and not keep_samples:  # kept samples are never replaced
+        if overwrite:
             prepared(folder, seed=2)
         killed(aim, lambda folder=folder: prepared(folder))
         assert not [name for name in names(folder) if name.startswith("..")], (aim, passed[aim])

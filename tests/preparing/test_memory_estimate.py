@@ -1,5 +1,5 @@
 """`prepare --estimate` names the smallest budget of memory with which `prepare` starts: `prepare` itself is the oracle,
-in processes of their own, since a budget counts what a process has loaded."""
+in processes of their own, since a budget counts what a process has loaded. Most are forked with all loaded."""
 
 import json
 import subprocess
@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pytest
+from commands import run_python
 
 import diskgnn
 
@@ -55,34 +56,38 @@ def graphs(tmp_path_factory):
     return folder
 
 
-def run(graphs, out, graph, *arguments):
-    command = [sys.executable, "-m", "diskgnn", "prepare", graphs / graph, out, "--cpu-cache", "10%", *arguments]
-    return subprocess.run([str(each) for each in command], capture_output=True, text=True, timeout=300)
+def run(process, graphs, out, graph, *arguments, code=0):
+    """What it printed, what it told."""
+    command = ["-m", "diskgnn", "prepare", graphs / graph, out, "--cpu-cache", "10%", *map(str, arguments)]
+    done = process(*command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == code, done.stderr
+    return done.stdout, done.stderr
+
+
+def start_python(*arguments, **keywords):
+    """With nothing loaded."""
+    return subprocess.run([sys.executable, *arguments], **keywords)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_smallest_budget_is_the_one_that_prepare_starts_with(graphs, tmp_path, kind):
     """As few threads as there can be, or as many as there are cores."""
+    process = start_python if kind in ("nodes", "links with times") else run_python
     target = ["--target", "user"] if KINDS[kind][0] == "types" and "--target" not in KINDS[kind] else []
-    arguments = [*KINDS[kind], *target]
-    told = run(graphs, tmp_path / "packed", *arguments, "--estimate", "--json", "--disk", "1TiB")
-    assert told.returncode == 0, told.stderr
-    estimate = json.loads(told.stdout)
+    arguments = [process, graphs, tmp_path / "packed", *KINDS[kind], *target]
+    estimate = json.loads(run(*arguments, "--estimate", "--json", "--disk", "1TiB")[0])
     least_bytes = estimate["prepare_memory_bytes"]
     assert estimate["missing_memory_bytes"] == 0
-    refused = run(graphs, tmp_path / "packed", *arguments, "--memory", least_bytes - (4 << 20))
-    assert refused.returncode == 2, refused.stderr
-    assert "--memory: expected at least" in " ".join(refused.stderr.split())
+    _, refused = run(*arguments, "--memory", least_bytes - (4 << 20), code=2)
+    assert "--memory: expected at least" in " ".join(refused.split())
     assert not (tmp_path / "packed").exists()
-    done = run(graphs, tmp_path / "packed", *arguments, "--memory", least_bytes)
-    assert done.returncode == 0, done.stderr
+    run(*arguments, "--memory", least_bytes)
 
 
 def test_a_budget_that_prepare_would_refuse_is_told(graphs, tmp_path):
-    told = run(graphs, tmp_path / "packed", *KINDS["nodes"], "--temporal", "ignore", "--estimate", "--memory", "40MiB")
-    assert told.returncode == 0, told.stderr
-    assert "prepare would refuse this --memory: expected at least" in told.stderr
-    assert "next:" not in told.stderr
+    _, told = run(run_python, graphs, tmp_path / "packed", *KINDS["nodes"], "--estimate", "--memory", "40MiB")
+    assert "prepare would refuse this --memory: expected at least" in told
+    assert "next:" not in told
 
 
 SMALLEST = """

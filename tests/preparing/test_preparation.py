@@ -206,12 +206,14 @@ def test_packing_is_refused_before_placing(graph, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:what was sampled is kept")
-@pytest.mark.parametrize("cache", ["0%", "10%", "60%", "100%"])
 @pytest.mark.parametrize(
-    "settings",
+    ("cache", "settings"),
     [
-        {"batch_size": 8, "epochs": 3}, {"batch_size": 100}, {"batch_size": 1000, "edge_ids": True},
-        {"batch_size": 8, "epochs": 3, "draws": "coordinated", "draw_period": 1000},
+        ("0%", {"batch_size": 100}), ("0%", {"batch_size": 1000, "edge_ids": True}),
+        ("10%", {"batch_size": 8, "epochs": 3}), ("10%", {"batch_size": 1000, "edge_ids": True}),
+        ("60%", {"batch_size": 8, "epochs": 3, "draws": "coordinated", "draw_period": 1000}),
+        ("60%", {"batch_size": 100}), ("100%", {"batch_size": 1000, "edge_ids": True}),
+        ("100%", {"batch_size": 16, "epochs": 2}),
     ],
 )  # fmt: skip
 def test_what_fits_is_not_refused(graph, tmp_path, cache, settings):

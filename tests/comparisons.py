@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import math
 import random
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
+from forked_python import Python
+
+from diskgnn.compare import step_runner
 from diskgnn.compare.comparison_record import Comparison, EpochCost, EpochPoint, LoaderResult, SweepPoint
 from diskgnn.graph.generation import generate
 from diskgnn.loading.tracing import TraceEvent
@@ -139,6 +148,31 @@ def write_learnable_graph(path: Path) -> None:
     """A graph of 3000 nodes for comparisons that are really run: 160 bytes a row, all three splits."""
     generate(path, num_nodes=3000, avg_degree=8.0, homophily=0.7, num_classes=4, num_features=40, train_fraction=0.2,
              valid_fraction=0.1, test_fraction=0.1)  # fmt: skip
+
+
+# Epochs of a few milliseconds are measured a few times, and not for a second.
+_SERVER = """
+import sys
+from diskgnn.compare import repeating, step_server
+repeating.ENOUGH_SECONDS = 0.0
+step_server.main(*sys.argv[1:])
+"""
+
+
+@contextmanager
+def steps_forked() -> Iterator[None]:
+    """Comparisons of this process find torch imported, which takes each of their servers up to 5 seconds of a core.
+
+    Not for tests of what a step is charged for: the servers have more imported than steps need.
+    """
+
+    def start(command: Sequence[str], **keywords: Any) -> Python:
+        assert "diskgnn.compare.step_server" in command
+        return Python("-c", _SERVER, *command[command.index("-m") + 2 :], **keywords)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(step_runner, "subprocess", SimpleNamespace(Popen=start, PIPE=subprocess.PIPE))
+        yield
 
 
 def cgroups_of(process: int) -> list[Path]:

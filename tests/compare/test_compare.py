@@ -1,9 +1,8 @@
 """Comparisons that are really run, from the command line to the records."""
 
 import json
+import os
 import shlex
-import subprocess
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from commands import loaded_mib
-from comparisons import cgroups_of, write_learnable_graph
+from commands import loaded_mib, run
+from comparisons import cgroups_of, steps_forked, write_learnable_graph
 from graphs import FEATURE_CHECKSUMS, FEATURES, INDICES, INDPTR, LABELS, TRAIN, chunk_checksums
 
 from diskgnn.baselines.in_memory import InMemory
@@ -55,7 +54,6 @@ class Compared:
     written: dict[str, Any]
     told: str
     folder: Path  # the graph's
-    process: int
 
     @property
     def results(self):
@@ -64,18 +62,16 @@ class Compared:
 
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory):
-    """In a process of its own, with a graph of its own: what the tests have mapped of a graph would stay cached."""
+    """With a graph of its own: what the tests have mapped of a graph would stay cached."""
     folder, out = tmp_path_factory.mktemp("compared"), tmp_path_factory.mktemp("out") / "folder" / "results.json"
     write_learnable_graph(folder / "graph")
     arguments = [folder / "graph", "--memory", CAP, "--fanouts", "3,2", "--batch-size", BATCH_SIZE,
                  "--loaders", "in-memory,diskgnn:one,mmap:parallel", "--epochs", 2, "--max-batches", BATCHES,
                  "--seeds", 2, "--hidden", 8, "--size", "4MiB", "--sweep", "cpu-cache=10%,40KiB", "--out", out,
                  "--json"]  # fmt: skip
-    command = [sys.executable, "-m", "diskgnn", "compare", *(str(argument) for argument in arguments)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        printed, told = process.communicate(timeout=900)
-    assert process.returncode == 0, told
-    return Compared(json.loads(printed), json.loads(out.read_text()), told, folder, process.pid)
+    with steps_forked():
+        done = run("compare", *arguments)
+    return Compared(json.loads(done.stdout), json.loads(out.read_text()), done.stderr, folder)
 
 
 @pytest.mark.slow
@@ -160,7 +156,7 @@ class TestCompared:
 
     def test_nothing_is_left(self, compared):
         assert [path.name for path in compared.folder.iterdir()] == ["graph"]
-        assert cgroups_of(compared.process) == []
+        assert cgroups_of(os.getpid()) == []
 
     def test_the_page_cache_is_dropped_before_every_step(self, compared):
         if not page_cache.drop((compared.folder / "graph").iterdir()):

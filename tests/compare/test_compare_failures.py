@@ -11,6 +11,7 @@ from contextlib import suppress
 import psutil
 import pytest
 from comparisons import cgroups_of, write_learnable_graph
+from forked_python import Python
 
 from diskgnn.compare import step_bodies
 from diskgnn.compare.comparison_record import LoaderResult
@@ -113,9 +114,10 @@ def wait_for_a_step(process):
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
 def test_however_it_is_stopped_no_process_stays(graph, tmp_path, number, code):
     (tmp_path / "scratch").mkdir()
-    command = [sys.executable, "-m", "diskgnn", "compare", str(graph.manifest.path), "--memory", "1GiB", "--fanouts",
-               "3,2", "--size", "1MiB", "--scratch", str(tmp_path / "scratch")]  # fmt: skip
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    arguments = [graph.manifest.path, "--memory", "1GiB", "--fanouts", "3,2", "--size", "1MiB", "--scratch",
+                 tmp_path / "scratch"]  # fmt: skip
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    process = Python("-m", "diskgnn", "compare", *arguments, **quiet)
     try:
         children = wait_for_a_step(process)
         assert children

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 import threading
 from pathlib import Path
 
 import pytest
 import torch
+from forked_python import run_python
 from graphs import make_graph, prepare_graph
 
 import diskgnn
@@ -99,17 +102,23 @@ class MeanOfRanks(Mean):
         self.log("seeds", float(batch.y.numel()), batch_size=1, reduce_fx="sum", sync_dist=True)
 
 
+def train_in_two_processes(folder: Path) -> None:
+    data = PackedDataModule(folder / "packed")
+    pl.Trainer(
+        max_epochs=2, accelerator="cpu", devices=2, strategy="ddp_fork", logger=False, enable_checkpointing=False,
+        enable_progress_bar=False, enable_model_summary=False, use_distributed_sampler=False, callbacks=Seen(folder),
+    ).fit(MeanOfRanks(data.num_features), datamodule=data)  # fmt: skip
+
+
 def test_processes_of_lightning_train_together(packed, tmp_path):
-    """Lightning starts the processes and its DDP averages gradients: as one process with the minibatches of both."""
+    """Lightning forks the processes and its DDP averages gradients: as one process with the minibatches of both."""
     diskgnn.prepare(make_graph(tmp_path / "graph"), tmp_path / "packed", fanouts=[3, 2], batch_size=8, epochs=2,
                     cpu_cache="10%", static_cache=0, keep_input_nodes=True, ranks=2)  # fmt: skip
-    data = PackedDataModule(tmp_path / "packed")
-    pl.Trainer(
-        max_epochs=2, accelerator="cpu", devices=2, strategy="ddp_spawn", logger=False, enable_checkpointing=False,
-        enable_progress_bar=False, enable_model_summary=False, use_distributed_sampler=False, callbacks=Seen(tmp_path),
-    ).fit(MeanOfRanks(data.num_features), datamodule=data)  # fmt: skip
+    program = f"import sys, pathlib, {__name__} as test; test.train_in_two_processes(pathlib.Path(sys.argv[1]))"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    run_python("-c", program, tmp_path, env=environment, check=True)
     found = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
-    model = Mean(data.num_features)
+    model = Mean(PackedDataModule(packed).num_features)
     optimizer = model.configure_optimizers()
     with diskgnn.Loader(packed) as loader:
         for epoch in range(2):

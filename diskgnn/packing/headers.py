@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
-from typing import BinaryIO
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -73,85 +72,113 @@ class HeadersFile(StepFile):
         tails: [T * 4096] has the last page of each extent, which is not full yet, when it is written or compared.
     """
 
-    def __init__(self, writer: ArtifactWriter, split: str, tails: npt.NDArray[np.uint8]) -> None:
-        super().__init__(writer, artifacts.extents_file(split), ends=False)
-        self._tails = tails
+    def __init__(self, folder: PackFolder, split: str, tails: npt.NDArray[np.uint8]) -> None:
+        super().__init__(folder.writer, artifacts.extents_file(split), ends=False)
+        self._pages, self._tails = folder.pages, tails
 
-    def tail(self, number: int) -> npt.NDArray[np.uint8]:
-        """Returns the last page of an extent [4096]."""
-        return self._tails[number * DIRECT_ALIGNMENT :][:DIRECT_ALIGNMENT]
+    def start(self, number: int, offset: int, data: npt.NDArray[np.uint8], rows_offset: int) -> int:
+        """Writes `data` at the start of an extent, then zeros up to `rows_offset`. Returns its checksum."""
+        self.writer.disk.claim(align(len(data), DIRECT_ALIGNMENT))
+        return start_extent(self._pages, str(self.path), offset, data, rows_offset, self._tail(number), True)
+
+    def hand_over(self) -> None:
+        """Waits until all is written."""
+        self._pages.finish()
+
+    def close(self) -> None:
+        """Waits until all is written."""
+        self._pages.finish()
 
     def written(self, state: State) -> Iterator[Span]:
         """Yields the headers, and the zeros behind those that no rows follow."""
         is_complete = state["rows"]["num_rows"].sum(1) == 0
         for number, (offset, num_bytes, crc) in enumerate(state["extents"].tolist()):
             end = offset + num_bytes
-            yield Span(offset, num_bytes, crc, self.tail(number))
+            yield Span(offset, num_bytes, crc, self._tail(number))
             if is_complete[number]:
                 yield Span.of_zeros(end, align(end, DIRECT_ALIGNMENT))
 
+    def _tail(self, number: int) -> npt.NDArray[np.uint8]:
+        return self._tails[number * DIRECT_ALIGNMENT :][:DIRECT_ALIGNMENT]
+
 
 class NodesFile(StepFile):
-    """The nodes of the rows of row set `number`, extent after extent, from placing until these rows are packed."""
+    """The nodes of the rows of a row set, extent after extent, from placing until these rows are packed.
 
-    def __init__(self, writer: ArtifactWriter, split: str, row_set: str, number: int) -> None:
+    State: `<name>` [3], the nodes so far, the bytes of each (4 or 8), and their CRC-32C.
+    """
+
+    def __init__(self, writer: ArtifactWriter, split: str, row_set: str) -> None:
         super().__init__(writer, f"{split}-{row_set}.nodes", ends=False)
-        self._number = number
+
+    def first(self) -> State:
+        """Returns that there are no nodes."""
+        return {self.name: np.array([0, 4, 0])}
 
     def written(self, state: State) -> Iterator[Span]:
         """Yields all nodes."""
-        node_bytes, crc = (int(state[key][self._number]) for key in ("node_bytes", "nodes_crc32c"))
-        yield Span(0, int(state["rows"]["num_rows"][:, self._number].sum()) * node_bytes, crc)
+        num_nodes, node_bytes, crc = state[self.name].tolist()
+        yield Span(0, num_nodes * node_bytes, crc)
+
+    def dtype(self, state: State) -> np.dtype[Any]:
+        """Returns the dtype of the nodes: int32 or int64."""
+        return np.dtype(np.int32 if state[self.name][1] == 4 else np.int64)
+
+    def open(self, state: State) -> None:
+        """Begins the file."""
+        self._state, self._file = state[self.name], self.path.open("wb")
+
+    def write(self, nodes: npt.NDArray[Any]) -> None:
+        """Appends the nodes of the rows of an extent."""
+        self.writer.disk.claim(nodes.nbytes)
+        self._file.write(nodes.data)
+        crc = crc32c(nodes.view(np.uint8), int(self._state[2]))
+        self._state[:] = self._state[0] + len(nodes), nodes.itemsize, crc
+
+    def hand_over(self) -> None:
+        """Writes what is in the buffer."""
+        self._file.flush()
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()
+
+    def abandon(self) -> None:
+        """Closes the file."""
+        self._file.close()
 
 
 class HeaderWriter:
     """Writes the headers of one split.
 
     Args:
-        folder: the packed directory.
         config: the directory as far as it is known before placing. If it is by reference, the numbers of rows are
             written, too; then extents are complete.
-        extents: gets the headers.
+        extents: gets the headers; None if only the index is wanted.
         nodes: [K] get the nodes of rows.
         minibatches: those of the split, in the order of their placements.
         encoder: encoder of the split.
         numbers: the minibatches that get an extent.
         num_static: [K] number of static rows.
-        is_written: write the files; False if only the index is wanted.
     """
 
     def __init__(
         self,
-        folder: PackFolder,
         config: PackedConfig,
-        extents: HeadersFile,
+        extents: HeadersFile | None,
         nodes: Sequence[NodesFile],
-        minibatches: Generator[SampledMinibatch, None, None],
+        minibatches: Iterator[SampledMinibatch],
         encoder: HeaderEncoder,
         numbers: Collection[int],
         num_static: Sequence[int],
-        *,
-        is_written: bool,
     ) -> None:
-        self._folder, self._by_reference, self._is_written = folder, config.by_reference, is_written
+        self._by_reference = config.by_reference
         self._extents, self._nodes, self._num_static = extents, nodes, num_static
         self._minibatches, self._encoder, self._numbers = minibatches, encoder, numbers
         self._index = ExtentIndex.empty(len(numbers), config.stored_row_bytes)
-        self._node_bytes = np.full(len(nodes), 4, np.int64)
-        self._nodes_crc32c = np.zeros(len(nodes), np.uint32)
         self._static_accesses = np.zeros(len(nodes), np.int64)
         self._placed = 0  # minibatches so far
         self._extent = self._offset = 0  # of the next one
-
-    def __enter__(self) -> HeaderWriter:
-        with ExitStack() as opening:
-            self._nodes_files: list[BinaryIO] = [opening.enter_context(file.path.open("wb")) for file in self._nodes]
-            opening.callback(self._minibatches.close)
-            self._opened = opening.pop_all()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._opened.close()
 
     def write(self, placements: Sequence[Placement]) -> None:
         """Writes the header of the next minibatch's extent, if it gets one; `placements` [K] are by row set."""
@@ -161,62 +188,46 @@ class HeaderWriter:
         self._placed += 1
         if number not in self._numbers:
             return
-        if self._is_written:
+        if self._extents is not None:
             faults.point("pack.header")
         header = self._encoder.encode(minibatch, placements)
         num_rows = [len(placement.disk_nodes) for placement in placements]
         num_bytes = self._index.describe(self._extent, self._offset, header, num_rows)
         message = np.frombuffer(header.message, np.uint8)
-        if self._by_reference:
-            self._write_numbers(message, placements)
-        self._index.extents["header_crc32c"][self._extent] = (
-            self._start(message, placements) if self._is_written and not self._by_reference else crc32c(message)
-        )
+        if self._extents is None:
+            crc = crc32c(message)
+        elif self._by_reference:
+            crc = crc32c(message)
+            self._write_numbers(self._extents, message, placements)
+        else:
+            crc = self._extents.start(self._extent, self._offset, message, align(len(message), ROW_ALIGNMENT))
+            for file, placement in zip(self._nodes, placements, strict=True):
+                file.write(placement.disk_nodes)
+        self._index.extents["header_crc32c"][self._extent] = crc
         for k, placement in enumerate(placements):
             if self._num_static[k] > 0:
                 self._static_accesses[k] += int(np.count_nonzero(placement.addresses < self._num_static[k]))
         self._offset += num_bytes
         self._extent += 1
 
-    def _start(self, message: npt.NDArray[np.uint8], placements: Sequence[Placement]) -> int:
-        """Writes the header, and notes which rows follow it. Returns its checksum."""
-        nodes_bytes = sum(placement.disk_nodes.nbytes for placement in placements)
-        self._folder.writer.disk.claim(align(len(message), DIRECT_ALIGNMENT) + nodes_bytes)
-        crc = self._write(message, align(len(message), ROW_ALIGNMENT))
-        for k, placement in enumerate(placements):
-            self._nodes_files[k].write(placement.disk_nodes.data)
-            self._node_bytes[k] = placement.disk_nodes.itemsize
-            self._nodes_crc32c[k] = crc32c(placement.disk_nodes.view(np.uint8), int(self._nodes_crc32c[k]))
-        return crc
-
-    def _write_numbers(self, message: npt.NDArray[np.uint8], placements: Sequence[Placement]) -> None:
+    def _write_numbers(
+        self, extents: HeadersFile, message: npt.NDArray[np.uint8], placements: Sequence[Placement]
+    ) -> None:
         """Writes the header and the numbers of the rows."""
         records = self._index.rows[self._extent]
         numbers = [placement.disk_nodes.astype(ROW_NUMBER).view(np.uint8) for placement in placements]
         ends = [int(record["rows_offset"]) + len(each) for record, each in zip(records, numbers, strict=True)]
         extent = np.zeros(max([len(message), *ends]), np.uint8)
-        self._folder.writer.disk.claim(align(len(extent), DIRECT_ALIGNMENT))
         extent[: len(message)] = message
         for record, each, end in zip(records, numbers, ends, strict=True):
             extent[end - len(each) : end] = each
             record["rows_crc32c"] = crc32c(each)
-        self._write(extent, len(extent))
-
-    def _write(self, data: npt.NDArray[np.uint8], rows_offset: int) -> int:
-        """Writes `data` at the start of the next extent, then zeros up to `rows_offset`. Returns its checksum."""
-        tail, path = self._extents.tail(self._extent), str(self._extents.path)
-        return start_extent(self._folder.pages, path, self._offset, data, rows_offset, tail, True)
+        extents.start(self._extent, self._offset, extent, len(extent))
 
     def state(self) -> State:
         """Returns what is known of all extents, after their headers are written: `extents` and `rows`, see
-        `ExtentIndex`, and [K] `static_accesses` (addresses of static rows), `node_bytes` (4 or 8, of a node in its
-        file) and `nodes_crc32c` (of these files).
+        `ExtentIndex`, and [K] `static_accesses`, addresses of static rows.
         """
         assert self._extent == len(self._index), (self._extent, len(self._index))
-        return {
-            "extents": self._index.extents,
-            "rows": self._index.rows,
-            "static_accesses": self._static_accesses,
-            "node_bytes": self._node_bytes,
-            "nodes_crc32c": self._nodes_crc32c,
-        }
+        index = self._index
+        return {"extents": index.extents, "rows": index.rows, "static_accesses": self._static_accesses}

@@ -18,6 +18,7 @@ from diskgnn.files.file_reading import fill, opened
 from diskgnn.formats.extents import ExtentIndex
 from diskgnn.formats.packed_config import PackedRows, PackedSplit, TierRowCounts
 from diskgnn.packing.accesses import changes_named
+from diskgnn.packing.headers import NodesFile
 from diskgnn.packing.row_sets import RowSet
 from diskgnn.packing.tiers import Division
 from diskgnn.work.work_folder import State
@@ -66,20 +67,21 @@ class PlacedSplit:
 
     @staticmethod
     def of(
-        name: str, state: State, row_bytes: Sequence[int], nodes_paths: Sequence[Path], tails: npt.NDArray[np.uint8]
+        name: str, state: State, row_bytes: Sequence[int], nodes: Sequence[NodesFile], tails: npt.NDArray[np.uint8]
     ) -> PlacedSplit:
-        """Describes a split by the state of the step that placed it: what `HeaderWriter.state` returns, and of each row
-        set `initial_k` and `slots_k`, see `PlacedRows`.
+        """Describes a split by the state of the step that placed it: that of `nodes` [K], what `HeaderWriter.state`
+        returns, and of each row set `initial_k` and `slots_k`, see `PlacedRows`.
         """
         index = ExtentIndex(state["extents"], state["rows"], tuple(row_bytes))
         row_sets = []
-        for k, path in enumerate(nodes_paths):
+        for k, file in enumerate(nodes):
             records, static = index.rows[:, k], int(state["static_accesses"][k])
             requested, disk = (int(records[name].sum()) for name in ("num_inputs", "num_rows"))
             bounds = np.concatenate([[0], np.cumsum(records["num_rows"])]).astype(np.int64)
-            dtype: np.dtype[Any] = np.dtype(np.int32 if state["node_bytes"][k] == 4 else np.int64)
             rows = TierRowCounts(requested, static, requested - static - disk, disk)
-            row_sets.append(PlacedRows(bounds, path, dtype, state[f"initial_{k}"], state[f"slots_{k}"], rows))
+            row_sets.append(
+                PlacedRows(bounds, file.path, file.dtype(state), state[f"initial_{k}"], state[f"slots_{k}"], rows)
+            )
         return PlacedSplit(name, index, tails, tuple(row_sets))
 
     def part(self, first: int, last: int) -> PlacedSplit:

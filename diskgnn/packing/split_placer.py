@@ -7,6 +7,7 @@ minibatch goes to its header. Until its headers are written, a killed run begins
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from contextlib import closing
 from functools import partial
 from typing import Any
 
@@ -35,6 +36,7 @@ from diskgnn.progress.reporter import Advance
 from diskgnn.system.allocators import pages_kept
 from diskgnn.work.fold import Output
 from diskgnn.work.runner import Scratch
+from diskgnn.work.step_file import StepFile
 from diskgnn.work.work_folder import State
 
 _MAX_WAITING = 2  # minibatches that are placed and whose headers are not written yet
@@ -95,22 +97,21 @@ class SplitPlacer:
         tails = self._tail_pages(split, len(numbers) if is_written else 0)
         names = [row_set.config.name for row_set in self._request.row_sets]
         folder, samples = self.folder, self._request.samples
-        nodes = [NodesFile(folder.writer, split, name, number) for number, name in enumerate(names)]
-        extents = HeadersFile(folder.writer, split, tails)
+        nodes = [NodesFile(folder.writer, split, name) for name in names]
+        extents = HeadersFile(folder, split, tails) if is_written else None
 
         def place(state: State, output: Output) -> Generator[int, None, None]:
             del output
-            for name in self._files_of_rows(split, names):
-                folder.writer.remove(name)
             with (
                 folder.work.scratch(f"accesses-{split}") as scratch,
                 folder.resources.reporter.stage(f"place {split}", 2 * num_batches, "minibatches") as advance,
                 pages_kept(COPIES * minibatch_bytes_of(samples)),
+                closing(samples.read(split)) as minibatches,
             ):
                 schedules = self._schedules(split, scratch, state, advance)
                 headers = HeaderWriter(
-                    folder, self._config, extents, nodes, samples.read(split), self._encoder(split), numbers,
-                    [len(each) for each in self._static_in(state)], is_written=is_written,
+                    self._config, extents, nodes, minibatches, self._encoder(split), numbers,
+                    [len(each) for each in self._static_in(state)],
                 )  # fmt: skip
                 self._write_headers(headers, schedules, num_batches, advance)
                 state |= headers.state()
@@ -121,25 +122,24 @@ class SplitPlacer:
             yield from ()
 
         after = [] if self._first_step is None else [self._first_step]
-        state = folder.work.fold(step, place, {}, files=[*nodes, extents] if is_written else [], after=after)
+        files = [*nodes, *([] if extents is None else [extents]), *self._files_of_rows(split, names)]
+        state = folder.work.fold(step, place, {}, files=files, after=after)
         self._first_step = self._first_step or step
         self.static_nodes = self._static_in(state)
         self._note_bytes += folder.work.note_bytes(state)
         if "division" in state:
             self.divisions[split] = Division.from_array(state["division"])
-        paths = [file.path for file in nodes]
-        return PlacedSplit.of(split, state, self._config.stored_row_bytes, paths, tails)
+        return PlacedSplit.of(split, state, self._config.stored_row_bytes, nodes, tails)
 
     def _write_headers(
         self, headers: HeaderWriter, schedules: Sequence[Schedule], num_batches: int, advance: Advance
     ) -> None:
         """Places the minibatches one by one, and writes their headers. Placing and encoding keep a core busy each."""
-        with headers, Threads(1) as pool:
+        with Threads(1) as pool:
             placements = zip(range(num_batches), *schedules, strict=True)  # there may be no row sets
             calls = (partial(headers.write, of_sets) for _, *of_sets in placements)
             for _ in in_order(pool, calls, _MAX_WAITING):
                 advance(1)
-        self.folder.pages.finish()
 
     def _schedules(self, split: str, scratch: Scratch, state: State, advance: Advance) -> list[Schedule]:
         """Returns [K] the schedules of `split`; what was chosen for them goes to `state`."""
@@ -195,9 +195,10 @@ class SplitPlacer:
         reserve(path, num_pages * DIRECT_ALIGNMENT)
         return np.memmap(path, np.uint8, "r+")
 
-    def _files_of_rows(self, split: str, names: Sequence[str]) -> list[str]:
-        """Returns the names of the files whose rows follow from this step: those of a killed run take space."""
+    def _files_of_rows(self, split: str, names: Sequence[str]) -> list[StepFile]:
+        """Returns the files whose rows follow from this step: those of a killed run go when it begins anew, since they
+        take space."""
         files = [artifacts.initial_cpu_rows_file(split, name) for name in names]
         if self._first_step is None:
             files += [artifacts.static_file(name) for name in names]
-        return files
+        return [StepFile(self.folder.writer, file, ends=False) for file in files]

@@ -153,6 +153,32 @@ def test_sources_are_read_again_where_the_disk_fails_twice(
     assert not [each for each in found if each.failure]
 
 
+ROWS_READ = """
+import ctypes, os, sys
+import numpy as np
+from diskgnn._native import read_file_rows
+library, path, failing = sys.argv[1:]
+arm = ctypes.CDLL(library).failing_disk_arm
+arm.argtypes = [ctypes.c_char_p, ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long]
+x, file = np.empty(16, np.uint8), os.open(path, os.O_RDONLY)
+arm(b"vectors", 1, 5, 1, int(failing))
+try:
+    read_file_rows(file, 8, np.array([3, 7]), x)
+    print(x.tolist())
+except OSError as error:
+    print(error.errno)
+"""
+
+
+def test_rows_that_embeddings_read_are_read_again_where_the_disk_fails_twice(tmp_path: Path, library: Path) -> None:
+    path = tmp_path / "vectors"
+    path.write_bytes(bytes(range(64)))
+    for failing, printed in ((2, [*range(24, 32), *range(56, 64)]), (-1, errno.EIO)):
+        command = "-c", ROWS_READ, library, path, failing
+        found = run_python(*command, env=os.environ | {"LD_PRELOAD": str(library)}, capture_output=True, text=True)
+        assert found.stdout == f"{printed}\n", found
+
+
 @pytest.mark.parametrize("kind", WAYS)
 def test_a_failing_disk_is_named_and_a_recovering_one_is_not_noticed(
     inputs: Path, tmp_path: Path, library: Path, kind: str

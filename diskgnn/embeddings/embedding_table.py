@@ -209,7 +209,7 @@ class EmbeddingTable:
         try:
             read_file_rows(self._descriptor, self._row_bytes, ids, rows.reshape(-1).view(np.uint8))
         except OSError as error:
-            raise ReadError(error.errno, f"cannot read vectors of nodes in {self.path}: {error}") from error
+            raise ReadError(error.errno, f"reading vectors of nodes in {self.path}: {error.strerror}") from error
         return rows
 
     def _write(self, ids: Ids, rows: Rows, new: Ids, before: Rows) -> None:

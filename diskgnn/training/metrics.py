@@ -26,6 +26,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from diskgnn.errors import ConfigError
+from diskgnn.files.file_reading import read_whole
 from diskgnn.files.own_files import open_new_file
 from diskgnn.paths import PathLike
 from diskgnn.training.result_files import check_writable, refuse_foreign, writing
@@ -86,6 +87,7 @@ class MetricsWriter:
         ConfigError: TensorBoard is not installed, `path` holds something that is no metrics file, or the one or the
             other cannot be written.
         DiskFullError: there is no room for them.
+        ReadError: the disk failed while the records of earlier runs were read.
     """
 
     def __init__(
@@ -154,17 +156,16 @@ def _open_board(folder: PathLike, purge_step: int | None) -> SummaryWriter:
 
 def _drop_torn_line(path: Path) -> None:
     """Cut the start of a record off the end of `path`, which a crash left there."""
-    with path.open("rb+") as file:
-        torn = file.read().rpartition(b"\n")[2]
-        if torn and torn.startswith(_RECORD_START[: len(torn)]):
-            file.seek(-len(torn), os.SEEK_END)
-            file.truncate()
+    content = read_whole(path)
+    torn = content.rpartition(b"\n")[2]
+    if torn and torn.startswith(_RECORD_START[: len(torn)]):
+        os.truncate(path, len(content) - len(torn))
 
 
 def _drop_records_after(path: Path, epoch: int, batch: int) -> None:
     """Cut from `path` what its last run recorded after (epoch, batch)."""
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     try:
+        lines = read_whole(path).decode().splitlines(keepends=True)
         records = [json.loads(line) for line in lines]
         last_start = max((i for i, record in enumerate(records) if record["event"] == "start"), default=0)
     except (ValueError, TypeError, KeyError) as error:

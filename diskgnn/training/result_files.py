@@ -10,6 +10,7 @@ from pathlib import Path
 
 from diskgnn.batches.batch_source import BatchSource
 from diskgnn.errors import ConfigError, DiskGNNError
+from diskgnn.files.file_reading import ReadableFile
 from diskgnn.files.write_errors import raise_write_error
 from diskgnn.loading.tracing import TRACE_START, Timeline, write_trace
 from diskgnn.paths import PathLike
@@ -82,7 +83,7 @@ def refuse_foreign(path: PathLike, argument: str, start: str, what: str) -> None
     with writing(path, argument):
         if not Path(path).is_file():
             return
-        with Path(path).open("rb") as file:
+        with ReadableFile(Path(path)) as file:
             head = file.read(len(start))
     if head != start.encode()[: len(head)]:  # of a killed run, less may be there
         raise ConfigError(f"{argument}: {path} exists and is no {what}; name another file (it was not changed)")

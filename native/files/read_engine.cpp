@@ -8,7 +8,6 @@
 #include <condition_variable>
 #include <cstring>
 #include <deque>
-#include <iterator>
 #include <mutex>
 #include <stdexcept>
 #include <system_error>
@@ -16,27 +15,12 @@
 #include <vector>
 
 #include "files/io_ring.h"
+#include "files/read_attempts.h"
 
 namespace diskgnn {
 namespace {
 
 constexpr unsigned kMaxPoolThreads = 16;
-
-// A read that fails is made again: a link that recovers, or a sector that the drive reads at its next attempt, must not
-// end a job of hours. What fails as often as this has failed.
-constexpr unsigned kReadAttempts = 4;
-
-// Direct reads get the block layer's own errors, not EIO alone: ENODATA of a sector that cannot be read, EILSEQ of one
-// whose protection does not fit, others of a target, a link or a file server.
-bool worth_another_attempt(int error) {
-  constexpr int kErrors[] = {EIO,       EAGAIN, EBUSY,   ETIMEDOUT, ECANCELED, ENXIO,    ENODEV,
-                             ENODATA,   EILSEQ, ENOLINK, EBADMSG,   ESTALE,    ENOTCONN, ECONNABORTED,
-#ifdef __linux__
-                             EREMOTEIO, EBADE,  EUCLEAN, ENOMEDIUM, ESHUTDOWN
-#endif
-  };
-  return std::find(std::begin(kErrors), std::end(kErrors), error) != std::end(kErrors);
-}
 
 [[noreturn]] void throw_read_error(int error, const DirectFile& file, std::uint64_t offset, std::uint64_t bytes) {
   std::string what =

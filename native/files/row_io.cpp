@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <system_error>
 
+#include "files/read_attempts.h"
+
 namespace diskgnn {
 namespace {
 
@@ -56,7 +58,12 @@ void read_rows(int descriptor, std::uint64_t row_bytes, std::span<const std::int
   ask_for(descriptor, static_cast<std::int64_t>(row_bytes), rows);
   for (const std::int64_t row : rows) {
     move_row(row_bytes, row, [&](std::uint64_t done, std::uint64_t left, off_t offset) {
-      return ::pread(descriptor, destination + done, left, offset);
+      ssize_t count = 0;
+      unsigned attempts = 0;
+      do {
+        count = ::pread(descriptor, destination + done, left, offset);
+      } while (count < 0 && worth_another_attempt(errno) && ++attempts < kReadAttempts);
+      return count;
     });
     destination += row_bytes;
   }

@@ -5,13 +5,14 @@ import json
 import os
 import resource
 import sys
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
 import torch
 from training_runs import make_net
 
-from diskgnn.errors import ConfigError, DiskFullError
+from diskgnn.errors import ConfigError, DiskFullError, ReadError
 from diskgnn.files import faults
 from diskgnn.training.checkpoints import FILE, save_checkpoint
 from diskgnn.training.metrics import MetricsWriter
@@ -88,6 +89,31 @@ def test_resuming_does_not_touch_a_file_that_holds_no_metrics(sources, tmp_path)
         with pytest.raises(ConfigError, match=r"notes\.txt"):
             train(sources["train"], model=make_net(), epochs=2, checkpoint=tmp_path, resume=True, metrics=path)
         assert path.read_text() == text
+
+
+@pytest.mark.parametrize(("failing", "reads_on"), [(2, True), (sys.maxsize, False)])
+def test_a_disk_that_fails_while_metrics_are_read_is_no_disk_that_cannot_be_written(
+    tmp_path, monkeypatch, failing, reads_on
+):
+    """At any read: of the beginning of the file, of its last line, of the records after which training goes on."""
+    path, read, reads = tmp_path / "metrics.jsonl", os.preadv, []
+    start, epoch = '{"event": "start"}\n', '{"event": "epoch", "epoch": 0}\n'
+
+    def disk(*arguments):
+        reads.append(arguments)
+        if passing < len(reads) <= passing + failing:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return read(*arguments)
+
+    monkeypatch.setattr(os, "preadv", disk)
+    for passing in range(3):
+        path.write_text(start + epoch + '{"event": "ep')
+        reads.clear()
+        with nullcontext() if reads_on else pytest.raises(ReadError, match="the disk failed"):
+            MetricsWriter(path, resumed_at=(0, 0)).__exit__(None, None, None)
+            assert path.read_text() == start
+        assert len(reads) > passing
+    assert reads_on or path.read_text().startswith(start + epoch)
 
 
 def test_tensorboard(sources, tmp_path):

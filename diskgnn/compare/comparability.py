@@ -10,6 +10,7 @@ from diskgnn.compare.loader_summary import CurvePoint, LoaderSummary
 from diskgnn.compare.metric import ACCURACY, Metric
 
 OURS, REFERENCE = "diskgnn", "in-memory"  # keys of loaders
+PROPAGATED = "propagated"  # has a model of its own
 OTHER_WORK = "These do other work:"  # above loaders whose times can't be compared with ours
 _ALIKE = 1.1  # loaders whose rows or minibatches differ by a larger factor do not do the same work
 _SAFE_SHARE = 0.5  # of the cap: what takes less of it fits, whatever Python and torch take
@@ -69,11 +70,13 @@ def draws_otherwise(one: LoaderSummary) -> bool:
 
 
 def same_work(one: LoaderSummary, other: LoaderSummary | None) -> bool:
-    """Whether both have the same number of minibatches and rows per epoch, if known.
+    """Whether both have the same number of minibatches and rows per epoch, if known, and the same model.
 
     A partition buffer has fewer rows.
     """
     if draws_otherwise(one) and other is not None and not draws_otherwise(other):
+        return False
+    if other is not None and (one.loader == PROPAGATED) != (other.loader == PROPAGATED):
         return False
     return same_steps(one, other) and (other is None or _alike(one.requested_rows, other.requested_rows))
 
@@ -115,11 +118,13 @@ def target_score(summaries: Iterable[LoaderSummary]) -> float | None:
     """The best baseline's score, worse by one standard deviation of its seeds.
 
     The best of many is so by luck, too; without the deviation its equals would seldom be told to reach it. Baselines
-    of another number of minibatches than ours do not count: they take other numbers of steps in an epoch.
+    of another number of minibatches than ours do not count: they take other numbers of steps in an epoch. Nor does one
+    with a model of its own.
     """
     found = list(summaries)
     mine = ours(found)
-    baselines = [one for one in found if one.loader != OURS and one.score is not None and same_steps(one, mine)]
+    others = [one for one in found if one.loader not in (OURS, PROPAGATED)]
+    baselines = [one for one in others if one.score is not None and same_steps(one, mine)]
     best = max(baselines, key=lambda one: one.metric.rank(one.score or 0.0), default=None)
     if best is None:
         return None

@@ -39,6 +39,7 @@ class Job:
     metric: Metric = ACCURACY  # the task's
     evaluation: Path | None = None  # the packed validation and test splits, and which there are
     splits: tuple[str, ...] = ()
+    evaluated: LoaderInputs | None = None  # with the graph that has them
 
 
 def count_rows(
@@ -61,7 +62,7 @@ def prepare_evaluation(steps: Steps, job: Job, inputs: LoaderInputs, splits: Seq
         cache_bytes=inputs.cache_bytes // job.row_bytes // 4 * job.row_bytes,  # whole rows
         memory_bytes=inputs.memory_bytes * 3 // 4,  # the process included
     )  # fmt: skip
-    return replace(job, evaluation=folder / "packed", splits=tuple(splits))
+    return replace(job, evaluation=folder / "packed", splits=tuple(splits), evaluated=inputs)
 
 
 def measure(steps: Steps, job: Job, variant: Variant, advance: Callable[[int], None]) -> Iterator[LoaderResult]:
@@ -213,10 +214,18 @@ class _Turn:
         """Accuracies after each epoch, where there is something to evaluate on."""
         if self.job.evaluation is None:
             return result
-        outcome = self.steps.run(step_bodies.evaluate, {
-            "packed": self.job.evaluation, "splits": self.job.splits, "weights": self.weights,
-            "epochs": len(result.epochs), "model": self.job.model, "device": self.inputs.device,
-        })  # fmt: skip
+        trained = {
+            "splits": self.job.splits, "weights": self.weights, "epochs": len(result.epochs), "model": self.job.model,
+        }  # fmt: skip
+        if self.variant.has_own_model:
+            assert self.job.evaluated is not None
+            with self.steps.subfolder("own evaluation") as folder:
+                inputs = replace(self.job.evaluated, folder=str(folder))
+                chosen = {"inputs": inputs, "loader": self.variant.loader, "variant": self.variant.variant}
+                outcome = self.steps.run(step_bodies.evaluate_own, {**chosen, **trained})
+        else:
+            packed = {"packed": self.job.evaluation, "device": self.inputs.device}
+            outcome = self.steps.run(step_bodies.evaluate, {**packed, **trained})
         if outcome.result is None:
             return _failed(result, outcome)
         name = self.job.metric.name

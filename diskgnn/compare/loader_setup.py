@@ -246,6 +246,28 @@ def loader(inputs: LoaderInputs) -> BatchSource:
     return Loader(inputs.packed, "train", device=inputs.device)
 
 
+def prepare_propagated(inputs: LoaderInputs) -> None:
+    """Averages neighbourhoods over as many hops as minibatches have; typed ones by the mean alone."""
+    from diskgnn.propagation.propagate import propagate
+
+    typed = Graph.open(inputs.graph).is_typed
+    hops, operators = inputs.sampling.num_layers, "mean" if typed else "mean,symmetric"
+    propagate(
+        inputs.graph, inputs.packed, hops=hops, operators=operators, seed=inputs.sampling.seed,
+        memory=inputs.memory_bytes // 2, progress=False,
+    )  # fmt: skip
+
+
+def propagated(inputs: LoaderInputs) -> BatchSource:
+    """Reads records of hops; they stay in memory where they fit the cache."""
+    from diskgnn.loading.hops_loader import HopsLoader
+
+    return HopsLoader(
+        inputs.packed, "train", device=inputs.device, batch_size=inputs.sampling.batch_size,
+        shuffle_seed=inputs.sampling.seed, memory=max(1, inputs.cache_bytes),
+    )  # fmt: skip
+
+
 def pyg(inputs: LoaderInputs) -> BatchSource:
     """PyG's loader, with a worker for each core."""
     from diskgnn.baselines.pyg_loader import PyG

@@ -138,12 +138,14 @@ def _train_once(
 
 
 def _model(model: ModelSpec, source: BatchSource) -> nn.Module:
-    """A new one; `model` fits what `source` yields already."""
-    from diskgnn.training.named_models import model_for
+    """A new one. `model` fits what `source` yields already, unless these are hops: they get one as wide."""
+    from diskgnn.training.named_models import model_for, with_statistics
     from diskgnn.training.task import task_of
 
     schema = schema_of(source)
-    return model_for(model, schema, task_of(schema))
+    if schema.segments:  # of hops: no other model is
+        model = ModelSpec(hidden=model.hidden, dropout=model.dropout).fitted(schema, source.num_layers)
+    return with_statistics(model_for(model, schema, task_of(schema)), source)
 
 
 def prepare_evaluation(
@@ -167,19 +169,27 @@ def evaluate(
     """Per epoch, the task's scores on each split with the weights that training had then: 'test_accuracy' and so on."""
     import torch
 
-    from diskgnn.loading.loader import Loader
     from diskgnn.training.evaluate import evaluate
+    from diskgnn.training.source_opening import open_loader
     from diskgnn.training.task import task_of
 
     scores: list[dict[str, float]] = [{} for _ in range(epochs)]
     for split in splits:
-        with Loader(packed, split, device=device) as loader:
+        with open_loader(packed, split, torch.device(device), None) as loader:
             net, task = _model(model, loader), task_of(schema_of(loader))
             for epoch, found in enumerate(scores):
                 net.load_state_dict(torch.load(weights / f"{epoch}.pt", weights_only=True, map_location=device))
                 measured = evaluate(net, loader, device, task=task).scores
                 found.update({f"{split}_{name}": score for name, score in measured.items()})
     return scores
+
+
+def evaluate_own(
+    inputs: LoaderInputs, loader: str, variant: str, splits: Sequence[str], weights: Path, epochs: int, model: ModelSpec
+) -> list[dict[str, float]]:
+    """The same on what a loader prepares by itself, from a graph that has the splits."""
+    prepare(inputs, loader, variant)
+    return evaluate(inputs.packed, splits, weights, epochs, model, inputs.device)
 
 
 def count(

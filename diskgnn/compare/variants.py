@@ -33,6 +33,7 @@ class Variant:
     bound: str  # SEQUENTIAL, RANDOM or MEMORY: what its design cannot beat
     prepare: Callable[[LoaderInputs], None] | None = None  # writes to the inputs' `folder`
     cached: bool = False  # whether it keeps rows in `cache_bytes`: then Belady's bound is a bound for it
+    has_own_model: bool = False  # of what it prepares: it is evaluated on the same, of the other splits
     uncapped: bool = False  # runs without the cap, too, where it does not fit: the upper bound
     about: str = ""  # what its design is, for somebody who has never heard of it
     # What it cannot take of TYPES, LINKS, TIMES and so on, and why.
@@ -138,6 +139,14 @@ LOADERS: dict[str, tuple[Variant, ...]] = {
                 about=f"This project, with as many different epochs as are trained, at most {MAX_SEVERAL_EPOCHS}."),
         Variant("diskgnn", "fresh", "diskgnn, every epoch fresh", loader_setup.fresh, SEQUENTIAL, cached=True,
                 about="This project; each epoch is sampled and packed anew while the one before is trained on."),
+    ),
+    "propagated": (
+        Variant("propagated", "", "propagated, nothing sampled", loader_setup.propagated, SEQUENTIAL,
+                loader_setup.prepare_propagated, has_own_model=True,
+                about="This project, without sampling: whole neighbourhoods are averaged once, and a model that learns "
+                      "from these means is trained in place of the others' (SIGN).",
+                lacks={LINKS: "records of hops are those of nodes", TIMES: "whole neighbourhoods have no times",
+                       GIVEN: "records have the labels of the graph"}),
     ),
     "pyg": (
         Variant("pyg", "", "PyG", loader_setup.pyg, RANDOM,

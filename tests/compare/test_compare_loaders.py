@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from comparisons import write_learnable_graph
 from graphs import assert_rows_are_features, make_graph
 
 from diskgnn.baselines.mmap import TOUCHING_THREADS
@@ -15,6 +16,8 @@ from diskgnn.compare.variants import LOADERS, find, select
 from diskgnn.errors import ConfigError, UnavailableError
 from diskgnn.files import faults
 from diskgnn.formats.manifest import open_artifact
+from diskgnn.graph.graph import Graph
+from diskgnn.nn.model_spec import ModelSpec
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.targets import NodeTarget
 from diskgnn.system.memory import available_cores
@@ -214,3 +217,25 @@ def test_a_partition_buffer_swaps_all_partitions_or_keeps_those_of_the_training_
             loaded[variant] = rows[1] - rows[0]
     # A buffer holds about a third: COMET reads everything, several times; what stays is not read again.
     assert 0 < loaded["cached"] < 1000 < graph.num_nodes - 1000 < loaded["comet"]
+
+
+def test_propagated_has_a_model_of_its_own_that_is_scored_on_the_other_splits(tmp_path):
+    path, chosen = tmp_path / "graph", {"loader": "propagated", "variant": ""}
+    write_learnable_graph(path)
+    graph = Graph.open(path)
+    given = inputs(graph, tmp_path / "own", epochs=2)
+    _, prepared_bytes = step_bodies.prepare(given, **chosen)
+    record_bytes = 5 * 4 * 40  # x, and two hops of both operators
+    assert prepared_bytes >= 600 * record_bytes
+    cost = step_bodies.load(given, **chosen)
+    assert (cost.minibatches, cost.requested_rows, cost.disk_rows) == (75, 600, 600)
+    assert 600 * record_bytes <= cost.read_bytes < 2 * 600 * record_bytes  # pieces of 8 records, in whole pages
+
+    model, weights = ModelSpec("sage", hidden=16, num_layers=2), tmp_path / "weights"
+    weights.mkdir()
+    trained = step_bodies.train(given, **chosen, model=model, lr=0.01, weights=str(weights), trace=None)
+    assert [epoch["epoch"] for epoch in trained.epochs] == [0, 1]
+    other = replace(given, folder=str(tmp_path / "other"))
+    scores = step_bodies.evaluate_own(other, **chosen, splits=["valid", "test"], weights=weights, epochs=2, model=model)
+    assert [[*each] for each in scores] == [["valid_accuracy", "test_accuracy"]] * 2
+    assert scores[-1]["test_accuracy"] > 0.5  # of four classes

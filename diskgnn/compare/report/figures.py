@@ -13,7 +13,7 @@ import plotly.graph_objects as go
 _COLORS = {
     "diskgnn": "#e0561b", "in-memory": "#878791", "mmap": "#8583ec", "cached-reads": "#4f9464", "ginex": "#3f92de",
     "partition-buffer": "#d81e4f", "static-packed": "#a9349c", "pyg": "#7a45e0", "dgl": "#ad7cb4",
-    "graphbolt": "#c58046",
+    "graphbolt": "#c58046", "propagated": "#8a8f1c",
 }  # fmt: skip
 _OTHER_COLOR = "#0b97a6"
 # What Plotly calls a mark or a dash, and the same as SVG, for the list of a plot's lines.

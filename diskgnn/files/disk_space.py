@@ -18,7 +18,7 @@ from diskgnn.units import format_size, parse_size
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2  # of Linux's fallocate
 _PAGE_BYTES = 4096  # files take whole pages
 JOURNAL = "journal.jsonl"  # in a work folder: what is being made, and what of it is finished
-RECORDS = (".even.npz", ".odd.npz")  # beside it: how far a step is, in files that take turns; their names end so
+NOTES = (".even.npz", ".odd.npz")  # beside it: how far a step is, in files that take turns; their names end so
 OWN_BYTES = 64 << 10  # of a budget, for journals and locks; half of it stays for a journal that takes more than half
 _claiming = threading.Lock()  # of all budgets, so that these can be pickled
 
@@ -89,11 +89,11 @@ class DiskBudget:
         """Ask the disk what is taken. For moments at which nobody writes; what is removed meanwhile counts once."""
         if self.num_bytes is not None:
             with _claiming:
-                self._journal_bytes = sum(folder_bytes(folder, (JOURNAL, *RECORDS)) for folder in self._folders)
+                self._journal_bytes = sum(folder_bytes(folder, (JOURNAL, *NOTES)) for folder in self._folders)
                 self._file_bytes = sum(allocated_bytes(folder) for folder in self._folders) - self._journal_bytes
 
     def claim(self, num_bytes: int, *, is_journal: bool = False) -> None:
-        """Say that so many bytes are about to be written. A journal, or a record beside it, may take what is set aside
+        """Say that so many bytes are about to be written. A journal, or a note beside it, may take what is set aside
         for journals: it grows when everything else waits for that, and then gives something back.
 
         Raises:

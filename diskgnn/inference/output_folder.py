@@ -90,7 +90,7 @@ class OutputFolder(WorkFolder):
         self._remove_output()
         yield temporary
         sync(temporary)
-        self._journal.note(_published(temporary))
+        self._journal.append(_published(temporary))
         temporary.replace(self.output)
         faults.point("output.published")
         self._published = True

@@ -1,8 +1,8 @@
-"""The journal of a staging directory: what is being made there, and which of its files are finished.
+"""The journal of a staging directory: what is being made there, and which of its files are complete.
 
 One JSON document a line, behind its checksum, appended and made durable. The first says what is made. Each other one
-names a finished file, its length and its CRC-32C; or files that were consumed since all that was made of them is
-finished; the last one what is scratch in a directory that is about to be published. A run that goes on after a kill
+names a complete file, its length and its CRC-32C; or files that were consumed since all that was made of them is
+complete; the last one what is scratch in a directory that is about to be published. A run that goes on after a kill
 believes a file only as far as the journal does, and the journal up to its first damaged line.
 """
 
@@ -24,7 +24,7 @@ from diskgnn._native import crc32c as checksum_of
 from diskgnn.files import faults
 from diskgnn.files.checked_files import checksum_file, npy_file_bytes, sync
 from diskgnn.files.checked_lines import checked_line, checked_lines, whole_lines
-from diskgnn.files.disk_space import RECORDS, UNLIMITED, DiskBudget, allocated_bytes, file_bytes
+from diskgnn.files.disk_space import NOTES, UNLIMITED, DiskBudget, allocated_bytes, file_bytes
 from diskgnn.formats.manifest_document import file_name
 from diskgnn.formats.records import typed
 
@@ -40,7 +40,7 @@ class Journal:
 
     def __init__(self, path: Path, making: Any, disk: DiskBudget = UNLIMITED) -> None:
         self.path, self._disk = path, disk
-        self._finished: dict[str, tuple[int, int]] = {}  # bytes, CRC-32C
+        self._complete: dict[str, tuple[int, int]] = {}  # bytes, CRC-32C
         self._consumed: set[str] = set()
         self._lock = threading.RLock()  # claiming may have more committed
         self._first_line = json.dumps(making, sort_keys=True)
@@ -60,7 +60,7 @@ class Journal:
                 if _CONSUMED in record:
                     self._consume(typed(each, str) for each in typed(record[_CONSUMED], list))
                 else:
-                    self._finish(typed(record["file"], str), typed(record["bytes"], int), typed(record["crc32c"], int))
+                    self._add(typed(record["file"], str), typed(record["bytes"], int), typed(record["crc32c"], int))
             except (ValueError, KeyError, RecursionError):  # of another version
                 continue
         if num_bytes < len(content):
@@ -69,73 +69,73 @@ class Journal:
 
     def begin(self) -> None:
         """Start it."""
-        self._finished.clear()
+        self._complete.clear()
         self._consumed.clear()
         self.path.unlink(missing_ok=True)
         self._append(self._first_line)
         sync(self.path.parent)
 
     def add(self, name: str, num_bytes: int, crc32c: int) -> None:
-        """File `name` of the directory is finished, and durable."""
+        """Says that file `name` of the directory is complete, and durable."""
         self.add_all({name: (num_bytes, crc32c)})
 
     def add_all(self, files: Mapping[str, tuple[int, int]]) -> None:
-        """Notes that files, by name their bytes and CRC-32C, are finished and durable."""
+        """Says that files, by name their bytes and CRC-32C, are complete and durable."""
         with self._lock:
-            self.note(*(
+            self.append(*(
                 {"file": name, "bytes": num_bytes, "crc32c": crc32c} for name, (num_bytes, crc32c) in files.items()
             ))  # fmt: skip
             for name, (num_bytes, crc32c) in files.items():
-                self._finish(name, num_bytes, crc32c)
+                self._add(name, num_bytes, crc32c)
 
     def consume(self, names: Collection[str]) -> None:
         """Notes that nobody needs some files any more; they may be removed after that."""
         with self._lock:
-            self.note({_CONSUMED: list(names)})
+            self.append({_CONSUMED: list(names)})
             self._consume(names)
 
     def forget(self, name: str) -> None:
-        """Believes no more that file `name` is finished: it was removed, and is made again."""
+        """Believes no more that file `name` is complete: it was removed, and is made again."""
         with self._lock:
-            self._finished.pop(name, None)
+            self._complete.pop(name, None)
 
     def is_consumed(self, name: str) -> bool:
         """Returns True if file `name` was consumed, and not made again since."""
         return name in self._consumed
 
-    def note_scratch(self, names: Collection[str]) -> None:
+    def append_scratch(self, names: Collection[str]) -> None:
         """Notes what in the directory is scratch, now that it is about to be published."""
-        self.note({_SCRATCH: list(names)})
+        self.append({_SCRATCH: list(names)})
 
-    def note(self, *lines: Mapping[str, Any]) -> None:
-        """Append lines."""
+    def append(self, *lines: Mapping[str, Any]) -> None:
+        """Appends lines."""
         self._append(*map(json.dumps, lines))
 
     def recorded(self, name: str) -> tuple[int, int] | None:
         """Bytes and CRC-32C that file `name` had when it was added last; None if it never was."""
-        return self._finished.get(name)
+        return self._complete.get(name)
 
     def checksum(self, name: str) -> int | None:
-        """CRC-32C of file `name` if it is finished and still what it was then; None if it has to be made again."""
-        if name not in self._finished:
+        """CRC-32C of file `name` if it is complete and still what it was then; None if it has to be made again."""
+        if name not in self._complete:
             return None
         path = self.path.parent / name
         try:
             found = path.stat().st_size, checksum_file(path)
         except OSError:  # it is not there, or the disk cannot read it any more
             return None
-        return found[1] if found == self._finished.get(name) else None
+        return found[1] if found == self._complete.get(name) else None
 
     @property
-    def has_finished(self) -> bool:
-        """Whether any file was finished."""
-        return bool(self._finished or self._consumed)
+    def has_files(self) -> bool:
+        """True if any file was complete."""
+        return bool(self._complete or self._consumed)
 
-    def record(self, name: str, done: Mapping[str, npt.NDArray[Any]], files: Iterable[str]) -> None:
-        """Note durably how far a stage is, in two files that take turns: one is whole whenever a kill comes.
+    def note(self, name: str, done: Mapping[str, npt.NDArray[Any]], files: Iterable[str]) -> None:
+        """Notes durably how far a stage is, in two files that take turns: one is whole whenever a kill comes.
 
         Args:
-            name: of the stage. Its record before is believed until this one is durable.
+            name: of the stage. Its note before is believed until this one is durable.
             done: arrays that say what is done, with the checksums that whoever goes on compares.
             files: those that hold what is done; they are made durable first.
         """
@@ -144,7 +144,7 @@ class Journal:
             sync(folder / each)
         content = io.BytesIO()
         np.savez(content, allow_pickle=False, **done)
-        even, odd = _records_of(name)
+        even, odd = _notes_of(name)
         file = odd if self._newest((even, odd)) == even else even
         more_bytes = file_bytes(content.getbuffer().nbytes) - allocated_bytes(folder / file)
         self._disk.claim(more_bytes, is_journal=True)
@@ -153,38 +153,38 @@ class Journal:
         faults.point("unit.written")
         self.add(file, len(content.getbuffer()), checksum_of(content.getbuffer()))
 
-    def last_record(self, name: str) -> dict[str, npt.NDArray[Any]] | None:
-        """What the last `record` of a stage said that is whole; None if there is none."""
-        newest = self._newest(_records_of(name))
+    def last_note(self, name: str) -> dict[str, npt.NDArray[Any]] | None:
+        """What the last `note` of a stage said that is whole; None if there is none."""
+        newest = self._newest(_notes_of(name))
         if newest is None:
             return None
         with np.load(self.path.parent / newest, allow_pickle=False) as found:
             return dict(found)
 
-    def has_record(self, name: str) -> bool:
-        """Returns True if `last_record` has something to return, unless that is damaged."""
-        return any(file in self._finished for file in _records_of(name))
+    def has_note(self, name: str) -> bool:
+        """Returns True if `last_note` has something to return, unless that is damaged."""
+        return any(file in self._complete for file in _notes_of(name))
 
-    def forget_record(self, name: str) -> None:
-        """There is no record of a stage any more."""
-        for file in _records_of(name):
+    def forget_note(self, name: str) -> None:
+        """Removes the notes of a stage."""
+        for file in _notes_of(name):
             self.forget(file)
             self._disk.release(allocated_bytes(path := self.path.parent / file), is_journal=True)
             path.unlink(missing_ok=True)
 
     def _newest(self, names: Collection[str]) -> str | None:
-        """Which of some files was finished last, of those that are what they were then."""
-        known = (name for name in reversed(self._finished) if name in names)
+        """Returns which of some files was added last, of those that are what they were then."""
+        known = (name for name in reversed(self._complete) if name in names)
         return next((name for name in known if self.checksum(name) is not None), None)
 
-    def _finish(self, name: str, num_bytes: int, crc32c: int) -> None:
-        self._finished.pop(name, None)  # so that the last one comes last
-        self._finished[name] = num_bytes, crc32c
+    def _add(self, name: str, num_bytes: int, crc32c: int) -> None:
+        self._complete.pop(name, None)  # so that the last one comes last
+        self._complete[name] = num_bytes, crc32c
         self._consumed.discard(name)
 
     def _consume(self, names: Iterable[str]) -> None:
         for name in names:
-            self._finished.pop(name, None)
+            self._complete.pop(name, None)
             self._consumed.add(name)
 
     def _append(self, *lines: str) -> None:
@@ -204,7 +204,7 @@ class Journal:
             os.close(descriptor)
 
 
-def scratch_noted(path: Path) -> list[str]:
+def appended_scratch(path: Path) -> list[str]:
     """What the journal at `path`, of a directory that was published, says is scratch in that. Only its names of files
     are believed."""
     found: list[str] = []
@@ -214,13 +214,13 @@ def scratch_noted(path: Path) -> list[str]:
     return found
 
 
-def record_bytes(done: Mapping[str, npt.NDArray[Any]]) -> int:
-    """Returns what records of such arrays take of the disk: there are two of them, see `Journal.record`."""
+def note_bytes(done: Mapping[str, npt.NDArray[Any]]) -> int:
+    """Returns what notes of such arrays take of the disk: there are two of them, see `Journal.note`."""
     member_bytes = (npy_file_bytes(array.dtype, array.shape) + 2 * len(name) for name, array in done.items())
     return 2 * file_bytes(sum(member_bytes) + len(done) * _MEMBER_BYTES + _ARCHIVE_BYTES)
 
 
-def _records_of(name: str) -> tuple[str, str]:
-    """The files that take a stage's records in turn."""
-    even, odd = RECORDS
+def _notes_of(name: str) -> tuple[str, str]:
+    """Returns the files that take a stage's notes in turn."""
+    even, odd = NOTES
     return f"{name}{even}", f"{name}{odd}"

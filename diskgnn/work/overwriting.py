@@ -17,7 +17,7 @@ from diskgnn.formats.artifacts import MANIFEST, rank_named
 from diskgnn.formats.manifest import Manifest, read_manifest
 from diskgnn.paths import resolved
 from diskgnn.stores.locations import AnyPath, Location, StoredPath, located
-from diskgnn.work.journal import Journal, scratch_noted
+from diskgnn.work.journal import Journal, appended_scratch
 from diskgnn.work.sent_record import names_sent, record_of
 
 _FORMAT = re.compile(rb'"format":\s*"diskgnn\.(\w+)"')
@@ -196,7 +196,7 @@ def _left(manifest: Manifest) -> list[str]:
     journal = manifest.folder / JOURNAL
     if not journal.is_file():
         return []
-    return [name for name in scratch_noted(journal) if name not in manifest.files] + [JOURNAL]
+    return [name for name in appended_scratch(journal) if name not in manifest.files] + [JOURNAL]
 
 
 def clean_beside(final: Path, staging: Path, lock: FileLock) -> bool:

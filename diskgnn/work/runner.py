@@ -65,7 +65,7 @@ from diskgnn.errors import InputError
 from diskgnn.files import faults
 from diskgnn.files.disk_space import DiskBudget, allocated_bytes
 from diskgnn.work.fold import Fold, Step, noted_alike, section, with_state
-from diskgnn.work.journal import record_bytes
+from diskgnn.work.journal import note_bytes
 from diskgnn.work.required_space import require_space
 from diskgnn.work.shuffle import DamagedStepError, Shuffle
 from diskgnn.work.step_artifact import StepArtifact
@@ -211,7 +211,7 @@ class Work:
                     for unit, unit_files in running:
                         assert unit_files.keys() == set(files(unit)), (unit_files.keys(), files(unit))
                         faults.point("work.unit")
-                        self._folder.finish(unit_files)
+                        self._folder.complete(unit_files)
                         self._folder.consume(consumes(unit))
                         if self._folder.is_due(sum(allocated_bytes(self._folder.path(name)) for name in unit_files)):
                             self._folder.commit()
@@ -256,7 +256,7 @@ class Work:
         `files` at the beginning."""
         states = [state, *(part.first() for file in files for part in file.parts)]
         noted = {name: array for each in states for name, array in with_state({}, each).items()}
-        return record_bytes(noted | {name: np.empty(_OWN_NUMBERS, np.uint64) for name in ("key", "after", FINISHED)})
+        return note_bytes(noted | {name: np.empty(_OWN_NUMBERS, np.uint64) for name in ("key", "after", FINISHED)})
 
     def note(self, name: str, state: State, files: Sequence[str] = ()) -> None:
         """Has `state` noted at the next commit: what later steps follow from, and which `files` hold it."""

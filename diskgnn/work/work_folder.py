@@ -7,10 +7,11 @@ One word for each thing, in all of this room:
 
 | word | what happens |
 |---|---|
+| complete | all of a file is written; steps and units are *finished* |
 | add | a complete file is registered: its length and checksum are known |
-| note | what a step found is put down, for the next commit |
+| note | what a step found is put down, for the next commit; the journal keeps it until the next note of the step |
 | commit | files are made durable, then the journal says so: what a kill cannot cost any more |
-| adopt | a file that a killed run finished is registered, if it is still what it was |
+| adopt | a file that a killed run had complete is registered, if it is still what it was |
 | consume | nobody needs a file any more: it is removed with the commit of what was made of it |
 | forget | a note is true no more |
 | restart | a step, or all steps, are made again, since files of theirs are damaged |
@@ -92,7 +93,7 @@ class WorkFolder:
         self._registered: dict[str, tuple[int, int]] = {}
         # Not committed: what is to be noted, by name; files of units; files to be removed after that, and their bytes.
         self._pending: dict[str, Note] = {}
-        self._finished: list[str] = []
+        self._complete: list[str] = []
         self._consumed: dict[str, int] = {}
         self._kept: list[Path] = []  # artifacts that are made in this folder, and their own work folders
         self._committing, self._is_committing = threading.RLock(), False
@@ -124,7 +125,7 @@ class WorkFolder:
     ) -> None:
         try:
             # Where nothing was worth a commit yet, an error leaves nothing.
-            if (self._finished or self._has_something) and isinstance(error, Exception | KeyboardInterrupt):
+            if (self._complete or self._has_something) and isinstance(error, Exception | KeyboardInterrupt):
                 with suppress(OSError, DiskGNNError):  # the first error is the one to tell
                     self.commit()  # what is finished is worth keeping
             elif error is None and self._resumable and not self._published:
@@ -155,7 +156,7 @@ class WorkFolder:
     @property
     def _has_something(self) -> bool:
         """True if there is something for another run to go on with."""
-        return self._journal.has_finished or any(path.exists() for path in self._kept)
+        return self._journal.has_files or any(path.exists() for path in self._kept)
 
     def path(self, name: str) -> Path:
         """Returns where to write file `name`; register it with `add` when it is complete."""
@@ -163,7 +164,7 @@ class WorkFolder:
 
     def restart(self) -> None:
         """Removes all that was written so far, by killed runs, too."""
-        for pending in (self._registered, self._pending, self._finished, self._consumed):
+        for pending in (self._registered, self._pending, self._complete, self._consumed):
             pending.clear()
         shutil.rmtree(self.staging, ignore_errors=True)
         self.staging.mkdir()
@@ -187,7 +188,7 @@ class WorkFolder:
         self._registered[name] = path.stat().st_size, checksum_file(path) if crc32c is None else crc32c
 
     def commit_files(self, names: Iterable[str]) -> None:
-        """Makes registered files durable, and notes that they are finished. Nothing, unless it is resumable."""
+        """Makes registered files durable, and says so in the journal. Nothing, unless it is resumable."""
         unknown = {name: found for name in names if self._journal.recorded(name) != (found := self._registered[name])}
         if not self._resumable or not unknown:
             return
@@ -197,7 +198,7 @@ class WorkFolder:
         self._journal.add_all(unknown)
 
     def adopt(self, name: str) -> bool:
-        """Registers file `name` if an earlier run finished it and it is still what that run wrote; or removes it."""
+        """Registers file `name` if a killed run had it complete and it is still what that run wrote; or removes it."""
         crc32c = self._journal.checksum(name)
         if crc32c is not None:
             self.add(name, crc32c=crc32c)
@@ -221,14 +222,14 @@ class WorkFolder:
 
     @property
     def sends(self) -> bool:
-        """True if what is finished leaves this disk."""
+        """True if what is complete leaves this disk."""
         return False
 
     def _send(self, names: Iterable[str]) -> None:
         """Called with files that are durable, and that nobody needs here any more: an artifact may go to a store."""
 
     def _remove_consumed(self, names: Collection[str]) -> None:
-        """Removes files: all that was to be made of them is finished, and noted."""
+        """Removes files: all that was to be made of them is complete, and noted."""
         if self._resumable and (noted := [name for name in names if not self._journal.is_consumed(name)]):
             self._journal.consume(noted)
         for name in names:
@@ -252,11 +253,11 @@ class WorkFolder:
         with self._committing:
             if (pending := self._pending.get(name)) is not None:
                 return pending.state
-            return (self._journal.last_record(name) or {}) if self._resumable else {}
+            return (self._journal.last_note(name) or {}) if self._resumable else {}
 
     def is_noted(self, name: str) -> bool:
         """Returns True if a note of a name is committed."""
-        return self._journal.has_record(name)
+        return self._journal.has_note(name)
 
     def leave_out(self, name: str, file: str) -> None:
         """Says that a file is removed which a note of a name was to be committed with."""
@@ -269,36 +270,36 @@ class WorkFolder:
         with self._committing:
             for file in self.noted(name).get(FINISHED, np.empty(0, str)).tolist():
                 self._journal.forget(file)
-                if file in self._finished:
-                    self._finished.remove(file)
+                if file in self._complete:
+                    self._complete.remove(file)
             self._pending.pop(name, None)
-            self._journal.forget_record(name)
+            self._journal.forget_note(name)
 
     def restart_step(self, name: str) -> None:
         """Has a step made again whose files are damaged. What is finished of others is committed, and stays."""
         with self._committing:
             self.forget(name)
-            self._finished = [name for name in self._finished if self._is_there(name)]
+            self._complete = [name for name in self._complete if self._is_there(name)]
             for name, note in list(self._pending.items()):
                 if not all(map(self._is_there, (*note.files, *note.complete))):
                     self.forget(name)
             self.commit()
 
     def _is_there(self, name: str) -> bool:
-        """Returns True if a file lies here, or is finished and was sent."""
+        """Returns True if a file lies here, or is complete and was sent."""
         return self.path(name).exists() or self._journal.recorded(name) is not None
 
-    def finish(self, files: Mapping[str, int]) -> None:
+    def complete(self, files: Mapping[str, int]) -> None:
         """Registers the files of a unit, by name their CRC-32C, which the next commit makes durable."""
         with self._committing:
             for name, crc32c in files.items():
                 self.add(name, crc32c=crc32c)
-            self._finished += files
+            self._complete += files
 
     def send_at_commit(self, names: Iterable[str]) -> None:
-        """Says that files that are finished already may be sent with the next commit."""
+        """Says that files that are complete already may be sent with the next commit."""
         with self._committing:
-            self._finished += (name for name in names if name in self._registered)
+            self._complete += (name for name in names if name in self._registered)
 
     def consume(self, names: Collection[str]) -> None:
         """Has files removed after the next commit: nobody needs them once what was made of them is committed."""
@@ -313,14 +314,14 @@ class WorkFolder:
                 for name, note in self._pending.items():
                     self.commit_files(note.complete)
                     if self._resumable:
-                        self._journal.record(name, note.state, note.files)
-                self.commit_files(self._finished)
-                self._send(self._finished)
+                        self._journal.note(name, note.state, note.files)
+                self.commit_files(self._complete)
+                self._send(self._complete)
                 self._remove_consumed(self._consumed)
             finally:
                 self._is_committing = False
             self._pending.clear()
-            self._finished.clear()
+            self._complete.clear()
             self._consumed.clear()
             self._handled_bytes, self._committed_seconds = 0, time.monotonic()
 
@@ -340,7 +341,7 @@ class WorkFolder:
     def give_back(self) -> bool:
         """Commits early, since the disk budget is used up; returns False if nothing waits to be removed or sent."""
         with self._committing:
-            waits = any(self._consumed.values()) or (self.sends and bool(self._finished))
+            waits = any(self._consumed.values()) or (self.sends and bool(self._complete))
             if self._is_committing or not waits:
                 return False
             self.commit()

@@ -150,12 +150,12 @@ class ArtifactWriter(WorkFolder):
         """Commits, and sends files that nobody needs here any more, if the artifact goes to a store."""
         if self._outbox is not None:
             with self._committing:
-                self._finished += names
+                self._complete += names
             self.commit()
 
     @property
     def sends(self) -> bool:
-        """True if what is finished leaves this disk."""
+        """True if what is complete leaves this disk."""
         return self._outbox is not None
 
     def _send(self, names: Iterable[str]) -> None:
@@ -169,13 +169,13 @@ class ArtifactWriter(WorkFolder):
         return self._outbox
 
     def adopt(self, name: str) -> bool:
-        """Registers file `name` if an earlier run finished it and it is still what that run wrote; or removes it."""
+        """Registers file `name` if a killed run had it complete and it is still what that run wrote; or removes it."""
         return self._adopt_sent(name) or super().adopt(name)
 
     def _adopt_sent(self, name: str) -> bool:
         """The same of a file that was sent. Others may have sent to the same place since."""
-        finished = self._journal.recorded(name)
-        if self._outbox is None or finished is None or (sent := self._outbox.adopt(name, *finished)) is None:
+        recorded = self._journal.recorded(name)
+        if self._outbox is None or recorded is None or (sent := self._outbox.adopt(name, *recorded)) is None:
             return False
         self._register_sent(name, sent)
         return True
@@ -226,7 +226,7 @@ class ArtifactWriter(WorkFolder):
         self._sync(self.staging)
         self._require_replaceable()
         # Until the directory has its name, the next run goes on with all of this; afterwards it removes it.
-        Journal(self.staging / JOURNAL, None).note_scratch(scratch)
+        Journal(self.staging / JOURNAL, None).append_scratch(scratch)
         faults.point("artifact.publish")
         if self.final.exists():
             exchange(self.staging, self.final)

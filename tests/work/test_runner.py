@@ -702,7 +702,7 @@ def leave_a_note(out: Path, disk: DiskBudget) -> None:
         folder.note("sort.split", Note(NOTED))
         with ChecksummedFile(folder.path("x"), disk=disk) as file:
             file.write(bytes(PIECE_BYTES))
-        folder.finish({"x": file.crc32c})
+        folder.complete({"x": file.crc32c})
         folder.commit()
         raise Killed
 

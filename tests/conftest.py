@@ -109,6 +109,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files with slow tests come first, so that no process is left alone with one when the others have ended."""
+    """Files with slow tests come first, then long ones, so that no process is left alone with one when the others have
+    ended.
+    """
     slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: item.path not in slow)
+    order = {path: (path not in slow, -path.stat().st_size, path) for path in {item.path for item in items}}
+    items.sort(key=lambda item: order[item.path])

@@ -11,6 +11,7 @@ import numpy as np
 import psutil
 import pytest
 import torch
+from forked_python import Python
 from graphs import assert_rows_are_features, make_graph
 from sources import assert_refuses_states_of
 
@@ -164,8 +165,7 @@ def test_workers_end_with_what_started_them(graph, library, blow):
         "next(batches); print(*(child.pid for child in multiprocessing.active_children()), flush=True);"
         "time.sleep(60)"
     )
-    command = [sys.executable, "-W", "ignore", "-c", program, str(graph.manifest.path)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    process = Python("-c", program, graph.manifest.path, stdout=subprocess.PIPE, text=True, start_new_session=True)
     with process:
         workers = [psutil.Process(int(number)) for number in process.stdout.readline().split()]
         assert len(workers) == 2

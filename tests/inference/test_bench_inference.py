@@ -42,17 +42,17 @@ def test_run_prints_ratios_and_agrees_with_pyg(tmp_path: Path):
 
 @pytest.mark.skipif(bool(refusal()), reason="no memory cgroup can be made here")
 def test_keeps_to_its_memory_in_a_cgroup(tmp_path: Path):
-    memory_mib = loaded_mib() + 180  # features are 230 MB, what is between layers as much
-    diskgnn.generate(tmp_path / "graph", num_nodes=450_000, avg_degree=4, num_classes=16, num_features=128,
+    memory_mib = loaded_mib() + 160  # features are 179 MB, what is between layers as much
+    diskgnn.generate(tmp_path / "graph", num_nodes=350_000, avg_degree=4, num_classes=16, num_features=128,
                      train_fraction=0.01, valid_fraction=0, test_fraction=0, homophily=0.5)  # fmt: skip
-    for model in ("sage", "gat"):
-        command = [sys.executable, ROOT / "tools/bench_inference.py", "run", tmp_path / "graph", "--model", model,
-                   "--memory", f"{memory_mib}MiB", "--limit", f"{memory_mib + 70}MiB",
-                   "--folder", tmp_path, "--threads", "2"]  # fmt: skip
-        done = subprocess.run([str(each) for each in command], capture_output=True, text=True, check=True)
-        report, _, said = done.stdout.partition("in a cgroup")
-        assert "; 0 kills" in said
-        assert json.loads(report)["peak_anonymous_bytes"] <= memory_mib << 20
+    # Which looks at neighbours twice; GraphSAGE keeps to its memory in engines/test_ray.py.
+    command = [sys.executable, ROOT / "tools/bench_inference.py", "run", tmp_path / "graph", "--model", "gat",
+               "--memory", f"{memory_mib}MiB", "--limit", f"{memory_mib + 70}MiB",
+               "--folder", tmp_path, "--threads", "2"]  # fmt: skip
+    done = subprocess.run([str(each) for each in command], capture_output=True, text=True, check=True)
+    report, _, said = done.stdout.partition("in a cgroup")
+    assert "; 0 kills" in said
+    assert json.loads(report)["peak_anonymous_bytes"] <= memory_mib << 20
 
 
 def test_counts_of_schedules_by_hand():

@@ -296,12 +296,12 @@ assert peak() - start < memory + (12 << 20), (start, peak(), memory)
 @pytest.mark.slow
 def test_memory_stays_within_the_budget(tmp_path):
     generate(
-        tmp_path / "graph", num_nodes=2_000_000, avg_degree=20, num_classes=4, num_features=1, feature_dtype="int8",
+        tmp_path / "graph", num_nodes=1_000_000, avg_degree=20, num_classes=4, num_features=1, feature_dtype="int8",
         train_fraction=0.01, valid_fraction=0, test_fraction=0, homophily=0.5,
     )  # fmt: skip
     graph = Graph.open(tmp_path / "graph")
     budget_bytes = (graph.indptr.nbytes + graph.indices.nbytes) // 4
-    assert budget_bytes < 48 << 20
+    assert budget_bytes < 24 << 20
     script = [sys.executable, "-c", MEMORY_SCRIPT, tmp_path / "graph", tmp_path / "swept", str(budget_bytes)]
     process = subprocess.Popen(script)
     try:

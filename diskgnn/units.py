@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 from typing import Any, SupportsIndex
@@ -49,7 +50,8 @@ def format_size(num_bytes: float) -> str:
 
 def format_count(number: float) -> str:
     """1234567 -> '1,234,567'; floats keep three significant digits."""
-    return f"{number:,.3g}" if isinstance(number, float) and abs(number) < 1000 else f"{round(number):,}"
+    is_fraction = isinstance(number, float) and not 1000 <= abs(number) < math.inf  # NaN, too
+    return f"{number:,.3g}" if is_fraction else f"{round(number):,}"
 
 
 def counted(count: int, noun: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -51,6 +53,8 @@ def test_values_are_shown_with_their_unit():
     assert format_value("wait_seconds", 75.2) == "1 min 15 s"
     assert format_value("edges", 1234567) == "1,234,567"
     assert format_value("mean_in_degree", 11.5799) == "11.6"
+    assert [format_value("loss", loss) for loss in (math.nan, math.inf, -math.inf, 1234.5)] == [
+        "nan", "inf", "-inf", "1,234"]  # fmt: skip
     assert format_value("fanouts", [10, 5]) == "10, 5"
     assert [format_value("flag", flag) for flag in (True, False, None)] == ["yes", "no", "none"]
     assert [format_seconds(seconds) for seconds in (0.1234, 12.3, 59.7, 7260)] == [

@@ -12,6 +12,7 @@ from diskgnn.cli import options
 from diskgnn.cli.command import Command
 from diskgnn.cli.rendering import Output
 from diskgnn.progress.reporter import StageReport
+from diskgnn.specs.schema import edge_type_name
 
 if TYPE_CHECKING:
     from diskgnn.graph.graph import Graph
@@ -42,7 +43,7 @@ def _graph_made(output: Output, report: StageReport, out: Path) -> None:
         packed, (temporal, reason) = out.with_name(f"{out.name}-packed"), about_times(graph)
         if reason:
             output.note(reason)
-        output.next("diskgnn", "prepare", out, packed, "--fanouts", "10,10", *temporal, "--epochs", 4,
+        output.next("diskgnn", "prepare", out, packed, "--fanouts", "10,10", *_target(graph), *temporal, "--epochs", 4,
                     "--cpu-cache", "10%", "--estimate",
                     why="predicts time and disk space; without --estimate it prepares")  # fmt: skip
     elif unsplit:
@@ -55,6 +56,13 @@ def _graph_made(output: Output, report: StageReport, out: Path) -> None:
             why="it has no nodes to train on yet: convert with --train or a column of splits, or prepare with "
             "--target-seeds",
         )
+
+
+def _target(graph: Graph) -> list[str]:
+    """What `prepare` has to be told of the seeds: nothing, where one type of nodes has a train split."""
+    nodes = [name for name, each in graph.nodes.items() if "train" in each.splits]
+    links = [edge_type_name(edge_type) for edge_type, each in graph.edges.items() if "train" in each.splits]
+    return [] if len(nodes) == 1 else ["--target", (*nodes, *links)[0]] if nodes or links else []
 
 
 def _propose_split(output: Output, graph: Graph) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ import pyarrow.parquet as pq
 import torch
 
 from diskgnn._native import scatter_rows
-from diskgnn.errors import ConfigError
+from diskgnn.errors import ConfigError, DataWarning, callers_level
 from diskgnn.files.checked_files import ChecksummedFile, npy_file_bytes, npy_header_bytes
 from diskgnn.files.disk_space import DiskBudget, file_bytes
 from diskgnn.graph.type_data import NodeSet
@@ -105,6 +106,30 @@ class OutputFormat:
         flat = pa.array(np.ascontiguousarray(values).reshape(-1))
         rows = pa.FixedSizeListArray.from_arrays(flat, self.columns) if self.row_shape else flat
         return "class" if self.what == "classes" else self.what, rows
+
+
+class FiniteRows:
+    """Counts rows of a model that are not finite, which classes do not show: the first one is as good as any then."""
+
+    def __init__(self) -> None:
+        self._num_rows = self._num_odd = 0
+
+    def count(self, rows: npt.NDArray[np.float32]) -> None:
+        """Counts rows [n, ...]."""
+        flat = rows.reshape(len(rows), -1)  # its extremes are not finite where a number is not: no mask of all
+        self._num_odd += int((~np.isfinite(flat.max(1)) | ~np.isfinite(flat.min(1))).sum())
+        self._num_rows += len(rows)
+
+    def warn(self) -> None:
+        """Warns if there were such rows (a DataWarning)."""
+        if self._num_odd:
+            warnings.warn(
+                f"{self._num_odd:,} of {self._num_rows:,} rows that the model computed have NaN or infinite numbers, "
+                "so what is written of them means nothing: features of these nodes or near them have such numbers "
+                "(`diskgnn inspect` of the graph counts them), or the weights of the model do",
+                DataWarning,
+                stacklevel=callers_level(),
+            )
 
 
 def check_what(what: str, kind: str, *, of_pairs: bool = False) -> None:

@@ -19,7 +19,7 @@ from diskgnn.graph.type_data import NodeSet
 from diskgnn.inference.asked_times import SeedTimes
 from diskgnn.inference.asking import Asked
 from diskgnn.inference.output_folder import OutputFolder
-from diskgnn.inference.prediction_files import OutputFormat, RowNames, TableWriter, ids_of, open_output
+from diskgnn.inference.prediction_files import FiniteRows, OutputFormat, RowNames, TableWriter, ids_of, open_output
 from diskgnn.loading.hops_loader import HopsLoader
 from diskgnn.loading.loader import Loader
 from diskgnn.nn.decoders import DotProduct
@@ -55,7 +55,7 @@ def write_nodes(
         places = _places_of(chosen, known, places)
     assert chosen is not None
     content, suffix = OutputFormat(asked.what, asked.kind, values.shape[1], asked.classes), folder.output.suffix
-    columns = dict[str, pa.Array | pa.ChunkedArray]()
+    columns, finite = dict[str, pa.Array | pa.ChunkedArray](), FiniteRows()
     if suffix != ".npy":
         columns |= [ids_of(nodes, chosen)]
         columns |= {} if times is None else {"time": times.as_given}
@@ -65,7 +65,10 @@ def write_nodes(
     ):
         for first in range(0, len(chosen), _ROWS_WRITTEN):
             part = np.arange(first, min(first + _ROWS_WRITTEN, len(chosen)))
-            write(content.of(values[places[part]]), part)
+            rows_of_part = values[places[part]]
+            finite.count(rows_of_part)
+            write(content.of(rows_of_part), part)
+    finite.warn()
 
 
 def rows_of_pairs(
@@ -91,7 +94,9 @@ def rows_of_pairs(
         with torch.no_grad():
             scores = decoder(ends[0][pairs.src], ends[1][pairs.dst])
         parts.append(_copied(scores.float()))
-    values = np.concatenate(parts)
+    values, finite = np.concatenate(parts), FiniteRows()
+    finite.count(values)
+    finite.warn()
     if kind != "link":
         content = OutputFormat(what, kind, values.shape[1], classes)
         return content.of(values), content.column

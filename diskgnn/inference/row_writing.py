@@ -11,7 +11,7 @@ from torch import nn
 
 from diskgnn.graph.type_data import NodeSet
 from diskgnn.inference.output_folder import OutputFolder
-from diskgnn.inference.prediction_files import IdColumn, OutputFormat, RowNames, open_output
+from diskgnn.inference.prediction_files import FiniteRows, IdColumn, OutputFormat, RowNames, open_output
 
 NodeRows = tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]  # ascending nodes [n], and their rows [n, columns]
 
@@ -36,7 +36,7 @@ def write_rows(
     if chosen is not None:
         order = np.argsort(chosen, kind="stable")
         num_rows, ascending = len(chosen), chosen[order]
-    output = folder.output
+    output, finite = folder.output, FiniteRows()
     with (
         folder.publishing() as path,
         node_set.user_ids or nullcontext() as ids,
@@ -50,7 +50,9 @@ def write_rows(
                 begin, end = np.searchsorted(ascending, [nodes[0], nodes[-1] + 1])
                 wanted = ascending[begin:end]
                 rows = rows[np.searchsorted(nodes, wanted)]
+            finite.count(rows)
             write(content.of(rows), wanted)
+    finite.warn()
     return output.stat().st_size
 
 

@@ -107,7 +107,7 @@ def transpose(
         raise InputError(
             f"features: expected finite numbers, found NaN or infinite ones in the rows of {count} nodes that hops "
             f"need, the first of them {nodes.called(int(state['first_unusual']))}{_of_type(nodes)}; replace them, e.g. "
-            f"with np.nan_to_num, and `diskgnn convert` again"
+            f"with np.nan_to_num(features, nan=0, posinf=0, neginf=0), and `diskgnn convert` again"
         )
 
 

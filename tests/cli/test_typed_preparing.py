@@ -1,6 +1,8 @@
 """Options of graphs with several types: fanouts of edge types, targets, times; what is not for such graphs says so."""
 
 import json
+import re
+import shlex
 
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ from commands import run
 from typed_graphs import CITES, WRITES, citations
 
 from diskgnn.cli.rendering import Output
+from diskgnn.formats.packed import Packed
 from diskgnn.formats.samples import Samples
 from diskgnn.loading.loader import Loader
 from diskgnn.specs.targets import LinkTarget, NodeTarget
@@ -76,3 +79,18 @@ def test_what_makes_no_sense_is_refused_and_nothing_is_left(typed, tmp_path, fla
 def test_names_with_colons_are_printed_as_they_are(capsys):
     Output(as_json=False).error("no edge type a:b:c")
     assert "a:b:c" in capsys.readouterr().err
+
+
+def test_what_convert_proposes_for_links_works(tmp_path):
+    """There is no type of nodes with a train split, so `prepare` has to be told what the seeds are."""
+    np.save(tmp_path / "edges.npy", np.array([[0, 1, 2, 3], [1, 2, 3, 0]]))
+    np.save(tmp_path / "x.npy", np.ones((4, 2), np.float32))
+    (tmp_path / "graph.yaml").write_text(
+        "nodes:\n  node: {features: x.npy}\nedges:\n  node:to:node: {edges: edges.npy, train: [[0, 2], [2, 0]]}\n"
+    )
+    made = " ".join(run("convert", tmp_path / "graph", "--schema", tmp_path).stderr.split())
+    command = re.search(r"next: diskgnn (.*) # predicts", made)[1]
+    run(*[each for each in shlex.split(command) if each != "--estimate"])
+    target = Packed.open(tmp_path / "graph-packed").config.samples.spec.target
+    assert isinstance(target, LinkTarget)
+    assert target.edge_type == ("node", "to", "node")

@@ -38,3 +38,33 @@ def test_a_process_that_stops_reading_ends_by_itself(tmp_path: Path) -> None:
     command = [sys.executable, "-c", ENDING, tmp_path / "edges.csv.gz"]
     found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     assert found == ["0"] * 16, f"{-signal.SIGABRT}: a thread of Arrow's aborts it; {-signal.SIGALRM}: it hangs"
+
+
+FAILING = """
+import os, signal, sys
+from pathlib import Path
+from diskgnn.errors import InputError
+from diskgnn.importers.tables.csv_parts import CsvPart
+
+found = []
+for number in range(4):
+    if (child := os.fork()) == 0:
+        signal.alarm(60)
+        try:
+            for _ in CsvPart("nodes", Path(sys.argv[1]), None, None, {}).batches(["id", "name"], 1 << 16):
+                pass
+        except InputError:
+            sys.exit(3)
+    found.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+print(*found)
+"""
+
+
+def test_a_process_whose_table_cannot_be_read_ends_by_itself(tmp_path: Path) -> None:
+    with gzip.open(tmp_path / "nodes.csv.gz", "wb", 6) as file:
+        file.write(b'id,name\n1,"')  # a quote that is never closed
+        for _ in range(200):
+            file.write(b"a" * (1 << 20))
+    command = [sys.executable, "-c", FAILING, tmp_path / "nodes.csv.gz"]
+    found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    assert found == ["3"] * 4, f"{-signal.SIGABRT}: a thread of Arrow's aborts it; {-signal.SIGALRM}: it hangs"

@@ -133,6 +133,9 @@ def test_tuples_that_are_no_graph_say_what_they_hold(tmp_path, make):
     for source in ((one_type(), make()), (make(), 1)):
         with pytest.raises(InputError, match=r"source: expected Data .*, found \(\w*Data, "):
             convert(tmp_path / "graph", source=source)
+    torch.save(({"a": 1}, {"b": 2}, None), tmp_path / "others.pt")
+    with pytest.raises(InputError, match=r"expected Data .*, found \(dict, dict, NoneType\)"):
+        convert(tmp_path / "graph", source=tmp_path / "others.pt", format="pyg")
     for source in ((1, 2), (), (make(), None, None, None)):
         with pytest.raises(ConfigError, match="expected something that a format recognises"):
             convert(tmp_path / "graph", source=source)

@@ -255,6 +255,17 @@ def test_sampling_attributes_of_graphbolt_are_weights_and_times(tmp_path: Path) 
             diskgnn.convert(tmp_path / "no", source=tmp_path / "set", options={option: "nosuch"})
 
 
+def test_features_of_graphbolt_with_one_number_each_are_a_column(tmp_path: Path) -> None:
+    values = {"node": np.array([1, 2, 3], np.float32), "edge": np.array([4, 5, 6, 7], np.float32)}
+    records = [{"domain": of, "name": "feat", "format": "numpy", "path": each} for of, each in values.items()]
+    graphbolt(tmp_path / "set", feature_data=records)
+    diskgnn.convert(tmp_path / "graph", source=tmp_path / "set")
+    graph, order = Graph.open(tmp_path / "graph"), [(0, 1), (1, 2), (2, 0), (0, 2)]
+    np.testing.assert_array_equal(graph.features, values["node"][:, None])
+    found = graph.edges[ONE_EDGE_TYPE].features
+    np.testing.assert_array_equal(found, values["edge"][[order.index(ends) for ends in ends_of(graph)], None])
+
+
 def test_other_data_of_seeds_of_graphbolt_are_listed(tmp_path: Path) -> None:
     seeds = [{"name": name, "format": "numpy", "path": np.array([0, 1])} for name in ("seeds", "labels", "timestamp")]
     described = graphbolt(
@@ -302,6 +313,9 @@ def test_columns_of_snap_are_times_and_weights(tmp_path: Path) -> None:
         diskgnn.convert(tmp_path / "no", source=path, options={"times": True, "weights": 3})
     path.write_text("0 1 0.5\n1 2 0.25\n")
     with pytest.raises(InputError, match="a column of fractions is read as weights: `options` weights=3"):
+        diskgnn.convert(tmp_path / "no", source=path)
+    path.write_text("0 1 7 0.5\n1 2 8 0.25\n")
+    with pytest.raises(InputError, match="a column of fractions is read as weights: `options` weights=4"):
         diskgnn.convert(tmp_path / "no", source=path)
     path.write_text("0 1 0.5 1\n1 2 0.25 1\n")
     with pytest.raises(InputError, match="expected whole numbers as times in column 3"):

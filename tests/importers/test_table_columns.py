@@ -128,6 +128,16 @@ def test_numbers_that_cannot_be_scaled_are_a_warning(tmp_path: Path, value: floa
     np.testing.assert_allclose(found[:, 0], [first, 0, second, third], rtol=1e-6)
 
 
+def test_infinite_values_in_lists_are_told_as_such(tmp_path: Path) -> None:
+    """3.4e38 in their place would be told as a large number, and no model trains on it either."""
+    lists = pa.array([[1.0, 2.0], [np.inf, 0.0], None, [-np.inf, 1.0]])
+    pq.write_table(pa.table({"id": range(4), "size": [1, 2, 3, 4], "v": lists}), tmp_path / "nodes.parquet")
+    with pytest.warns(DataWarning, match="features hold 2 infinite values in 2 nodes"):
+        convert(tmp_path / "graph", edges=np.array([[0, 1, 2], [1, 2, 3]]), nodes=tmp_path / "nodes.parquet")
+    found = Graph.open(tmp_path / "graph").features
+    np.testing.assert_array_equal(found[:, 1:], [[1, 2], [np.inf, 0], [0, 0], [-np.inf, 1]])
+
+
 def test_text_of_many_values_is_said_or_refused(tmp_path: Path) -> None:
     rows = [f"{i},{i % 2}.5,text {i}" for i in range(40)]
     given = files(tmp_path, "\n".join(["id,x,bio", *rows]) + "\n", "src,dst\n0,1\n")

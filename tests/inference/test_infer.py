@@ -248,6 +248,30 @@ def test_chosen_nodes_and_what_is_said_of_them(graph: Graph, tmp_path: Path):
     np.testing.assert_allclose(np.stack(table["probabilities"].to_numpy()), expected[mask], rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.parametrize("what", ["logits", "classes"])
+def test_rows_that_are_not_finite_are_told(graph: Graph, tmp_path: Path, what: str):
+    """A class is written of them, too, as of any other."""
+    features = np.array(graph.features)
+    features[[17, 4000], 1] = np.inf, np.nan
+    edges = np.stack([np.array(graph.indices), np.repeat(np.arange(NUM_NODES), np.diff(graph.indptr))])
+    with pytest.warns(DataWarning, match="features hold"):
+        diskgnn.convert(tmp_path / "odd", edges=edges, features=features)
+    odd = Graph.open(tmp_path / "odd")
+    wrong = np.flatnonzero(~np.isfinite(in_memory(model("sage"), odd)).all(1))
+    assert 2 <= len(wrong) < NUM_NODES
+    told = rf"^{len(wrong):,} of {NUM_NODES:,} rows that the model computed have NaN or infinite numbers"
+    with pytest.warns(DataWarning, match=told):
+        diskgnn.infer(odd, tmp_path / "all.npy", model("sage"), what=what, memory=PLENTY)
+    nodes = np.array([wrong[0], *np.setdiff1d(np.arange(50), wrong)[:3]])
+    with pytest.warns(DataWarning, match="^1 of 4 rows"):
+        diskgnn.infer(odd, tmp_path / "some.npy", model("sage"), what=what, nodes=nodes, memory=PLENTY)
+    with pytest.warns(DataWarning, match="^1 of 4 rows"):
+        diskgnn.predict(odd, tmp_path / "drawn.npy", model("sage"), what=what, nodes=nodes, fanouts=[-1, -1])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        diskgnn.infer(odd, tmp_path / "none.npy", model("sage"), what=what, nodes=nodes[1:], memory=PLENTY)
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int8", "int4"])
 def test_narrow_features(dtype: str, graph: Graph, tmp_path: Path):
     arrays = {"indptr": np.array(graph.indptr), "indices": np.array(graph.indices)}

@@ -69,14 +69,17 @@ def text_for_arrow(name: str, path: Location) -> Iterator[tuple[pa.NativeFile, C
             yield stream, iter
             return
         text = _EndingText(stream)
+        buffered = pa.BufferedInputStream(pa.PythonFile(text, "r"), _BUFFER_BYTES)
         try:
-            yield pa.BufferedInputStream(pa.PythonFile(text, "r"), _BUFFER_BYTES), text.checked
+            yield buffered, text.checked
             text.raise_error()
         except Exception:
             text.raise_error()
             raise
         finally:
             text.close()
+            # Now, since whichever thread of Arrow's drops it last would call Python to close it.
+            buffered.close()
 
 
 class _EndingText(io.RawIOBase):

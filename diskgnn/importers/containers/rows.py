@@ -91,6 +91,11 @@ class RowSource:
 
         return self.read_by(read, row_shape, dtype)
 
+    def as_column(self) -> RowSource:
+        """These numbers [N] as rows [N, 1], with their origin: the shape says which they are."""
+        column = self.mapped((1,), self.dtype, lambda chunk: chunk[:, None])
+        return replace(column, origin=self.origin, bfloat16=self.bfloat16)
+
     def read_by(
         self,
         read: Callable[[int], Iterator[npt.NDArray[Any]]],

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from diskgnn.errors import ConfigError, InputError
 from diskgnn.importers.containers import arrays, edge_lists, text_numbers, values
-from diskgnn.importers.containers.rows import EdgeStream, of_array
+from diskgnn.importers.containers.rows import EdgeStream, RowSource, of_array
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput, load_yaml
 from diskgnn.importers.guessed_task import warn_of_classes
 from diskgnn.importers.source_listing import AUTO, Attributes, SourceListing
@@ -159,12 +159,17 @@ class _Given:
 
     def features(
         self, known: Attributes, domain: str, owner: str | EdgeType, asked: str | None, use: str
-    ) -> Path | None:
-        """The file of features: what was asked for, or the only one of `feature_data` that nothing else needs."""
+    ) -> Path | RowSource | None:
+        """The rows of features: what was asked for, or the only one of `feature_data` that nothing else needs. One
+        number for each is a row of one.
+        """
         others = [name for name in self._records(self._described, domain, owner) if not known.is_taken(name)]
         if asked is not None and asked not in known.values and len(others) == 1:
             asked = others[0]
-        return known.take(asked, use)  # type: ignore[no-any-return]
+        path: Path | None = known.take(asked, use)
+        if path is None or (rows := arrays.stored_numbers(use, path)).row_shape:
+            return path
+        return rows.as_column()
 
     def leave_out_strangers(self, owners: Sequence[str | EdgeType]) -> None:
         """Notes data of other domains than nodes and edges, and of types that the graph does not have."""

@@ -253,8 +253,7 @@ def _features(known: Attributes, name: str | None, use: str) -> dict[str, Any]:
     if isinstance(source, np.ndarray) and source.ndim == 1:
         source = source[:, None]
     if isinstance(source, RowSource) and not source.row_shape:
-        column = source.mapped((1,), source.dtype, lambda chunk: chunk[:, None])
-        source = replace(column, origin=source.origin, bfloat16=source.bfloat16)  # whose shape says so
+        source = source.as_column()
     return {"features": source}
 
 

@@ -5,7 +5,7 @@ Tensors in memory are read where they are, those of a FeatureStore some rows at 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -112,7 +112,8 @@ def only_graph(source: Any, where: str) -> Any:
     data, slices, kind = (*source, None, None, None)[:3]
     if slices is data:  # given as both stores
         slices = None
-    if len(source) > 3 or not isinstance(data, dict | Data | HeteroData) or not isinstance(slices, dict | None):
+    is_read = isinstance(data, dict | Data | HeteroData) and _are_slices({} if slices is None else slices)
+    if len(source) > 3 or not is_read:
         held = ", ".join(type(each).__name__ for each in source)
         raise InputError(
             f"{where}: expected Data or HeteroData, or the (data, slices) of an InMemoryDataset, found ({held}); save "
@@ -122,6 +123,13 @@ def only_graph(source: Any, where: str) -> Any:
         raise InputError(several)
     kind = kind if kind in (Data, HeteroData) else Data
     return kind.from_dict(data) if isinstance(data, dict) else data
+
+
+def _are_slices(value: object) -> bool:
+    """True of the offsets of each attribute, which HeteroData has by type."""
+    return isinstance(value, dict) and all(
+        each is None or _are_slices(each) or isinstance(each, Sized) for each in value.values()
+    )
 
 
 def _have_several(slices: Mapping[str, Any]) -> bool:

@@ -78,8 +78,12 @@ def read(
         for chunk in rows.chunks():
             num_edges, largest = num_edges + len(chunk), max(largest, int(chunk[:, :2].max(initial=-1)))
     except InputError as error:
-        if columns > 2 and "weights" not in asked:
-            raise InputError(f"{error}; a column of fractions is read as weights: `options` weights=3") from error
+        place = re.search(r"CSV column #(\d+)", str(error))  # Arrow counts from 0
+        column = int(place[1]) + 1 if place else 3
+        if 3 <= column <= columns and "weights" not in asked:
+            raise InputError(
+                f"{error}; a column of fractions is read as weights: `options` weights={column}"
+            ) from error
         raise
     if largest > _MOST_EXACT and "weights" in asked:
         raise InputError(f"{rows.name}: expected ids up to {_MOST_EXACT} beside weights, found {largest}")

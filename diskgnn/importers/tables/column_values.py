@@ -129,7 +129,8 @@ def _encode_vectors(column: FeatureColumn, values: pa.Array, out: npt.NDArray[np
 
 
 def _numbers_of(values: pa.Array) -> npt.NDArray[np.float32]:
-    return np.nan_to_num(np.asarray(values.cast(pa.float32()).to_numpy(zero_copy_only=False), np.float32))
+    found = np.asarray(values.cast(pa.float32()).to_numpy(zero_copy_only=False), np.float32)
+    return np.nan_to_num(found, posinf=np.inf, neginf=-np.inf)  # which is told of as what it is
 
 
 def _is_list(kind: pa.DataType) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn._native import add_weights, page_memory, prune_edges
+from diskgnn._native import LEAST_KEPT_BYTES, add_weights, page_memory, prune_edges
 from diskgnn.errors import ArtifactError
 from diskgnn.files.traffic import Traffic
 from diskgnn.graph.graph import Graph
@@ -20,8 +20,9 @@ from diskgnn.graph.type_data import EdgeSet
 from diskgnn.ordered import Threads, in_order
 from diskgnn.progress.reporter import Advance, Reporter
 from diskgnn.propagation.needed_rows import HopRows
-from diskgnn.propagation.topology_pieces import TopologyPiece, TopologyReader
+from diskgnn.propagation.topology_pieces import KEPT_PAGES_BYTES, TopologyPiece, TopologyReader
 from diskgnn.specs.schema import EdgeType
+from diskgnn.system.allocators import pages_kept
 from diskgnn.work.fold import Output
 from diskgnn.work.shuffle import Shuffle
 from diskgnn.work.work_folder import State
@@ -47,8 +48,10 @@ class EdgePiece:
     def packed(self) -> npt.NDArray[np.uint8]:
         """Returns it as `unpacked` takes it."""
         header = np.array([len(self.offsets) - 1, len(self.sources), self.continues, self.goes_on])
-        parts = (header, self.offsets, self.sources, self.weights)
-        return np.concatenate([part.view(np.uint8) for part in parts])
+        parts = [part.view(np.uint8) for part in (header, self.offsets, self.sources, self.weights)]
+        num_bytes = sum(map(len, parts))
+        content = page_memory(num_bytes) if num_bytes >= LEAST_KEPT_BYTES else np.empty(num_bytes, np.uint8)
+        return np.concatenate(parts, out=content)
 
     @staticmethod
     def unpacked(content: npt.NDArray[np.uint8], dtype: np.dtype[Any]) -> EdgePiece:
@@ -94,7 +97,7 @@ class HopEdges:
         """
         edge_types = [*self._rows.sweeps]
         total = sum(self._graph.edges[edge_type].num_edges for edge_type in edge_types)
-        with output.stage(reporter, "write the edges of hops", total, "edges") as advance:
+        with pages_kept(KEPT_PAGES_BYTES), output.stage(reporter, "write the edges of hops", total, "edges") as advance:
             while (number := int(state["edge_types"])) < len(edge_types):
                 yield from self._write_type(edge_types[number], state, advance)
                 state["edge_types"] += 1

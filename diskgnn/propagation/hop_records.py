@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from diskgnn._native import page_memory
 from diskgnn.errors import InputError
 from diskgnn.files.traffic import Traffic
 from diskgnn.formats import artifacts
@@ -17,7 +18,8 @@ from diskgnn.formats.hops_config import ALL_NODES, HopsConfig
 from diskgnn.graph.type_data import NodeSet
 from diskgnn.progress.reporter import Reporter
 from diskgnn.propagation.kept_pieces import unpacked
-from diskgnn.propagation.record_order import RecordOrder, RecordWindow
+from diskgnn.propagation.record_order import RecordOrder, RecordWindow, window_rows
+from diskgnn.system.allocators import pages_kept
 from diskgnn.work.array_file import ArrayFile
 from diskgnn.work.fold import Output
 from diskgnn.work.shuffle import Shuffle
@@ -77,7 +79,10 @@ def write_records(
         InputError: a value is beyond float32.
         DamagedStepError: what panels kept is damaged.
     """
-    with output.stage(reporter, "write records", order.num_records, "rows") as advance:
+    with (
+        pages_kept(2 * window_rows(config.row_bytes) * config.row_bytes),
+        output.stage(reporter, "write records", order.num_records, "rows") as advance,
+    ):
         first = int(state["windows"])
         for number, window in enumerate(windows[first:], first):
             records = _put_together(config, window, kept, number)
@@ -97,9 +102,11 @@ def write_records(
 
 
 def _put_together(config: HopsConfig, window: RecordWindow, kept: Shuffle, number: int) -> npt.NDArray[np.float32]:
-    records = np.empty((window.last - window.first, config.num_values), np.float32)
+    num_records = window.last - window.first
+    records = page_memory(num_records * config.row_bytes).view(np.float32).reshape(num_records, config.num_values)
     filled = 0
-    for content in kept.pieces(number):
+    most_bytes = max(place.num_bytes for place in kept.places(number))
+    for content in kept.pieces(number, [page_memory(most_bytes)]):
         place, values = unpacked(content)
         records[:, place : place + values.shape[1]] = values
         filled += values.shape[1]
@@ -122,13 +129,16 @@ def _require_finite(config: HopsConfig, records: npt.NDArray[np.float32], nodes:
 def _add_moments(records: npt.NDArray[np.float32], state: State) -> None:
     """Chan, Golub and LeVeque's update: no cancellation, however far the mean is from 0."""
     step = max(1, _PART_VALUES // records.shape[1])
+    values = np.empty((min(step, len(records)), records.shape[1]))
     for first in range(0, len(records), step):
-        part = records[first : first + step].astype(np.float64)
+        part = values[: len(records) - first]
+        np.copyto(part, records[first : first + step])
         before = int(state["train_rows"])
         count = before + len(part)
         mean = part.mean(axis=0)
         shift = mean - state["mean"]
-        state["squares"] += ((part - mean) ** 2).sum(axis=0) + shift**2 * (before * len(part) / count)
+        np.square(np.subtract(part, mean, out=part), out=part)
+        state["squares"] += part.sum(axis=0) + shift**2 * (before * len(part) / count)
         state["mean"] += shift * (len(part) / count)
         state["train_rows"] += len(part)
 

@@ -14,8 +14,9 @@ from diskgnn.files.traffic import Traffic
 from diskgnn.graph.graph import Graph
 from diskgnn.progress.reporter import Advance, Reporter
 from diskgnn.propagation.hop_tree import HopTree
-from diskgnn.propagation.topology_pieces import TopologyReader
+from diskgnn.propagation.topology_pieces import KEPT_PAGES_BYTES, TopologyReader
 from diskgnn.specs.schema import EdgeType
+from diskgnn.system.allocators import pages_kept
 
 _WORD_NODES = 64
 _BLOCK_BYTES = ROW_SET_BLOCK_NODES // 8 + 8  # bits, and the members before them
@@ -165,6 +166,7 @@ class _Finding:
         for number, key in keys.items():
             self._sets[number] = self._made[key]
 
+    @pages_kept(KEPT_PAGES_BYTES)
     def _sweep(
         self, edge_type: EdgeType, wanted: Sequence[tuple[RowSet, npt.NDArray[np.uint64]]], advance: Advance
     ) -> None:

@@ -117,7 +117,8 @@ def _first_values(tree: HopTree, config: HopsConfig) -> dict[tuple[str, int], in
 def fixed_need(graph: Graph, tree: HopTree, order: RecordOrder, config: HopsConfig) -> Need:
     """Returns the memory that propagation takes whatever the rows that hops need."""
     held_bytes = sets_bytes(tree, graph) + _seed_bytes(order, config.operators)
-    return Need("to propagate", held_bytes, max(_piece_bytes(graph, tree), _span_bytes(graph, tree, order, config)))
+    piece_bytes = 2 * _piece_bytes(graph, tree)  # pages that are kept for the next ones, too
+    return Need("to propagate", held_bytes, max(piece_bytes, _span_bytes(graph, tree, order, config)))
 
 
 def _edge_types(tree: HopTree) -> set[EdgeType]:

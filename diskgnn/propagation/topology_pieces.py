@@ -22,6 +22,7 @@ from diskgnn.ordered import Threads, in_order
 
 WINDOW_NODES = 1 << 16  # whose offsets are read at a time
 PIECE_EDGES = 1 << 19  # at most
+KEPT_PAGES_BYTES = 4 * 4 * PIECE_EDGES  # for those who read pieces, or make others of them, one after the other
 _READ_AHEAD = 1
 OFFSET_BYTES, WEIGHT_BYTES = 8, 4
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from diskgnn.batches.minibatch import AnyBatch
 from diskgnn.errors import ArtifactError, ConfigError
@@ -261,6 +261,17 @@ class CursorSource(ABC):
 
     def __init__(self, cursor: Cursor) -> None:
         self._cursor = cursor
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled: threads and open files stay where they are.
+
+        Raises:
+            TypeError: always, with what to send instead.
+        """
+        raise TypeError(
+            f"a {type(self).__name__} cannot be pickled or copied: send its path and arguments, and make it with these "
+            "in the other process; where it stands is its state_dict()"
+        )
 
     @abstractmethod
     def epoch(self, epoch: int) -> Iterator[Any]:

@@ -1,7 +1,9 @@
 """Where minibatches come from: going on, leaving early, going elsewhere, keeping what was yielded."""
 
+import copy
 import gc
 import itertools
+import pickle
 import threading
 from collections import deque
 
@@ -39,6 +41,14 @@ def test_state_counts_what_was_received_not_what_was_prefetched(packed):
         assert (loader.state_dict()["epoch"], loader.state_dict()["batch"]) == (1, 0)
         for received, _ in enumerate(batches, 1):
             assert loader.state_dict()["batch"] == received
+
+
+@pytest.mark.parametrize("send", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_a_pickled_loader_says_what_to_send_instead(packed, send):
+    with Loader(packed) as loader:
+        with pytest.raises(TypeError, match=r"a Loader cannot be pickled or copied: send its path and arguments, .*"):
+            send(loader)
+        next(loader.epoch(0))
 
 
 def test_states_of_elsewhere_are_refused(packed, graph, tmp_path):

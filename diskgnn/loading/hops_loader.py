@@ -57,7 +57,8 @@ class HopsLoader(CursorSource):
     Attributes:
         split: 'train', 'valid' or 'test'; 'nodes' where `propagate` was given nodes.
         device: where minibatches are delivered.
-        hops: [H] names of the segments of a record: 'x', then 'mean/1', 'mean/2', ... for each operator.
+        hops: [H] names of the segments of a record: 'x', then 'mean/1', 'mean/2', ... for each operator, or paths of
+            edge types, such as 'author:writes'.
         schema: the type of the seeds, what their labels are, and the segments.
 
     Example:

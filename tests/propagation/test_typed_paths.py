@@ -18,7 +18,7 @@ from propagated_types import TypedGiven, assert_paths_are_exact, convert, name_o
 
 import diskgnn
 from diskgnn.cli import main
-from diskgnn.errors import ConfigError, DiskFullError, InputError
+from diskgnn.errors import ConfigError, DataWarning, DiskFullError, InputError
 from diskgnn.files import faults
 from diskgnn.formats.hops import Hops
 from diskgnn.formats.manifest import open_artifact
@@ -210,7 +210,8 @@ def test_bytes_are_as_predicted(tmp_path: Path) -> None:
 def test_values_that_are_no_numbers_are_refused_by_type(tmp_path: Path) -> None:
     given = papers()
     given.features["inst"][[3, 5], 1] = np.nan
-    graph = convert(given, tmp_path / "graph")
+    with pytest.warns(DataWarning):
+        graph = convert(given, tmp_path / "graph")
     with pytest.raises(InputError, match=r"of \d nodes .* node \d of type inst;"):
         diskgnn.propagate(graph, tmp_path / "hops", progress=False)
     diskgnn.propagate(graph, tmp_path / "hops", paths="cites", progress=False)

@@ -144,7 +144,7 @@ LOADERS: dict[str, tuple[Variant, ...]] = {
         Variant("propagated", "", "propagated, nothing sampled", loader_setup.propagated, SEQUENTIAL,
                 loader_setup.prepare_propagated, has_own_model=True,
                 about="This project, without sampling: whole neighbourhoods are averaged once, and a model that learns "
-                      "from these means is trained in place of the others' (SIGN).",
+                      "from these means is trained in place of the others' (SIGN, SeHGNN).",
                 lacks={LINKS: "records of hops are those of nodes", TIMES: "whole neighbourhoods have no times",
                        GIVEN: "records have the labels of the graph"}),
     ),

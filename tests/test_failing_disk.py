@@ -179,6 +179,20 @@ def test_rows_that_embeddings_read_are_read_again_where_the_disk_fails_twice(tmp
         assert found.stdout == f"{printed}\n", found
 
 
+ROWS_WRITTEN = ROWS_READ.replace("O_RDONLY", "O_RDWR").replace('b"vectors", 1, 5, 1,', 'b"vectors", 2, 5, 0,')
+ROWS_WRITTEN = ROWS_WRITTEN.replace("read_file_rows", "write_file_rows").replace(
+    "print(error.errno)", "print(repr(error))"
+)
+
+
+def test_a_disk_that_cannot_write_is_none_that_cannot_read(tmp_path: Path, library: Path) -> None:
+    path = tmp_path / "vectors"
+    path.write_bytes(bytes(64))
+    command = "-c", ROWS_WRITTEN, library, path, -1
+    found = run_python(*command, env=os.environ | {"LD_PRELOAD": str(library)}, capture_output=True, text=True)
+    assert found.stdout == f"OSError({errno.EIO}, 'Input/output error')\n", found
+
+
 @pytest.mark.parametrize("kind", WAYS)
 def test_a_failing_disk_is_named_and_a_recovering_one_is_not_noticed(
     inputs: Path, tmp_path: Path, library: Path, kind: str

@@ -6,6 +6,7 @@ import os
 import struct
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,20 @@ KEPT = "the last checkpoint is whole: go on from it with resume=True"
 
 Rows = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int64]
+
+
+@contextmanager
+def writing_vectors(path: Path) -> Iterator[None]:
+    """Says of a write that fails in the block which file it was.
+
+    Raises:
+        DiskFullError, WriteError: the disk is full, or failed.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise_write_error(error, path, KEPT)
+        raise
 
 
 class UndoJournal:
@@ -63,15 +78,11 @@ class UndoJournal:
         if self.generation == 0 or not len(ids):
             return
         content = ids.tobytes() + rows.tobytes()
-        try:
-            with open_to_append(self._file) as file:
-                header = _HEADER.pack(len(ids), zlib.crc32(content))
-                file.write(header + _HEADER_CHECKSUM.pack(zlib.crc32(header)) + content)
-                file.flush()
-                os.fdatasync(file.fileno())
-        except OSError as error:
-            raise_write_error(error, self._file, KEPT)
-            raise
+        with writing_vectors(self._file), open_to_append(self._file) as file:
+            header = _HEADER.pack(len(ids), zlib.crc32(content))
+            file.write(header + _HEADER_CHECKSUM.pack(zlib.crc32(header)) + content)
+            file.flush()
+            os.fdatasync(file.fileno())
 
     def records(self) -> Iterator[tuple[Ids, Rows]]:
         """Yields what was kept. A last record that is not whole was being written: its rows are as they were.

@@ -29,12 +29,11 @@ import numpy as np
 import torch
 
 from diskgnn._native import read_file_rows, write_file_rows
-from diskgnn.embeddings.embedding_journal import KEPT, Ids, Rows, UndoJournal
+from diskgnn.embeddings.embedding_journal import Ids, Rows, UndoJournal, writing_vectors
 from diskgnn.errors import ReadError
 from diskgnn.files import faults
 from diskgnn.files.disk_space import require_free_bytes
 from diskgnn.files.own_files import open_new_file
-from diskgnn.files.write_errors import raise_write_error
 
 PARTS = 3  # of a row: the vector and two moments
 _BETAS, _EPS = (0.9, 0.999), 1e-8  # torch.optim.SparseAdam's
@@ -163,7 +162,8 @@ class EmbeddingTable:
             DiskFullError, WriteError: the disk is full, or failed.
         """
         self._wait()
-        os.fdatasync(self._descriptor)
+        with writing_vectors(self.path):
+            os.fdatasync(self._descriptor)
 
     def begin(self, generation: int) -> None:
         """Begins this generation, whose checkpoint is durable: what is written from now on can be undone to there."""
@@ -179,14 +179,19 @@ class EmbeddingTable:
         self._journal.generation = generation
         self._journal.remove_others()
         for ids, rows in self._journal.records():
-            write_file_rows(self._descriptor, self._row_bytes, ids, rows.reshape(-1).view(np.uint8))
+            with writing_vectors(self.path):
+                write_file_rows(self._descriptor, self._row_bytes, ids, rows.reshape(-1).view(np.uint8))
         self.make_durable()
         self.begin(generation)
 
     def copy_vectors(self, path: Path) -> None:
-        """Write the vectors alone to a file, made durable."""
+        """Write the vectors alone to a file, made durable.
+
+        Raises:
+            DiskFullError, WriteError: the disk is full, or failed.
+        """
         require_free_bytes(path.parent, self.num_rows * self.width * 4, f"the best vectors of nodes {path}")
-        with open_new_file(path) as file:
+        with writing_vectors(path), open_new_file(path) as file:
             for first, count in chunks(self.num_rows, self.width):
                 file.write(np.ascontiguousarray(self.read(np.arange(first, first + count))).data)
             file.flush()
@@ -215,11 +220,8 @@ class EmbeddingTable:
     def _write(self, ids: Ids, rows: Rows, new: Ids, before: Rows) -> None:
         self._journal.keep(new, before)
         faults.point("embeddings.write")
-        try:
+        with writing_vectors(self.path):
             write_file_rows(self._descriptor, self._row_bytes, ids, rows.reshape(-1).view(np.uint8))
-        except OSError as error:
-            raise_write_error(error, self.path, KEPT)
-            raise
 
 
 def _adam(rows: Rows, gradients: Rows, lr: float, number: int) -> None:

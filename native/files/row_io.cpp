@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "files/read_attempts.h"
+#include "files/write_failed.h"
 
 namespace diskgnn {
 namespace {
@@ -37,7 +38,7 @@ void ask_for(int descriptor, std::int64_t row_bytes, std::span<const std::int64_
 }
 
 // Calls `move(offset in the row, bytes left, offset in the file)`, pread or pwrite, until the whole row is moved.
-template <typename Move>
+template <typename Error, typename Move>
 void move_row(std::uint64_t row_bytes, std::int64_t row, const Move& move) {
   const std::uint64_t start = static_cast<std::uint64_t>(row) * row_bytes;
   for (std::uint64_t done = 0; done < row_bytes;) {
@@ -45,9 +46,9 @@ void move_row(std::uint64_t row_bytes, std::int64_t row, const Move& move) {
     if (moved > 0) {
       done += static_cast<std::uint64_t>(moved);
     } else if (moved == 0) {
-      throw std::system_error(EIO, std::generic_category(), "the file ends within a row");
+      throw Error(EIO, std::generic_category(), "the file ends within a row");
     } else if (errno != EINTR) {
-      throw std::system_error(errno, std::generic_category());
+      throw Error(errno, std::generic_category());
     }
   }
 }
@@ -57,7 +58,7 @@ void move_row(std::uint64_t row_bytes, std::int64_t row, const Move& move) {
 void read_rows(int descriptor, std::uint64_t row_bytes, std::span<const std::int64_t> rows, std::byte* destination) {
   ask_for(descriptor, static_cast<std::int64_t>(row_bytes), rows);
   for (const std::int64_t row : rows) {
-    move_row(row_bytes, row, [&](std::uint64_t done, std::uint64_t left, off_t offset) {
+    move_row<std::system_error>(row_bytes, row, [&](std::uint64_t done, std::uint64_t left, off_t offset) {
       ssize_t count = 0;
       unsigned attempts = 0;
       do {
@@ -71,7 +72,7 @@ void read_rows(int descriptor, std::uint64_t row_bytes, std::span<const std::int
 
 void write_rows(int descriptor, std::uint64_t row_bytes, std::span<const std::int64_t> rows, const std::byte* source) {
   for (const std::int64_t row : rows) {
-    move_row(row_bytes, row, [&](std::uint64_t done, std::uint64_t left, off_t offset) {
+    move_row<WriteFailed>(row_bytes, row, [&](std::uint64_t done, std::uint64_t left, off_t offset) {
       return ::pwrite(descriptor, source + done, left, offset);
     });
     source += row_bytes;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "files/crc32c.h"
+#include "files/write_failed.h"
 
 namespace diskgnn {
 
@@ -16,7 +17,7 @@ void write_all(int descriptor, std::span<const std::byte> data, std::int64_t off
     const ssize_t count =
         pwrite(descriptor, data.data() + done, data.size() - done, offset + static_cast<std::int64_t>(done));
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) throw std::system_error(errno, std::generic_category(), "writing rows");
+    if (count < 0) throw WriteFailed(errno, std::generic_category(), "writing rows");
     done += static_cast<std::size_t>(count);
   }
 }
@@ -32,7 +33,7 @@ OutputFile::OutputFile(const std::string& path) {
   constexpr int kFlags = O_WRONLY | O_CREAT | O_CLOEXEC;
   descriptor_ = open_direct(path, kFlags, 0644);
   if (descriptor_ < 0 && errno == EINVAL) descriptor_ = open(path.c_str(), kFlags, 0644);
-  if (descriptor_ < 0) throw std::system_error(errno, std::generic_category(), "cannot open " + path);
+  if (descriptor_ < 0) throw WriteFailed(errno, std::generic_category(), "cannot open " + path);
 }
 
 OutputFile::~OutputFile() { close(descriptor_); }

@@ -49,7 +49,7 @@ class OutputFolder(WorkFolder):
     def __init__(
         self, output: Path, making: Any, *, overwrite: bool, resumable: bool, disk: int | str | None = None
     ) -> None:
-        self.output = resolved(output)
+        self.output = resolved(output.parent) / output.name  # which is replaced if it is a link: anybody may make one
         check_output(self.output, overwrite=overwrite)
         budget = DiskBudget(disk, [staging_of(self.output)])
         super().__init__(self.output, making, resumable=resumable, disk=budget)
@@ -131,7 +131,7 @@ def check_output(output: Path, *, overwrite: bool, **inputs: object) -> None:
     refuse_inside_artifact(output)
     if output.is_dir():
         raise OutputExistsError(f"{output} is a directory; choose a file in it, ending in .npy, .parquet or .csv")
-    if output.exists() and not overwrite:
+    if os.path.lexists(output) and not overwrite:
         _clean_beside(output)
         raise OutputExistsError(f"{output} exists already; pass overwrite=True to replace it")
     for name, path in inputs.items():

@@ -55,6 +55,11 @@ BAD = [
     ({"edges": np.array([["a", "b"], ["c", "d"]])}, ConfigError, r"edges: source names nodes by ids of type string; "),
     ({"edges": "missing.npy"}, InputError, r"edges: expected a \.npy file, found no file missing\.npy"),
     ({"edges": None}, ConfigError, r"either `edges`, or `indptr` and `indices`; found neither"),
+    (
+        {"edges": None, "ids": np.arange(50) + 7, "train": None},
+        ConfigError,
+        r"either `edges`, or `indptr` and `indices`; found neither",
+    ),
     ({"indptr": [0]}, ConfigError, r"found `edges` and `indptr`"),
     ({"edges": None, "indptr": [0]}, ConfigError, r"found `indptr`"),
     ({"edges": None, "indices": [0]}, ConfigError, r"found `indices`"),

@@ -89,3 +89,20 @@ def test_a_lock_without_a_folder_goes(tmp_path: Path) -> None:
     with pytest.raises(OutputExistsError):
         check_output(output, overwrite=False)
     assert list(tmp_path.iterdir()) == [output]
+
+
+def test_an_output_takes_the_place_of_a_link_and_leaves_what_it_leads_to(tmp_path: Path) -> None:
+    """Anybody may make a link where many may write."""
+    other, output = tmp_path / "others.parquet", tmp_path / "out.csv"
+    for there in (True, False):
+        if there:
+            other.write_text("theirs")
+        output.symlink_to(other)
+        with pytest.raises(OutputExistsError):
+            check_output(output, overwrite=False)
+        write(output, "words")
+        assert (output.read_text(), output.is_symlink(), other.exists()) == ("words", False, there)
+        assert not there or other.read_text() == "theirs"
+        output.unlink()
+        other.unlink(missing_ok=True)
+    assert not list(tmp_path.iterdir())

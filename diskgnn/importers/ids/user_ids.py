@@ -75,7 +75,8 @@ def find_user_ids(given: GraphInput, owner_of: Callable[[str, str | EdgeType], s
                     f"{told}: found no edges, and nothing else says which nodes there are; is it what was meant?"
                 )
     types = {*listed, *mentioned}
-    if uncounted := [name for name, found in ends.items() if found is None and {name[0], name[2]} & types]:
+    by_rows = [name for name, found in ends.items() if found is None and given.edges[name].indptr is not None]
+    if uncounted := [name for name in by_rows if {name[0], name[2]} & types]:
         raise ConfigError(
             f"{owner_of('edge', uncounted[0]) or 'edges'}: indptr counts nodes by their rows, which does not go with "
             f"ids of your own; give the edges as a list"

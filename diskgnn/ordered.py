@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
@@ -18,11 +19,13 @@ class Threads(ThreadPoolExecutor):
 
     Whatever is closed after the block would otherwise be closed under a thread that still works with it. A thread may
     be forgotten where Ctrl-C comes while it is started, and Python 3.11 takes one for ended that Ctrl-C found joined.
+    In a process that was forked from theirs there are none, and nothing is waited for.
     """
 
     def __init__(self, count: int, thread_name_prefix: str = "") -> None:
         super().__init__(count, thread_name_prefix)
         self._running, self._is_over, self._changed = 0, False, threading.Condition()
+        self._process = os.getpid()
 
     def submit(self, function: Callable[..., Result], /, *arguments: Any, **keywords: Any) -> Future[Result]:
         """As `ThreadPoolExecutor.submit`."""
@@ -43,6 +46,8 @@ class Threads(ThreadPoolExecutor):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._process != os.getpid():
+            return
         try:
             self.shutdown()
         finally:

@@ -59,7 +59,8 @@ def infer_by_hops(
         graph, asked.node_type, net, chosen, asked.before_last, ignore_times, memory, disk, threads, reporter
     )
     content = OutputFormat(asked.what, asked.kind, rows.columns(), asked.classes)
-    making = ["diskgnn.inference.hops", 1, graph.manifest.digest, asked.node_type, net.segments, _digest(chosen)]
+    digests = graph.manifest.digest, _digest(chosen)
+    making = ["diskgnn.inference.hops", 2, *digests, asked.node_type, net.segments, ignore_times]
     folder = OutputFolder(out, making, overwrite=overwrite, resumable=True, disk=disk)
     num_rows = node_set.num_nodes if chosen is None else len(chosen)
     written_bytes = file_bytes(output_bytes(content, num_rows, out.suffix, node_set))

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from diskgnn._native import KeptPages, copy_rows_at
+from diskgnn._native import copy_rows_at
 from diskgnn.batches.batch_source import Cursor, CursorSource, LoadStats
 from diskgnn.batches.hop_batch import HopBatch
 from diskgnn.errors import ArtifactError, ConfigError
@@ -35,6 +35,7 @@ from diskgnn.specs.keywords import takes_options
 from diskgnn.specs.schema import NO_LABELS, SourceSchema
 from diskgnn.specs.shard import Shard
 from diskgnn.stores.locations import local
+from diskgnn.system.allocators import pages_kept
 from diskgnn.system.device import checked_device
 from diskgnn.system.memory import memory_budget
 from diskgnn.units import format_size
@@ -136,7 +137,6 @@ class HopsLoader(CursorSource):
         self._seeds, self._labels = _seeds_and_labels(hops, split)
         budget_bytes = memory_budget(options.memory) // local_ranks()
         self._keeps = split == "train" and config.row_bytes * config.num_rows[split] <= budget_bytes
-        self._pages: KeptPages | None = None  # of an epoch: to get new buffers takes longer than to fill them
         self._kept: PendingRecords | None = None  # all records, from the first epoch on
         self._waited, self._done = LoadStats(), LoadStats()  # of the user's thread, and of the one that reads
 
@@ -194,8 +194,8 @@ class HopsLoader(CursorSource):
 
     def _iterate(self, epoch: int, first: int, turn: int) -> Iterator[HopBatch]:
         process = os.getpid()
-        self._pages = KeptPages(_KEPT_BYTES)
         with ExitStack() as opened:
+            opened.enter_context(pages_kept(_KEPT_BYTES))  # to get new buffers takes longer than to fill them
             made = opened.enter_context(closing(self._made(epoch, first)))
             thread = opened.enter_context(Threads(1, "diskgnn-hops"))
             calls = repeat(partial(next, made), self.num_batches - first)
@@ -203,7 +203,6 @@ class HopsLoader(CursorSource):
             try:
                 yield from self._told(batches, turn, process)
             finally:
-                self._pages = None
                 if process != os.getpid():
                     opened.pop_all()  # the threads are in the process that was forked: here, nobody can end them
 
@@ -229,7 +228,10 @@ class HopsLoader(CursorSource):
         if first == self.num_batches:
             return
         begin, _ = self._order.bounds(first)
-        pools = self._filled(epoch, begin)
+        with closing(self._filled(epoch, begin)) as pools:
+            yield from self._batches_of(pools, epoch, first)
+
+    def _batches_of(self, pools: Iterator[_FilledPool], epoch: int, first: int) -> Iterator[HopBatch]:
         pool = next(pools)
         for number in range(first, self.num_batches):
             begin, end = self._order.bounds(number)
@@ -249,14 +251,15 @@ class HopsLoader(CursorSource):
                 begin = part_end
             yield self._batch(records, np.concatenate(numbers), epoch, number)
 
-    def _filled(self, epoch: int, begin: int) -> Iterator[_FilledPool]:
+    def _filled(self, epoch: int, begin: int) -> Generator[_FilledPool, None, None]:
         """Yields the pools of an epoch from the one with record `begin` on; the next one is read meanwhile."""
         pools = self._order.pools(epoch, begin)
         if self._keeps:
             kept = self._all_records()
             for pool in pools:
                 self._done += LoadStats(requested_rows=pool.num_records, cpu_rows=pool.num_records)
-                yield _FilledPool(pool, kept.data, kept.places[pool.read])
+                (base,) = kept.piece_places  # without an array of all records
+                yield _FilledPool(pool, kept.data, base + kept.row_bytes * pool.read)
             return
         reading = deque[tuple[Pool, PendingRecords]]()
         with RecordReader(self._records) as reader:
@@ -275,7 +278,7 @@ class HopsLoader(CursorSource):
             requested_rows=pool.num_records, disk_rows=pool.num_records, read_bytes=records.read_bytes,
             read_requests=records.requests,
         )  # fmt: skip
-        return _FilledPool(pool, records.data, records.places)
+        return _FilledPool(pool, records.data, records.places())
 
     def _all_records(self) -> PendingRecords:
         if self._kept is None:

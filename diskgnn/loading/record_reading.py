@@ -93,10 +93,18 @@ class PendingRecords:
     """Records of consecutive ones in pieces, which lie where they were read: between the ends of pages."""
 
     data: Data
-    places: npt.NDArray[np.int64]  # [n] where each begins in `data`, in the order of reading
+    piece_places: npt.NDArray[np.int64]  # [pieces] where the first record of each begins in `data`
+    counts: npt.NDArray[np.int64]  # [pieces] how many it has
+    row_bytes: int
     read_bytes: int
     requests: int
     reads: Sequence[Future[None]]
+
+    def places(self) -> npt.NDArray[np.int64]:
+        """Returns [n] where each record begins in `data`, in the order of reading."""
+        first_records = np.cumsum(self.counts) - self.counts
+        starts = np.repeat(self.piece_places - self.row_bytes * first_records, self.counts)
+        return starts + self.row_bytes * np.arange(len(starts))
 
     def wait(self) -> None:
         """Returns when they are there.
@@ -125,14 +133,14 @@ class RecordReader:
         room = -(-lengths // chunk_bytes) * chunk_bytes
         piece_places = np.cumsum(room) - room
         data = page_memory(int(room.sum()))
-        counts = ends - starts
-        within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-        places = np.repeat(piece_places + begins - offsets, counts) + row_bytes * within
         requests = list(_requests(offsets.tolist(), lengths.tolist(), piece_places.tolist()))
         self._reads = [read for read in self._reads if not read.done()]
         reads = [self._threads.submit(file.read, *request, data) for request in requests]
         self._reads += reads
-        return PendingRecords(data, places, int(lengths.sum()), sum(len(each) for each, _, _ in requests), reads)
+        return PendingRecords(
+            data, piece_places + begins - offsets, ends - starts, row_bytes, int(lengths.sum()),
+            sum(len(each) for each, _, _ in requests), reads,
+        )  # fmt: skip
 
     def __enter__(self) -> RecordReader:
         return self

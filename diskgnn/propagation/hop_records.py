@@ -28,6 +28,7 @@ from diskgnn.work.work_folder import State
 from diskgnn.work.writer import ArtifactWriter
 
 _PART_VALUES = 1 << 16  # in float64 at a time
+_CONSTANT = 1e-6  # of its mean: what a column deviates by that is constant but for float32's rounding
 
 
 def first_state(config: HopsConfig) -> dict[str, npt.ArrayLike]:
@@ -97,7 +98,7 @@ def write_records(
             del records
     if files.statistics is not None:
         deviation = np.sqrt(state["squares"] / int(state["train_rows"]))
-        deviation[deviation == 0] = 1
+        deviation[deviation <= _CONSTANT * np.abs(state["mean"])] = 1
         files.statistics.array[:] = state["mean"], deviation
 
 

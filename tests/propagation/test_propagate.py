@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -165,6 +166,20 @@ def test_labels_and_statistics_are_those_of_the_records(tmp_path: Path) -> None:
     expected = train.std(axis=0)
     assert expected[2] == 0
     np.testing.assert_allclose(deviation, np.where(expected == 0, 1, expected), rtol=1e-9)
+
+
+def test_what_only_rounding_tells_apart_is_constant(tmp_path: Path) -> None:
+    """Each node of complete graphs keeps its 5, but for float32's roots of degrees; its other column differs."""
+    blocks = [np.ones((size, size), bool) for size in (3, 4, 6, 7, 8, 12, 14)]
+    edges = np.array(np.nonzero(sp.block_diag(blocks).toarray() & ~np.eye(54, dtype=bool)))
+    features = np.stack([np.full(54, 5.0), np.arange(54.0)], 1)
+    graph = convert(Given(edges, features, None, {"train": np.arange(54)}), tmp_path / "graph")
+    diskgnn.propagate(graph, tmp_path / "hops", hops=2, operators="symmetric", progress=False)
+    hops = Hops.open(tmp_path / "hops")
+    _, deviation = hops.statistics()
+    found = hops.records("train").astype(np.float64).std(axis=0)
+    assert 0 < found[4] < 1e-5
+    np.testing.assert_allclose(deviation, [1, found[1], 1, found[3], 1, found[5]], rtol=1e-9)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])

@@ -261,6 +261,21 @@ def test_stopped_inference_goes_on_with_its_hops(folder: Path, tmp_path: Path, s
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.npy", "whole.npy"]
 
 
+def test_hops_over_later_edges_are_not_gone_on_with(folder: Path, tmp_path: Path) -> None:
+    features = np.load(folder / "graph" / "features-node.npy")
+    edges = np.random.default_rng(0).integers(0, NODES, (2, 800))
+    schema = {"nodes": {"node": {"features": features}},
+              "edges": {"node:to:node": {"edges": edges, "times": np.arange(800)}}}  # fmt: skip
+    diskgnn.convert(tmp_path / "timed", schema=schema, progress=False)
+    asked = tmp_path / "timed", tmp_path / "out.npy", folder / "sign"
+    with pytest.raises(KeyboardInterrupt):
+        diskgnn.infer(*asked, ignore_times=True, reporter=Stopping("apply the model"))
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="have times"):
+            diskgnn.infer(*asked, progress=False)
+    assert not (tmp_path / "out.npy").exists()
+
+
 def test_the_disk_that_a_refusal_names_is_enough(folder: Path, tmp_path: Path) -> None:
     for call in (diskgnn.infer, diskgnn.predict):
         asked = partial(call, folder / "graph", tmp_path / "out.npy", folder / "sign", progress=False, overwrite=True)

@@ -86,7 +86,10 @@ def _undisturbed(stage: Stage, inputs: Path, folder: Path, memory: int | None) -
         if point == "shuffle.write" or (not stage.in_place and out.exists()):
             return
         for path in left_in(folder):
-            name, size, now = str(path.relative_to(folder)), path.stat().st_size, len(order) - 1
+            try:
+                name, size, now = str(path.relative_to(folder)), path.stat().st_size, len(order) - 1
+            except FileNotFoundError:  # a thread of the stage has removed it since
+                continue
             appeared, full, _ = files.get(name, (now, now, now))
             files[name] = [appeared, now if size > sizes.get(name, -1) else full, now]
             sizes[name] = max(size, sizes.get(name, -1))

@@ -141,13 +141,13 @@ def printed_by(root: Path, figure: Figure, folder: Path | None) -> str:
     return done.stdout
 
 
-def reason_to_leave(root: Path, figure: Figure, minutes: bool) -> str | None:
-    """Why a figure is not renewed now; None if it is."""
+def reason_to_leave(root: Path, figure: Figure, minutes: bool, load: float) -> str | None:
+    """Why a figure is not renewed now, where others put this load on the machine; None if it is."""
     if not figure.has_command:
         return figure.takes
     if figure.takes.startswith("minutes") and not minutes:
         return "takes minutes: --all"
-    if figure.takes.endswith(", idle") and (load := os.getloadavg()[0]) > BUSY_LOAD:
+    if figure.takes.endswith(", idle") and load > BUSY_LOAD:
         return f"measures time, and others use this machine (load {load:.1f})"
     if _git(root, "status", "--porcelain", "--", *figure.code):
         return f"not committed: {' '.join(figure.code)}"
@@ -165,14 +165,14 @@ def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
     parser.add_argument("--folder", type=Path, help="for what commands write; the largest takes 60 GB")
     options = parser.parse_args(arguments)
     pages = options.pages or ["README.md", *sorted(str(each.relative_to(root)) for each in root.glob("docs/**/*.md"))]
-    left, failed = [], 0
+    left, failed, load = [], 0, os.getloadavg()[0]  # later it is that of the commands
     for page in pages:
         for number, figure in enumerate(figures_of(page, (root / page).read_text())):
             if options.list:
                 age = " ".join((*figure.renewed, f"({changes_since(root, figure)})"))
                 command = textwrap.indent(figure.command, "    ") if figure.has_command else f"    not: {figure.takes}"
                 print(f"{figure.where}: {age}\n{command}")
-            elif reason := reason_to_leave(root, figure, options.all):
+            elif reason := reason_to_leave(root, figure, options.all, load):
                 left.append(f"{figure.where}: {reason}")
             else:
                 print(f"{figure.where}: {figure.command}", flush=True)

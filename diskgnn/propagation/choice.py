@@ -10,7 +10,7 @@ from diskgnn.propagation.propagate import PropagationEstimate
 
 # Of one core, for an edge, a panel and an operator: `tools/bench --stages generate propagate` with 4 M nodes takes half
 # of it on two cores, with panels of 26 columns.
-_EDGE_SECONDS = 66e-9
+_EDGE_SECONDS = 43e-9
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,8 @@ class Finding:
 
     @property
     def figures(self) -> dict[str, Any]:
-        """Returns the JSON object that the command printed last; all that it printed if it printed nothing else.
+        """Returns the JSON object that the command printed last; all that it printed if it printed nothing else. Of a
+        list, as of a command of several stages, the objects by their place.
 
         Raises:
             DiskGNNError: the command failed.
@@ -65,7 +66,8 @@ class Finding:
             raise DiskGNNError(f"{self.name} ended with code {self.exit_code} {self.said}{self.errors}".strip())
         lines = self.said.strip()
         with suppress(ValueError):
-            return dict(json.loads(lines))
+            found = json.loads(lines)
+            return {str(place): each for place, each in enumerate(found)} if isinstance(found, list) else dict(found)
         return dict(json.loads(lines.splitlines()[-1]))
 
     @property

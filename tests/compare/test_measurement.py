@@ -31,6 +31,15 @@ def test_what_a_command_takes_and_says():
     assert found.peak_bytes is None
 
 
+@pytest.mark.parametrize("indent", [None, 1])
+def test_figures_are_what_a_command_prints_as_json(indent):
+    """Of one stage or, as `prepare --json` has it, of several; on a line of its own behind others, or as a document."""
+    stages = [{"stage": "sample", "seconds": 1}, {"stage": "pack", "seconds": 2}]
+    for printed, expected in ((stages[0], stages[0]), (stages, {"0": stages[0], "1": stages[1]})):
+        source = f"import json; print(json.dumps({printed!r}, indent={indent}))"
+        assert run(python("one", source)).figures == expected
+
+
 def test_a_command_that_fails_has_no_figures():
     found = run(python("broken", "import sys; sys.exit('this is why')", watched=True))
     assert found.exit_code == 1

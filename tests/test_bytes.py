@@ -19,14 +19,13 @@ import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 import torch
+from least_budgets import with_least
 
 import diskgnn
-from diskgnn.files import faults
 from diskgnn.formats.manifest import open_artifact
 from diskgnn.formats.manifest_document import FileEntry
 from diskgnn.nn.block_models import make_model
 from diskgnn.specs.targets import LinkTarget, NodeTarget
-from diskgnn.system.resources import SmallBudgetError
 
 # By case, what is made, in order: the graph, then for each way of sampling the samples and the packed directory.
 DIGESTS: dict[str, dict[str, str]] = {
@@ -238,23 +237,11 @@ CASES = {
 }
 
 
-def with_least(stage: Callable[..., object]) -> None:
-    """Runs a stage with the least memory that it accepts, one thread, and as many units as there may be."""
-    memory = 64 << 10
-    with faults.pretending("unit.bytes", 1), faults.pretending("memory.anonymous", 0):
-        while True:
-            try:
-                stage(memory=memory, threads=1)
-                return
-            except SmallBudgetError as error:
-                memory = error.least_bytes
-
-
 def with_plenty(stage: Callable[..., object]) -> None:
     stage(memory="2GiB", threads=2)
 
 
-BUDGETS = {"least": with_least, "plenty": with_plenty}
+BUDGETS = {"least": partial(with_least, memory=64 << 10), "plenty": with_plenty}
 
 
 def digest_of(path: Path, graph: Path) -> str:

@@ -59,7 +59,7 @@ def _graph_made(output: Output, report: StageReport, out: Path) -> None:
 
 
 def _target(graph: Graph) -> list[str]:
-    """What `prepare` has to be told of the seeds: nothing, where one type of nodes has a train split."""
+    """Returns the options that tell `prepare` which seeds to take; none if just one type of nodes has a train split."""
     nodes = [name for name, each in graph.nodes.items() if "train" in each.splits]
     links = [edge_type_name(edge_type) for edge_type, each in graph.edges.items() if "train" in each.splits]
     return [] if len(nodes) == 1 else ["--target", (*nodes, *links)[0]] if nodes or links else []

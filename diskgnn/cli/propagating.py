@@ -97,7 +97,9 @@ def propagate(output: Output, /, graph: Path, out: Path, estimate: bool, overwri
 
 
 def _say_hops(output: Output, arguments: Mapping[str, Any], hops: int) -> None:
-    """Of a star of types, say, of which only the middle has features, 3 hops are no more than 2."""
+    """Says that fewer hops are computed than were asked for: in a star of types where only the middle has features,
+    paths of 3 edge types end nowhere.
+    """
     if arguments["hops"] is not None and hops < arguments["hops"]:
         output.text(f"--hops {arguments['hops']} is {hops} in effect: no longer path ends at a type with features")
 

@@ -70,7 +70,7 @@ def draws_otherwise(one: LoaderSummary) -> bool:
 
 
 def same_work(one: LoaderSummary, other: LoaderSummary | None) -> bool:
-    """Whether both have the same number of minibatches and rows per epoch, if known, and the same model.
+    """Returns True if both have the same number of minibatches and rows per epoch, if known, and the same model.
 
     A partition buffer has fewer rows.
     """

@@ -123,7 +123,7 @@ class HopRows:
 
     @property
     def _asked(self) -> dict[str, Any]:
-        """What `propagate` is asked for, as the names of the model's segments say."""
+        """Returns the arguments of `propagate` that make the model's segments, read from their names."""
         names = [name for name, _ in self.net.segments if name != OWN]
         if self.net.has_paths:
             return {"target": self.node_type, "paths": names}

@@ -120,7 +120,7 @@ class RecordReader:
     """Threads that read records, in the order in which they are asked for. What has not begun at the end never will."""
 
     def __init__(self, file: RecordFile) -> None:
-        self._file, self._threads, self._reads = file, Threads(_READERS, "diskgnn-records"), list[Future[None]]()
+        self._file, self._threads = file, Threads(_READERS, "diskgnn-records")
 
     def begin(self, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> PendingRecords:
         """Begins to read the records [starts[i], ends[i]) of each piece i."""
@@ -134,9 +134,7 @@ class RecordReader:
         piece_places = np.cumsum(room) - room
         data = page_memory(int(room.sum()))
         requests = list(_requests(offsets.tolist(), lengths.tolist(), piece_places.tolist()))
-        self._reads = [read for read in self._reads if not read.done()]
         reads = [self._threads.submit(file.read, *request, data) for request in requests]
-        self._reads += reads
         return PendingRecords(
             data, piece_places + begins - offsets, ends - starts, row_bytes, int(lengths.sum()),
             sum(len(each) for each, _, _ in requests), reads,
@@ -148,8 +146,7 @@ class RecordReader:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for read in self._reads:
-            read.cancel()
+        self._threads.shutdown(wait=False, cancel_futures=True)
         self._threads.__exit__(kind, error, trace)
 
 

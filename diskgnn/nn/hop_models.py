@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -140,13 +141,10 @@ class SIGN(HopModel):
         norm: str = "batch",
     ) -> None:
         super().__init__(segments)
-        widths = [hidden * len(self.segments), *[hidden] * (num_layers - 1)]
-
-        def between(in_channels: int, out_channels: int) -> Between:
-            return Between(in_channels, out_channels, norm, relu_dropout, dropout, skip=False)
-
+        between = partial(_between, norm=norm, dropout=dropout)
         self.inputs = nn.ModuleList(nn.Linear(width, hidden) for _, width in self.segments)
         self.after_inputs = nn.ModuleList(between(width, hidden) for _, width in self.segments)
+        widths = [hidden * len(self.segments), *[hidden] * (num_layers - 1)]
         self.layers = nn.ModuleList(nn.Linear(*each) for each in pairwise([*widths, out_channels]))
         self.between = nn.ModuleList(between(*each) for each in pairwise(widths))
 
@@ -159,9 +157,7 @@ class SIGN(HopModel):
         """Returns [B, hidden] of all segments; of a model with one layer behind them, [B, H * hidden]."""
         of_segments = zip(self.inputs, self.after_inputs, segments, strict=True)
         h = torch.cat([after(layer(segment), segment) for layer, after, segment in of_segments], 1)
-        for layer, after in zip(self.layers[:-1], self.between, strict=True):
-            h = after(layer(h), h)
-        return h
+        return _through(self.layers[:-1], self.between, h)
 
 
 class GroupedLinear(nn.Module):
@@ -244,9 +240,7 @@ class SeHGNN(HopModel):
         self.after_fusion = nn.Sequential(nn.PReLU(), nn.Dropout(dropout))
         widths = [hidden] * num_layers
         self.layers = nn.ModuleList(nn.Linear(*each) for each in pairwise([*widths, out_channels]))
-        self.between = nn.ModuleList(
-            Between(hidden, hidden, norm, relu_dropout, dropout, skip=False) for _ in widths[1:]
-        )
+        self.between = nn.ModuleList(_between(*each, norm, dropout) for each in pairwise(widths))
         self.norm = BatchNorm(out_channels) if norm == "batch" else nn.Identity()
 
     def rows(self, segments: list[Tensor]) -> Tensor:
@@ -261,10 +255,17 @@ class SeHGNN(HopModel):
         h: Tensor = self.together(fused.flatten(1))
         if self.own is not None:
             h = h + self.own(embedded[0])
-        h = self.after_fusion(h)
-        for layer, after in zip(self.layers[:-1], self.between, strict=True):
-            h = after(layer(h), h)
-        return h
+        return _through(self.layers[:-1], self.between, self.after_fusion(h))
+
+
+def _between(in_channels: int, out_channels: int, norm: str, dropout: float) -> Between:
+    return Between(in_channels, out_channels, norm, relu_dropout, dropout, skip=False)
+
+
+def _through(layers: Iterable[nn.Module], between: Iterable[nn.Module], h: Tensor) -> Tensor:
+    for layer, after in zip(layers, between, strict=True):
+        h = after(layer(h), h)
+    return h
 
 
 def make_hop_model(spec: ModelSpec, segments: Segments, out_channels: int) -> HopModel:

@@ -34,7 +34,7 @@ _SEED_BYTES = 40  # of a record: its node, and what sorting them takes for the l
 
 @dataclass(frozen=True)
 class SourcePlan:
-    """How the features of one node type run through their part of the tree, a panel of columns after the other."""
+    """Says how the features of one node type go through their part of the tree, one panel of columns at a time."""
 
     nodes: NodeSet
     root: int  # of the tree

@@ -83,11 +83,6 @@ class RecordOrder:
         """Records of all splits."""
         return sum(self.num_rows.values())
 
-    @property
-    def memory_bytes(self) -> int:
-        """Bytes of the seeds in memory."""
-        return sum(nodes.nbytes for nodes in self.nodes.values() if nodes is not None)
-
     def windows(self, row_bytes: int) -> list[RecordWindow]:
         """Returns all records in windows, whatever the memory."""
         step = window_rows(row_bytes)

@@ -86,7 +86,7 @@ def reverse_edge_type(edge_type: EdgeType) -> EdgeType:
 
 
 def are_paths(segments: Iterable[tuple[str, int]]) -> bool:
-    """Whether segments of hop features, (name, width), are of paths such as 'author:writes', not of hops."""
+    """Returns True if segments of hop features, (name, width), are of paths such as 'author:writes', not of hops."""
     return any(":" in name for name, _ in segments)
 
 

@@ -154,7 +154,7 @@ class Journal:
         self.add(file, len(content.getbuffer()), checksum_of(content.getbuffer()))
 
     def last_note(self, name: str) -> dict[str, npt.NDArray[Any]] | None:
-        """What the last `note` of a stage said that is whole; None if there is none."""
+        """Returns what the last undamaged `note` of a stage said, or None if there is none."""
         newest = self._newest(_notes_of(name))
         if newest is None:
             return None

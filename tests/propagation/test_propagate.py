@@ -15,6 +15,7 @@ import scipy.sparse as sp
 from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from least_budgets import with_least
 from propagated_graphs import OPERATORS, Given, assert_hops_are_exact, convert, random_graph, segments
 
 import diskgnn
@@ -29,17 +30,6 @@ from diskgnn.propagation.propagate import estimate_propagation
 from diskgnn.system.resources import SmallBudgetError
 
 pytestmark = pytest.mark.in_memory
-
-
-def with_least(stage: partial[object]) -> None:
-    memory = 1
-    with faults.pretending("unit.bytes", 1), faults.pretending("memory.anonymous", 0):
-        while True:
-            try:
-                stage(memory=memory, threads=1)
-                return
-            except SmallBudgetError as error:
-                memory = error.least_bytes
 
 
 @settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])

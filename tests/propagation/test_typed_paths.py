@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from least_budgets import with_least
 from propagated_types import TypedGiven, assert_paths_are_exact, convert, name_of, random_typed_graph
 
 import diskgnn
@@ -25,7 +26,6 @@ from diskgnn.formats.manifest import open_artifact
 from diskgnn.formats.verification import verify_artifact
 from diskgnn.graph.artifact_description import describe
 from diskgnn.propagation.propagate import estimate_propagation
-from diskgnn.system.resources import SmallBudgetError
 
 pytestmark = pytest.mark.in_memory
 
@@ -53,17 +53,6 @@ def papers(*, width: int = 9) -> TypedGiven:
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return convert(papers(), tmp_path_factory.mktemp("given") / "graph")
-
-
-def with_least(stage: partial[object]) -> None:
-    memory = 1
-    with faults.pretending("unit.bytes", 1), faults.pretending("memory.anonymous", 0):
-        while True:
-            try:
-                stage(memory=memory, threads=1)
-                return
-            except SmallBudgetError as error:
-                memory = error.least_bytes
 
 
 @pytest.mark.filterwarnings("ignore:edge type .* has no edges")

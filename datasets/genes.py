@@ -4,6 +4,7 @@
     python datasets/genes.py OUT --database FILE.sqlite   the same from a database that is there
     python datasets/genes.py OUT --typed                  a graph with types, times and seed edges
     python datasets/genes.py OUT --typed --papers-and-terms vectors    they have none, so that vectors are trained
+    python datasets/genes.py OUT --typed --evidence       annotations have features: what they rest on
 
 The database is that of Bioconductor's annotation of the human genome, in Debian's package r-bioc-org.hs.eg.db: what
 NCBI's Entrez Gene says of each gene. Nodes are genes, then papers (PubMed ids), then terms of the Gene Ontology. A gene
@@ -93,13 +94,18 @@ def load(database: Path, *, min_class_members: int = MIN_CLASS_MEMBERS) -> Array
     return {"features": features, "edges": edges, "labels": labels, **splits}
 
 
-def load_typed(database: Path, *, min_class_members: int = MIN_CLASS_MEMBERS) -> dict[str, Any]:
-    """The graph with types as a description for `diskgnn.convert(..., schema=...)`; see `load`."""
+def load_typed(database: Path, *, min_class_members: int = MIN_CLASS_MEMBERS, evidence: bool = False) -> dict[str, Any]:
+    """The graph with types as a description for `diskgnn.convert(..., schema=...)`; see `load`.
+
+    With `evidence`, annotations have features: 1 for each of the Gene Ontology's kinds of evidence that says so.
+    """
     arrays = load(database, min_class_members=min_class_members)
     with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as tables:
         rows = [row for (row,) in tables.execute("SELECT _id FROM genes ORDER BY _id")]
         papers = np.unique(_pairs(tables, "SELECT 0, CAST(pubmed_id AS INTEGER) FROM pubmed")[1])
         memberships = sorted(set(tables.execute("SELECT _id, path_id FROM kegg")))
+        reasons = {row for ontology in ONTOLOGIES
+                   for row in tables.execute(f"SELECT _id, go_id, evidence FROM {ontology}")}  # fmt: skip
     first_paper, first_term = len(rows), len(rows) + len(papers)
     genes, others = arrays["edges"].astype(np.int64)
     mentions = np.stack([genes, others - first_paper])[:, (others < first_term)]
@@ -114,6 +120,7 @@ def load_typed(database: Path, *, min_class_members: int = MIN_CLASS_MEMBERS) ->
         "test": mentions[:, times >= first_test],
     }
     part = link_parts(annotations)
+    known = {"features": _evidence(annotations, reasons, rows)[part == 0]} if evidence else {}
     x = arrays["features"]
     return {
         "nodes": {
@@ -125,11 +132,25 @@ def load_typed(database: Path, *, min_class_members: int = MIN_CLASS_MEMBERS) ->
         },
         "edges": {
             "gene:mentioned_in:paper": {"edges": mentions, "times": times, "reverse": True, **_seeds(links)},
-            "gene:annotated_with:term": {"edges": annotations[:, part == 0], "reverse": True, **_seeds({
+            "gene:annotated_with:term": {"edges": annotations[:, part == 0], **known, "reverse": True, **_seeds({
                 split: annotations[:, part == number] for number, split in enumerate(links)})},
             "gene:part_of:pathway": {"edges": np.stack([members, pathway_of]), "reverse": True},
         },
     }  # fmt: skip
+
+
+def _evidence(
+    annotations: npt.NDArray[np.int64], reasons: set[tuple[int, str, str]], rows: list[int]
+) -> npt.NDArray[np.float32]:
+    """[E, kinds] 1 where an annotation rests on a kind of evidence, in order of the alphabet."""
+    terms, term_of = np.unique([term for _, term, _ in reasons], return_inverse=True)
+    kinds, kind_of = np.unique([kind for _, _, kind in reasons], return_inverse=True)
+    gene_of = np.searchsorted(rows, [row for row, _, _ in reasons])
+    keys = annotations[0] * len(terms) + annotations[1]
+    order = np.argsort(keys)
+    found = np.zeros((len(keys), len(kinds)), np.float32)
+    found[order[np.searchsorted(keys[order], gene_of * len(terms) + term_of)], kind_of] = 1
+    return found
 
 
 def told_apart(description: dict[str, Any], by: str) -> dict[str, Any]:
@@ -229,6 +250,7 @@ def main(command_line: list[str] | None = None) -> None:
     parser.add_argument("--typed", action="store_true", help="with types of nodes and edges, times and seed edges")
     parser.add_argument("--papers-and-terms", choices=("words", "vectors", "constant"), default="words",
                         help="features of these types, with --typed: of their words, none, or a constant")  # fmt: skip
+    parser.add_argument("--evidence", action="store_true", help="with --typed: annotations have features")
     parser.add_argument("--quantise", help="store the features in fewer bits: int8, int4, float16 or bfloat16")
     parser.add_argument("--overwrite", action="store_true", help="replace OUT if it exists")
     arguments = parser.parse_args(command_line)
@@ -236,13 +258,15 @@ def main(command_line: list[str] | None = None) -> None:
         parser.error("--quantise: expected a graph without types, found --typed; leave out one of them")
     if arguments.papers_and_terms != "words" and not arguments.typed:
         parser.error("--papers-and-terms: expected --typed with it")
+    if arguments.evidence and not arguments.typed:
+        parser.error("--evidence: expected --typed with it")
     with tempfile.TemporaryDirectory() as folder:
         database = arguments.database or fetch(Path(folder))
-        description = (
-            {"schema": told_apart(load_typed(database), arguments.papers_and_terms)}
-            if arguments.typed
-            else {**load(database), "reverse": True, "quantise": arguments.quantise}
-        )
+        if arguments.typed:
+            typed = load_typed(database, evidence=arguments.evidence)
+            description: dict[str, Any] = {"schema": told_apart(typed, arguments.papers_and_terms)}
+        else:
+            description = {**load(database), "reverse": True, "quantise": arguments.quantise}
 
     import diskgnn
 

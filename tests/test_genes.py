@@ -76,5 +76,9 @@ def test_genes_with_types_by_hand(tmp_path):
     parts = [annotated[split] for split in ("train", "valid", "test") if split in annotated]
     seeds = [tuple(pair) for pair in np.concatenate(parts, axis=1).T.tolist()]
     assert sorted(seeds) == [(0, 0), (2, 1)]  # GO:1 and GO:2, each in one split
+    assert "features" not in annotated
+    with_evidence = genes.load_typed(database, min_class_members=1, evidence=True)["edges"]["gene:annotated_with:term"]
+    rests_on = {(0, 0): [0, 1], (2, 1): [1, 1]}  # IDA, IEA
+    assert with_evidence["features"].tolist() == [rests_on[pair] for pair in map(tuple, annotated["edges"].T.tolist())]
     members = graph.edges["gene", "part_of", "pathway"]
     assert (members.indices.tolist(), members.indptr.tolist()) == ([0], [0, 1])

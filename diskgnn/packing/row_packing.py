@@ -154,7 +154,7 @@ class RowPacking:
             number: of the row set.
             extents: splits, or some extents of a split, whose rows are written.
             needed: [N] whether any file needs a node's row. Becomes False for rows that a killed run has written.
-            advance: told of the bytes of rows.
+            advance: told of the bytes of rows, those that a killed run has written first.
             with_memory: write the static rows and those that cpu tiers start with, too.
         """
         folder, placed, row_set = self.folder, self.placed, self.placed.row_sets[number]
@@ -163,14 +163,9 @@ class RowPacking:
         arrays = self._arrays(number) if with_memory else []
         needed_bytes = int(np.count_nonzero(needed)) * row_set.row_bytes
         window_bytes = self.window_bytes or window_bytes_for(placed, number, needed_bytes, folder.resources)
-        done_bytes = 0
 
         def write(state: State, output: Output) -> Generator[int, None, None]:
-            nonlocal done_bytes
-            del output
-            next_node = int(state["next_node"])
-            advance(done_bytes := int(np.count_nonzero(needed[:next_node])) * row_set.row_bytes)
-            needed[:next_node] = False
+            needed[: int(state["next_node"])] = False
             scan = scan_needed_rows(row_set.features, row_set.data.feature_checksums, needed, window_bytes)
             with closing(scan) as windows:
                 for window in windows:
@@ -180,17 +175,15 @@ class RowPacking:
                     state["next_node"][...] = window.last
                     folder.traffic.add(read=window.read_bytes)
                     rows_bytes = len(window.nodes) * row_set.row_bytes
-                    advance(rows_bytes)
-                    done_bytes += rows_bytes
+                    output.advance(rows_bytes)
                     yield rows_bytes
 
         state = folder.work.fold(
             _step(number), write, {"next_node": 0}, files=[*files, *arrays],
-            after=placed.steps if number == 0 else [_step(number - 1)],
+            after=placed.steps if number == 0 else [_step(number - 1)], advance=advance,
         )  # fmt: skip
         for split, rows in zip(extents, of_extents, strict=True):
             split.index.rows["rows_crc32c"][:, number] = rows.rows_crc32c(state)
-        advance(needed_bytes - done_bytes)  # all, if a killed run wrote them
 
     def _memory_files(self, number: int) -> list[RowFile]:
         """Returns the files of rows that are in memory when training begins."""

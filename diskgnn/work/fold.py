@@ -26,21 +26,21 @@ class Output:
     Files are opened in their order, handed over and closed in reverse.
     """
 
-    def __init__(self, files: Sequence[StepFile], state: State, advanced: int) -> None:
-        self._files, self._state, self.advanced = files, state, advanced
+    def __init__(self, files: Sequence[StepFile], state: State, advance: Advance, advanced: int) -> None:
+        self._files, self._state, self._advance, self.advanced = files, state, advance, advanced
         self._handing: list[Callable[[], None]] = []
+
+    def advance(self, count: int) -> None:
+        """Tells how much farther the step is. The runner notes it, for the run after a kill."""
+        self.advanced += count
+        self._advance(count)
 
     @contextmanager
     def stage(self, reporter: Reporter, description: str, total: int, unit: str) -> Iterator[Advance]:
-        """Begins a stage of `reporter` where a killed run stood: the runner notes how far the step says it is."""
-        with reporter.stage(description, total, unit) as advance:
-            advance(self.advanced)
-
-            def told(count: int) -> None:
-                self.advanced += count
-                advance(count)
-
-            yield told
+        """Begins a stage of `reporter` where a killed run stood, which is told what `advance` is from now on."""
+        with reporter.stage(description, total, unit) as self._advance:
+            self._advance(self.advanced)
+            yield self.advance
 
     def before_commit(self, hand_over: Callable[[], None]) -> None:
         """Has `hand_over` called before each commit, and at the end: to write what is still held in buffers."""
@@ -102,7 +102,7 @@ class Fold:
         self._noted = noted_alike(folder, name, key, follows) if self._is_durable else {}
         self._is_finished, self._is_committed = FINISHED in self._noted, bool(self._noted)
         self._complete: list[str] = self._noted[FINISHED].tolist() if self._is_finished else []
-        self._handled_bytes = 0
+        self._handled_bytes, self._advanced = 0, int(self._noted.get("advanced", 0))
         # A number that it has from its beginning on: what follows from it begins anew if it does.
         self.begun = np.array(self._noted.get("begun", np.frombuffer(os.urandom(8), np.uint64)[0]))
         self._about = {"key": np.array(key), "after": np.array(follows, np.uint64), "begun": self.begun}
@@ -112,12 +112,13 @@ class Fold:
                 if file.begins:
                     folder.remove(file.name)
 
-    def run(self, step: Step, first: Mapping[str, npt.ArrayLike]) -> State:
+    def run(self, step: Step, first: Mapping[str, npt.ArrayLike], advance: Advance) -> State:
         """Runs the step, or what a killed run left of it. Returns the state at its end.
 
         Args:
             step: the step itself.
             first: its state at the beginning.
+            advance: told how far the step is, beginning with what a killed run has done.
 
         Raises:
             DamagedStepError: what the killed run left is not what it wrote.
@@ -126,13 +127,14 @@ class Fold:
         state = {name: np.array(value) for name, value in {**firsts, **section(self._noted, "state")}.items()}
         if self._noted:
             self._require_whole(state)
+            advance(self._advanced)
         with ExitStack() as closed:
             for shuffle in self._fills:
                 closed.callback(shuffle.close)
                 noted = section(self._noted, f"spill/{shuffle.name}") if self._noted else None
                 shuffle.open(noted, for_more=not self._is_finished)
             if not self._is_finished:
-                self._run_pieces(step, state)
+                self._run_pieces(step, state, advance)
         return state
 
     def _require_whole(self, state: State) -> None:
@@ -143,27 +145,30 @@ class Fold:
             if not (self._is_finished and file.ends):
                 require_written(file.path, file.written(state), self._name)
 
-    def _run_pieces(self, step: Step, state: State) -> None:
-        output = Output(self._files, state, int(self._noted.get("advanced", 0)))
+    def _run_pieces(self, step: Step, state: State, advance: Advance) -> None:
+        output = Output(self._files, state, advance, self._advanced)
         with output, closing(step(state, output)) as pieces:
             for num_bytes in pieces:
                 faults.point("work.piece")
                 self._handled_bytes += num_bytes
                 if self._is_durable and output.stays_here and self._folder.is_due(num_bytes):
                     output.hand_over()
-                    self._note(state, {"advanced": np.array(output.advanced)})
+                    self._note(state, output.advanced)
                     self._folder.commit()
                     self._is_committed = True
             output.hand_over(to_files=self._is_durable)
         self._complete = list(self._folder.checksums(file.name for file in self._files if file.ends))
         if self._is_durable:
-            self._note(state, {FINISHED: np.array(self._complete, str)}, self._complete)
+            self._note(state, output.advanced, self._complete)
 
-    def _note(self, state: State, more: State, complete: Sequence[str] = ()) -> None:
-        """Has the step noted as it is now; `complete` are files that it has finished."""
-        noted = with_state({**self._about, **more}, state)
+    def _note(self, state: State, advanced: int, complete: Sequence[str] | None = None) -> None:
+        """Has the step noted as it is now; at its end, with the files that are `complete`."""
+        noted = with_state({**self._about, "advanced": np.array(advanced)}, state)
+        if complete is not None:
+            noted[FINISHED] = np.array(complete, str)
         for shuffle in self._fills:
             noted |= {f"spill/{shuffle.name}/{name}": array for name, array in shuffle.state().items()}
+        complete = complete or []
         written = [file.name for file in self._files if file.name not in complete and file.path.exists()]
         self._folder.note(self._name, Note(noted, [*(shuffle.name for shuffle in self._fills), *written], complete))
 

@@ -63,7 +63,8 @@ import numpy.typing as npt
 
 from diskgnn.errors import InputError
 from diskgnn.files import faults
-from diskgnn.files.disk_space import DiskBudget, allocated_bytes
+from diskgnn.files.disk_space import UNLIMITED, DiskBudget, allocated_bytes
+from diskgnn.progress.reporter import Advance
 from diskgnn.work.fold import Fold, Step, noted_alike, section, with_state
 from diskgnn.work.journal import note_bytes
 from diskgnn.work.required_space import require_space
@@ -136,6 +137,7 @@ class Work:
         key: npt.ArrayLike = (),
         after: Sequence[str] = (),
         consumes: Sequence[Shuffle] = (),
+        advance: Advance = lambda _: None,
     ) -> State:
         """Runs a step, or what a killed run left of it.
 
@@ -147,6 +149,8 @@ class Work:
             key: what a killed run must have had alike; else the step begins anew.
             after: folds that it follows from; it begins anew if one of them did.
             consumes: shuffles that nobody reads after it.
+            advance: of a bar that several steps share: told what the step tells `output.advance`, and first how far a
+                killed run was.
 
         Returns:
             The state at its end.
@@ -155,7 +159,7 @@ class Work:
         parts = [part for file in files for part in file.parts]
         fold = Fold(self._folder, full, parts, fills, key, [self._begun[each] for each in after])
         self._begun[step], self._consumes[full] = fold.begun, {shuffle.step for shuffle in consumes}
-        state = fold.run(run, first)
+        state = fold.run(run, first, advance)
         fold.end(consumes)
         return state
 
@@ -300,9 +304,9 @@ class Work:
 class Scratch:
     """Files in a folder of their own that are claimed of the disk, and removed together."""
 
-    def __init__(self, folder: Path, disk: DiskBudget) -> None:
+    def __init__(self, folder: Path, disk: DiskBudget = UNLIMITED) -> None:
         self._folder, self._disk, self._claimed_bytes = folder, disk, 0
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)
 
     def path(self, name: str) -> Path:
         """Returns where to write a file; whoever does claims its bytes first."""

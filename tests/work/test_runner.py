@@ -452,6 +452,35 @@ def test_a_step_goes_on_although_an_array_of_its_is_saved_at_its_end_only(tmp_pa
     assert np.load(tmp_path / "out" / "total.npy").tolist() == [6]
 
 
+def test_a_bar_that_steps_share_counts_what_killed_runs_did(tmp_path: Path) -> None:
+    bar = Bar()
+
+    def count(state: State, output: Output) -> Generator[int, None, None]:
+        for _ in range(int(state["done"]), 3):
+            state["done"] += 1
+            output.advance(1)
+            yield 1
+
+    def run() -> None:
+        with (
+            faults.pretending("unit.bytes", 1),
+            ArtifactWriter(tmp_path / "out", GRAPH, config={}, resumable=True) as writer,
+            bar.stage("count", 6, "numbers") as advance,
+        ):
+            work = Work(writer, "numbers")
+            for step in ("first", "second"):
+                work.fold(step, count, {"done": 0}, advance=advance)
+            raise Killed
+
+    for after in (1, 3):  # within the first step, and within the second one
+        with pytest.raises(Killed), faults.armed("work.piece", Killed(), after=after):
+            run()
+    with pytest.raises(Killed):
+        run()
+    assert bar.done == 6
+    assert bar.begins_at == [1, 1, 3]
+
+
 def test_what_notes_take_of_the_disk_is_known_before(tmp_path: Path) -> None:
     first = {"numbers": np.arange(5000), "records": np.zeros((300, 2), [("a", "<i8"), ("b", "<i4")])}
 

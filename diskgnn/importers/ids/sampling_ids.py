@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -56,13 +56,11 @@ def sample_ids(
         for name, column in found.listed.items():
             first, kind = IdSample(column.key_kinds[0]).state(), column.key_kinds[0]
             file = StepFile(writer, artifacts.ids_file(name))
-            listed = work.fold(f"list-{name}", partial(_list, file, column, advance), first, files=[file])
+            listed = work.fold(f"list-{name}", partial(_list, file, column), first, files=[file], advance=advance)
             samples[name] = IdSample.of(listed, kind)
         empty = _states({name: IdSample(kind) for name, kind in found.mentioned.items()})
         mentioned = work.fold(
-            "mention",
-            partial(_mention, found.mentioned, mentioning, advance),
-            {"rows": 0, **empty},
+            "mention", partial(_mention, found.mentioned, mentioning), {"rows": 0, **empty}, advance=advance
         )
         samples |= {name: _sample(mentioned, name, kind) for name, kind in found.mentioned.items()}
     noted = work.state_of(_RANGES)
@@ -84,17 +82,14 @@ def sample_ids(
     }, made_for_bytes
 
 
-def _list(
-    made: StepFile, column: IdColumns, advance: Callable[[int], None], state: State, output: Output
-) -> Generator[int, None, None]:
+def _list(made: StepFile, column: IdColumns, state: State, output: Output) -> Generator[int, None, None]:
     """Writes the file of the ids of a list. Nobody could go on within it, so it is one piece, without yields."""
-    del output
     sample = IdSample(column.key_kinds[0])
     file = IdFile(made.path, id_file_kind(column.kinds[0]), made.writer.disk)
     for (ids,) in column.chunks(_FIRST_CHUNK_IDS, 0):
         sample.add(ids)
         file.add(ids)
-        advance(len(ids))
+        output.advance(len(ids))
     file.close()
     made.writer.add(made.name, crc32c=file.crc32c)
     state |= sample.state()
@@ -104,7 +99,6 @@ def _list(
 def _mention(
     kinds: Mapping[str, pa.DataType],
     mentioning: Mapping[EdgeType, IdColumns],
-    advance: Callable[[int], None],
     state: State,
     output: Output,
 ) -> Generator[int, None, None]:
@@ -112,7 +106,6 @@ def _mention(
     samples = {name: _sample(state, name, kind) for name, kind in kinds.items()}
     output.before_commit(lambda: state.update(_states(samples)))
     before = int(state["rows"])
-    advance(before)
     for edge_type, found in mentioning.items():
         first = min(before, found.num_rows)
         before -= first
@@ -121,7 +114,7 @@ def _mention(
                 if end in samples:
                     samples[end].add(ids)
             state["rows"] += len(chunk[0])
-            advance(len(chunk[0]))
+            output.advance(len(chunk[0]))
             yield 2 * len(chunk[0]) * ID_BYTES
 
 

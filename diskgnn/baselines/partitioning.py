@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +24,7 @@ from diskgnn.baselines.partitions import (
 from diskgnn.baselines.row_runs import RowRun, RunFile, copy_runs
 from diskgnn.draws import batch_key, permutation
 from diskgnn.errors import ConfigError, InputError
+from diskgnn.files.checked_files import write_at
 from diskgnn.formats import artifacts
 from diskgnn.graph.graph import Graph
 from diskgnn.paths import PathLike
@@ -155,7 +155,7 @@ def _write_edges(
             last = np.cumsum(found)
             for number in np.flatnonzero(found):
                 data = in_order[last[number] - found[number] : last[number]]
-                _write_fully(file.fileno(), data, int(cursors[number]) * EDGE_BYTES)
+                write_at(file.fileno(), int(cursors[number]) * EDGE_BYTES, data)
                 cursors[number] += found[number]
             advance(len(bucket))
     assert (cursors == ends).all()
@@ -182,10 +182,3 @@ def _bucketed(
         edges[:, 1] = sources - starts[source_partition]
         yield (destination_partition * p + source_partition).astype(np.uint16), edges
         first = last
-
-
-def _write_fully(descriptor: int, data: npt.NDArray[Any], offset: int) -> None:
-    view = memoryview(np.ascontiguousarray(data).data).cast("B")
-    while view:
-        written = os.pwrite(descriptor, view, offset)
-        view, offset = view[written:], offset + written

@@ -19,12 +19,12 @@ from diskgnn.compare.loader_runs import Job, count_rows, is_short, measure, meas
 from diskgnn.compare.loader_setup import LoaderInputs
 from diskgnn.compare.machine import Rates, describe_graph, describe_machine, memory_bytes_per_second
 from diskgnn.compare.metric import Metric
-from diskgnn.compare.scratch import scratch_folder
 from diskgnn.compare.settings import ComparedRows, ComparisonSettings
 from diskgnn.compare.step_bodies import Fewest
 from diskgnn.compare.step_runner import Steps
 from diskgnn.compare.variants import Variant, find
 from diskgnn.errors import ConfigError, callers_level
+from diskgnn.files.scratch_folders import ScratchFolder
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.source_schema import source_schema
 from diskgnn.paths import PathLike
@@ -39,6 +39,7 @@ from diskgnn.system.memory_cgroup import refusal
 from diskgnn.training.criterion import require_classes_of
 from diskgnn.version import VERSION
 
+SCRATCH = ".diskgnn-compare-"  # names of folders of scratch begin so
 ROUNDS = 2  # in which short epochs are measured again
 _BUSY_LOAD = 0.75  # of the cores: seconds measured beside that are worth little
 
@@ -81,7 +82,7 @@ def compare(
         if "valid" not in splits:
             raise ConfigError("best_by: expected a validation split to compare epochs on, found none")
         require_classes_of(metric.name, schema.target_kind, partial(classes_in, opened, plan, "valid"))
-    with scratch_folder(settings.scratch_parent(local(graph, "comparing"))) as folder, \
+    with ScratchFolder(settings.scratch_parent(local(graph, "comparing")), SCRATCH, "scratch") as folder, \
             warnings.catch_warnings(record=True) as caught, ExitStack() as stack:  # fmt: skip
         warnings.simplefilter("always")
         total = 2 + bool(splits) + len(settings.variants) * settings.num_seeds

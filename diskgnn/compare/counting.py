@@ -25,6 +25,7 @@ from diskgnn.packing.reuse import Reuse
 from diskgnn.packing.row_sets import RowSet, row_sets_of
 from diskgnn.packing.tiers import Demand, divide_cpu_rows, divide_static_rows
 from diskgnn.sampling.sample import sample
+from diskgnn.work.runner import Scratch
 
 _NO_STATIC = np.empty(0, np.int64)
 
@@ -35,7 +36,7 @@ class InputRows:
     def __init__(
         self, read: Callable[[], Iterator[npt.NDArray[Any]]], num_rows: int, row_bytes: int, scratch: Path
     ) -> None:
-        """`read` gives the rows of one minibatch after the other; `scratch` names files that it may write beside it."""
+        """`read` gives the rows of one minibatch after the other. Files to read backwards go to folder `scratch`."""
         self._read, self.num_rows, self.row_bytes, self._scratch = read, num_rows, row_bytes, scratch
         self.requested_rows = sum(len(rows) for rows in self)
 
@@ -45,7 +46,7 @@ class InputRows:
     @cached_property
     def accesses(self) -> Accesses:
         """The same, in files that can be read backwards."""
-        return Accesses.sort(self, self.num_rows, self._scratch.with_suffix(".accesses"))
+        return Accesses.sort(self, self.num_rows, Scratch(self._scratch))
 
     @cached_property
     def reuse(self) -> Reuse:
@@ -101,7 +102,7 @@ def policy_rows(policy: str) -> Callable[[InputRows, int], int]:
 def ginex_rows(inputs: InputRows, cache_rows: int, superbatch: int = SUPERBATCH) -> int:
     """Belady's MIN within each superbatch; nothing is carried over to the next (Ginex)."""
     accesses, misses = inputs.accesses, 0
-    files = SuperbatchFiles(accesses.scratch.parent)
+    files = SuperbatchFiles(accesses.path("nodes").parent)
     for first in range(0, accesses.num_batches, superbatch):
         numbers = range(first, min(first + superbatch, accesses.num_batches))
         for _, disk_nodes, _ in place_superbatch(numbers, accesses.nodes, files, inputs.num_rows, cache_rows):

@@ -112,7 +112,7 @@ class ChecksummedFile(io.RawIOBase):
     the file, and is written over, counts as free.
     """
 
-    _WINDOW_BYTES = 16 << 20
+    _PIECE_BYTES = 16 << 20
 
     def __init__(self, path: Path, *, kept_bytes: int = 0, crc32c: int = 0, disk: DiskBudget = UNLIMITED) -> None:
         """Goes on after the first `kept_bytes` of a file that is there, whose checksum is `crc32c`."""
@@ -133,21 +133,21 @@ class ChecksummedFile(io.RawIOBase):
         """Append all of `data`."""
         view = memoryview(data).cast("B")
         self._disk.claim(file_bytes(self._written_bytes + len(view)) - file_bytes(self._written_bytes))
-        for start in range(0, len(view), self._WINDOW_BYTES):
-            self._write_window(view[start : start + self._WINDOW_BYTES])
+        for start in range(0, len(view), self._PIECE_BYTES):
+            self._write_piece(view[start : start + self._PIECE_BYTES])
         return len(view)
 
-    def _write_window(self, view: memoryview) -> None:
+    def _write_piece(self, view: memoryview) -> None:
         self.crc32c = crc32c(view, self.crc32c)
         while view:
             written = self._file.write(view)
             view = view[written:]
             self._written_bytes += written
-        if self._written_bytes - self._dropped_bytes >= 2 * self._WINDOW_BYTES:
+        if self._written_bytes - self._dropped_bytes >= 2 * self._PIECE_BYTES:
             # This starts writing dirty pages and drops those that an earlier call started on.
             length = self._written_bytes - self._dropped_bytes
             cache_hints.forget(self._file.fileno(), self._dropped_bytes, length)
-            self._dropped_bytes = self._written_bytes - self._WINDOW_BYTES
+            self._dropped_bytes = self._written_bytes - self._PIECE_BYTES
 
     def close(self) -> None:
         """Close the file; `crc32c` stays."""
@@ -258,6 +258,14 @@ def npy_header_bytes(dtype: npt.DTypeLike, shape: tuple[int, ...]) -> bytes:
 def npy_file_bytes(dtype: npt.DTypeLike, shape: tuple[int, ...]) -> int:
     """Bytes of a .npy file of this dtype and shape, the header included."""
     return len(npy_header_bytes(dtype, shape)) + math.prod(shape) * np.dtype(dtype).itemsize
+
+
+def write_at(descriptor: int, offset: int, data: Any) -> None:
+    """Write all of `data` from byte `offset` of an open file on."""
+    view = memoryview(data).cast("B")
+    while view:
+        written = os.pwrite(descriptor, view, offset)
+        view, offset = view[written:], offset + written
 
 
 def sync(path: Path) -> None:

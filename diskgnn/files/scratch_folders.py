@@ -14,7 +14,8 @@ _LOCK = ".lock"
 
 
 class ScratchFolder:
-    """A new folder, locked as long as it is used: so those of killed processes can be told and deleted.
+    """A new folder, locked as long as it is used: so those of killed processes can be told and deleted. As a context
+    manager, it yields its path and is deleted at the end.
 
     Attributes:
         path: of the folder.
@@ -40,6 +41,12 @@ class ScratchFolder:
             raise ConfigError(
                 f"{argument}: cannot write in {parent} ({error.strerror}); choose another folder"
             ) from error
+
+    def __enter__(self) -> Path:
+        return self.path
+
+    def __exit__(self, *_: object) -> None:
+        self.delete()
 
     def delete(self) -> None:
         """Removes it with all that is in it. Idempotent."""

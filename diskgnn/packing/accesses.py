@@ -5,15 +5,15 @@ Rows are numbered by node. The nodes of a minibatch are sorted, so that passes o
 back, and so that a range of nodes is one piece of each minibatch. Threads work on ranges of their own.
 
 What is known of each access is a column. The numbers of the first minibatches stay in memory as far as the budget
-reaches, the others are in a scratch file, which whoever named it removes. Number i has the same offset in the file in
-either case, so the file begins with a hole where memory is used.
+reaches, the others are in a scratch file. Number i has the same offset in the file in either case, so the file begins
+with a hole where memory is used.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -25,8 +25,10 @@ import numpy.typing as npt
 from diskgnn._native import count_nodes, page_memory, sort_nodes
 from diskgnn.errors import ArtifactError
 from diskgnn.files import cache_hints
+from diskgnn.files.checked_files import write_at
 from diskgnn.files.file_reading import fill, opened
 from diskgnn.ordered import Threads, in_order
+from diskgnn.work.runner import Scratch
 
 _MIN_RANGES = 8  # of nodes
 _RANGE_NODES = 1 << 21  # at most, so that an int32 for each of a range's nodes stays in the processor's cache
@@ -40,46 +42,38 @@ def num_ranges(num_nodes: int) -> int:
     return max(_MIN_RANGES, -(-num_nodes // _RANGE_NODES))
 
 
-Claim = Callable[[int], object]  # is told of bytes before they are written to a scratch file
-
-
-def _ignore(num_bytes: int) -> None:
-    """A claim where nothing limits the disk space."""
-
-
 class Accesses:
     """The nodes of each minibatch of one sequence, in ascending order, and their positions in the minibatch."""
 
-    def __init__(self, num_nodes: int, scratch: Path, memory: ScratchMemory, claim: Claim = _ignore) -> None:
-        """Starts without minibatches. What does not fit `memory` goes to `scratch` and to files beside it."""
+    def __init__(self, name: str, num_nodes: int, scratch: Scratch, memory: ScratchMemory) -> None:
+        """Starts without minibatches. What does not fit `memory` goes to files of `scratch` that begin with `name`."""
         self.num_nodes = num_nodes
         self.scratch = scratch
-        self.claim = claim
-        self._memory = memory
+        self._name, self._memory = name, memory
         self.range_starts = np.linspace(0, num_nodes, num_ranges(num_nodes) + 1).astype(np.int64)
         self._range_bounds: list[npt.NDArray[np.int64]] = []  # per minibatch [num_ranges + 1], in its nodes
         self.offsets: npt.NDArray[np.int64] = np.zeros(1, np.int64)  # [B+1] in accesses
         self._columns: list[AccessColumn] = []
-        self._nodes, self._order = self.column(scratch.suffix), self.column(".order")
+        self._nodes, self._order = self.column("nodes"), self.column("order")
 
     @staticmethod
     def sort(
         minibatches: Iterable[npt.NDArray[Any]],
         num_nodes: int,
-        scratch: Path,
+        scratch: Scratch,
         *,
         threads: int = 1,
         memory_bytes: int = 0,
     ) -> Accesses:
         """Sorts the nodes of each minibatch, which are int32 or int64 and distinct.
 
-        What does not fit `memory_bytes` goes to `scratch` and to files beside it.
+        What does not fit `memory_bytes` goes to `scratch`.
 
         Raises:
             IndexError: a node that is not in [0, num_nodes).
         """
         (found,) = Accesses.sort_all(
-            ((nodes,) for nodes in minibatches), [(num_nodes, scratch)], threads=threads,
+            ((nodes,) for nodes in minibatches), {"rows": num_nodes}, scratch, threads=threads,
             memory_bytes=memory_bytes,
         )  # fmt: skip
         return found
@@ -87,26 +81,26 @@ class Accesses:
     @staticmethod
     def sort_all(
         minibatches: Iterable[Sequence[npt.NDArray[Any]]],
-        row_sets: Sequence[tuple[int, Path]],
+        row_sets: Mapping[str, int],
+        scratch: Scratch,
         *,
         threads: int = 1,
         memory_bytes: int = 0,
-        claim: Claim = _ignore,
     ) -> list[Accesses]:
         """Sorts the nodes of each minibatch for several row sets. Returns the accesses of each.
 
         Args:
             minibatches: for each minibatch, the nodes that it needs of each row set.
-            row_sets: `num_nodes` and `scratch` of each row set, see `sort`.
+            row_sets: `num_nodes` of each row set, by its name.
+            scratch: gets what does not fit `memory_bytes`, of columns that are added later, too.
             threads: threads that sort.
             memory_bytes: what all of them may keep in memory, with the columns that are added to them later.
-            claim: called with the bytes of scratch files before they are written, those of later columns included.
 
         Raises:
             IndexError: a node that is not in [0, num_nodes).
         """
         memory = ScratchMemory(memory_bytes)
-        found = [Accesses(num_nodes, scratch, memory, claim) for num_nodes, scratch in row_sets]
+        found = [Accesses(name, num_nodes, scratch, memory) for name, num_nodes in row_sets.items()]
         sorting = (
             partial(accesses._sort, nodes, accesses._reserve(nodes))
             for minibatch in minibatches
@@ -148,9 +142,13 @@ class Accesses:
         """Yields the positions that nodes had in each minibatch in `order`; an array is valid until the next one."""
         return self._order.read(self.pieces(order))
 
-    def column(self, suffix: str) -> AccessColumn:
+    def path(self, name: str) -> Path:
+        """Returns where a scratch file of these accesses lies."""
+        return self.scratch.path(f"{self._name}.{name}")
+
+    def column(self, name: str) -> AccessColumn:
         """Adds an empty column, for one more number of each access."""
-        column = AccessColumn(self.scratch.with_suffix(suffix), self._memory, self.claim)
+        column = AccessColumn(self.path(name), self._memory, self.scratch)
         self._columns.append(column)
         return column
 
@@ -225,8 +223,8 @@ def hottest_nodes(counts: npt.NDArray[np.int32], num_rows: int) -> npt.NDArray[n
 
 @contextmanager
 def changes_named(path: Path) -> Iterator[None]:
-    """Raises an ArtifactError if native code finds bad numbers in scratch files beside `path`, which this run wrote
-    itself.
+    """Raises an ArtifactError if native code finds bad numbers in scratch files, `path` or beside it, which this run
+    wrote itself.
     """
     try:
         yield
@@ -243,7 +241,7 @@ class ScratchMemory:
     def __init__(self, most_bytes: int = 0) -> None:
         self.left_bytes = max(0, most_bytes)
 
-    def claim(self, num_bytes: int) -> bool:
+    def take(self, num_bytes: int) -> bool:
         """Takes `num_bytes` if that many are left. Returns True if they were taken."""
         fits = num_bytes <= self.left_bytes
         self.left_bytes -= num_bytes * fits
@@ -257,9 +255,9 @@ class AccessColumn:
     the file would take longer than much of what is done with them.
     """
 
-    def __init__(self, path: Path, memory: ScratchMemory, claim: Claim) -> None:
-        """Starts an empty column in the new scratch file `path`. `memory` is shared with other columns."""
-        self.path, self._memory, self._claim = path, memory, claim
+    def __init__(self, path: Path, memory: ScratchMemory, scratch: Scratch) -> None:
+        """Starts an empty column in the new file `path` of `scratch`. `memory` is shared with other columns."""
+        self.path, self._memory, self._scratch = path, memory, scratch
         self.dtype: np.dtype[Any] = INT32  # or that of the first numbers
         self.read_bytes = 0  # from the file so far
         # Room for all that might be kept: pages that nobody writes to take nothing.
@@ -278,10 +276,10 @@ class AccessColumn:
         first, self._end = self._end, self._end + count
         # Only a front of the column is kept, so one number says where each minibatch is.
         fits = self._num_kept == first and self._end <= len(self._kept)
-        if fits and self._memory.claim(count * self.dtype.itemsize):
+        if fits and self._memory.take(count * self.dtype.itemsize):
             self._num_kept = self._end
         else:
-            self._claim(count * self.dtype.itemsize)
+            self._scratch.claim(count * self.dtype.itemsize)
         return first
 
     def resize(self, ends: npt.NDArray[np.int64], dtype: np.dtype[Any]) -> None:
@@ -294,11 +292,11 @@ class AccessColumn:
         """
         self._set_dtype(dtype)
         for end in ends[ends <= len(self._kept)].tolist():
-            if not self._memory.claim((end - self._num_kept) * self.dtype.itemsize):
+            if not self._memory.take((end - self._num_kept) * self.dtype.itemsize):
                 break
             self._num_kept = end
         self._end = int(ends[-1]) if len(ends) else 0
-        self._claim((self._end - self._num_kept) * self.dtype.itemsize)
+        self._scratch.claim((self._end - self._num_kept) * self.dtype.itemsize)
         os.truncate(self.path, self._end * self.dtype.itemsize)
 
     def write(self, first: int, numbers: npt.NDArray[Any]) -> None:
@@ -339,11 +337,8 @@ class AccessColumn:
         self.dtype, self._kept = dtype, self._kept.view(dtype)
 
     def _write_file(self, first: int, numbers: npt.NDArray[Any]) -> None:
-        view, offset = numbers.view(np.uint8).data, first * self.dtype.itemsize
         descriptor = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
         try:
-            while view:
-                written = os.pwrite(descriptor, view, offset)
-                view, offset = view[written:], offset + written
+            write_at(descriptor, first * self.dtype.itemsize, numbers.view(np.uint8).data)
         finally:
             os.close(descriptor)

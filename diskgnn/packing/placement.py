@@ -68,7 +68,7 @@ class Schedule:
         misses = reuse.misses(self.cpu_rows)  # [B] the fewest rows that can be read
         faults.point("pack.schedule")
         self._planner = BeladyPlanner(self._location, len(static_nodes), self.cpu_rows, misses, reuse.first_uses)
-        with changes_named(reuse.accesses.scratch):
+        with changes_named(reuse.accesses.path("nodes")):
             for nodes, next_uses in reuse.read_backwards():
                 if self._planner.find_initial(nodes, next_uses):
                     break
@@ -81,6 +81,6 @@ class Schedule:
 
     def __iter__(self) -> Iterator[Placement]:
         for nodes, order, next_uses in self.reuse.read():
-            with changes_named(self.reuse.accesses.scratch):
+            with changes_named(self.reuse.accesses.path("nodes")):
                 addresses, disk_nodes, admissions = self._planner.place(nodes, order, next_uses)
             yield Placement(addresses, disk_nodes, admissions.reshape(-1, 2))

@@ -45,10 +45,10 @@ class Reuse:
         """Reads the sequence backwards, with an int32 per node in memory."""
         self.accesses, self.static_nodes, self._once = accesses, static_nodes, once
         self._distance_dtype = _distance_dtype(accesses.num_batches)
-        self._distances = accesses.column(".next")
-        self._arcs = accesses.scratch.with_suffix(".arcs")
+        self._distances = accesses.column("next")
+        self._arcs = accesses.path("arcs")
         self._distances.resize(accesses.offsets[1:], self._distance_dtype)
-        with Threads(threads) as pool, changes_named(accesses.scratch):
+        with Threads(threads) as pool, changes_named(accesses.path("nodes")):
             self._find_next_uses(pool)
             self.first_uses = np.zeros(accesses.num_batches, np.int32)  # [B] rows that each is the first to need
             self._bounds = self._count(pool, threads)  # [B+1] of minibatches' pairs in the file of arcs
@@ -140,7 +140,7 @@ class Reuse:
         calls = (partial(count, batch) for batch in range(num_batches))
         with self._arcs.open("wb") as file:
             for pairs in in_order(pool, calls, threads):
-                self.accesses.claim(pairs.nbytes)
+                self.accesses.scratch.claim(pairs.nbytes)
                 file.write(pairs.data)
                 bounds.append(bounds[-1] + len(pairs) // 2)
                 uses, rows = pairs[::2], pairs[1::2]

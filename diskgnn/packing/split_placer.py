@@ -170,11 +170,10 @@ class SplitPlacer:
                 yield [row_set.needed(minibatch) for row_set in row_sets]
                 advance(1)
 
-        files = [scratch.path(f"{row_set.config.name}.accesses") for row_set in row_sets]
-        sizes = [row_set.num_rows for row_set in row_sets]
+        resources = self.folder.resources
         return Accesses.sort_all(
-            needed(), list(zip(sizes, files, strict=True)), threads=self.folder.resources.threads,
-            memory_bytes=scratch_memory_bytes(self.folder.resources), claim=scratch.claim,
+            needed(), {row_set.config.name: row_set.num_rows for row_set in row_sets}, scratch,
+            threads=resources.threads, memory_bytes=scratch_memory_bytes(resources),
         )  # fmt: skip
 
     def _static_in(self, state: State) -> Sequence[Nodes]:

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from diskgnn._native import crc32c, crc32c_of_remainder, scatter_rows
 from diskgnn.errors import ArtifactError
+from diskgnn.files.checked_files import write_at
 from diskgnn.files.file_reading import fill, opened
 from diskgnn.formats import artifacts
 from diskgnn.formats.extents import ExtentIndex
@@ -203,10 +204,8 @@ def copy_bytes(path: Path, first: int, num_bytes: int, target: int, offset: int)
     """Write so many bytes of a file, from `first` on, to `offset` of the descriptor `target`."""
     with opened(path) as source:
         for start in range(first, first + num_bytes, _COPY_BYTES):
-            view = memoryview(fill(source, start, bytearray(min(_COPY_BYTES, first + num_bytes - start)), path))
-            while view:
-                written = os.pwrite(target, view, offset)
-                view, offset = view[written:], offset + written
+            piece = fill(source, start, bytearray(min(_COPY_BYTES, first + num_bytes - start)), path)
+            write_at(target, offset + start - first, piece)
 
 
 def _unlike(packed: Packed, split: str, number: int) -> ArtifactError:

@@ -14,12 +14,13 @@ from comparisons import cgroups_of, write_learnable_graph
 from forked_python import Python
 
 from diskgnn.compare import step_bodies
+from diskgnn.compare.compare import SCRATCH
 from diskgnn.compare.comparison_record import LoaderResult
 from diskgnn.compare.loader_runs import Job, measure
 from diskgnn.compare.loader_setup import LoaderInputs
-from diskgnn.compare.scratch import scratch_folder
 from diskgnn.compare.step_runner import Steps
 from diskgnn.compare.variants import RANDOM, Variant, find
+from diskgnn.files.scratch_folders import ScratchFolder
 from diskgnn.graph.graph import Graph
 from diskgnn.nn.model_spec import ModelSpec
 from diskgnn.specs.sampling import SamplingSpec
@@ -130,7 +131,8 @@ def test_however_it_is_stopped_no_process_stays(graph, tmp_path, number, code):
         process.wait()
     if number == signal.SIGKILL:  # nobody can clean up but the next comparison
         (left,) = (each for each in (tmp_path / "scratch").iterdir() if each.is_dir())
-        with scratch_folder(tmp_path / "scratch") as mine, scratch_folder(tmp_path / "scratch") as another:
+        both = [ScratchFolder(tmp_path / "scratch", SCRATCH, "scratch") for _ in range(2)]
+        with both[0] as mine, both[1] as another:
             assert mine.is_dir()  # what is in use stays
             assert another.is_dir()
             assert not left.exists()

@@ -12,10 +12,10 @@ from diskgnn.compare.given_seeds import trained_seeds
 from diskgnn.compare.limited_graph import make_training_graph
 from diskgnn.compare.machine import Rates
 from diskgnn.compare.repeating import FEWEST, MOST, Measured, measure_repeatedly
-from diskgnn.compare.scratch import scratch_folder
 from diskgnn.compare.step_bodies import TRACED_MINIBATCHES, excerpt
 from diskgnn.compare.variants import RANDOM, SEQUENTIAL
 from diskgnn.files.disk_space import folder_bytes
+from diskgnn.files.scratch_folders import ScratchFolder
 from diskgnn.formats.verification import verify_artifact
 from diskgnn.graph.graph import Graph
 from diskgnn.loading.tracing import TraceEvent
@@ -103,7 +103,7 @@ def test_the_disk_space_of_a_folder_is_what_its_files_take(tmp_path):
 
 
 def test_scratch_may_lie_in_a_folder_that_is_not_there_yet(tmp_path):
-    with scratch_folder(tmp_path / "new" / "folder") as folder:
+    with ScratchFolder(tmp_path / "new" / "folder", ".scratch-", "scratch") as folder:
         assert folder.parent == tmp_path / "new" / "folder"
     assert list((tmp_path / "new" / "folder").iterdir()) == []
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from diskgnn.packing.accesses import Accesses
+from diskgnn.work.runner import Scratch
 
 SIZES = (50, 3, 5_000_000)  # rows of three row sets
 
@@ -27,8 +28,8 @@ ALL_BYTES = sum(nodes.nbytes + 4 * len(nodes) for minibatch in minibatches() for
 @pytest.mark.parametrize(("threads", "memory_bytes"), [(1, 0), (3, 0), (1, ALL_BYTES // 2), (3, 2 * ALL_BYTES)])
 def test_several_row_sets_are_sorted_in_one_pass(tmp_path: Path, threads: int, memory_bytes: int) -> None:
     given = minibatches()
-    row_sets = [(size, tmp_path / f"{number}.accesses") for number, size in enumerate(SIZES)]
-    found = Accesses.sort_all(iter(given), row_sets, threads=threads, memory_bytes=memory_bytes)
+    row_sets = {f"rows of {size}": size for size in SIZES}
+    found = Accesses.sort_all(iter(given), row_sets, Scratch(tmp_path), threads=threads, memory_bytes=memory_bytes)
     for number, accesses in enumerate(found):
         expected = [nodes[number] for nodes in given]
         batches = range(len(given))
@@ -48,7 +49,7 @@ def test_several_row_sets_are_sorted_in_one_pass(tmp_path: Path, threads: int, m
 def test_a_process_with_room_for_more_than_the_machine_has_can_fork(tmp_path: Path) -> None:
     """Room that nobody has written to is not memory that a fork would need again."""
     memory_bytes = 4 * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    accesses = Accesses.sort([np.array([2, 0], np.int32)], 3, tmp_path / "a.accesses", memory_bytes=memory_bytes)
+    accesses = Accesses.sort([np.array([2, 0], np.int32)], 3, Scratch(tmp_path), memory_bytes=memory_bytes)
     if (child := os.fork()) == 0:
         os._exit(next(accesses.nodes(range(1))).tolist() != [0, 2])
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
@@ -57,4 +58,4 @@ def test_a_process_with_room_for_more_than_the_machine_has_can_fork(tmp_path: Pa
 def test_a_row_that_is_none_is_refused(tmp_path: Path) -> None:
     wrong = [[np.array([1], np.int32), np.array([3], np.int32)]]
     with pytest.raises(IndexError):
-        Accesses.sort_all(wrong, [(2, tmp_path / "a.accesses"), (3, tmp_path / "b.accesses")])
+        Accesses.sort_all(wrong, {"a": 2, "b": 3}, Scratch(tmp_path))

@@ -17,14 +17,14 @@ from diskgnn.errors import ArtifactError
 from diskgnn.packing.accesses import Accesses, hottest_nodes
 from diskgnn.packing.placement import Schedule, addressable_slots
 from diskgnn.packing.reuse import Reuse
+from diskgnn.work.runner import Scratch
 
 
 def reuse_of(folder, batches, *, num_static=0, num_nodes=None, dtype=np.int32, threads=1, once=False):
     num_nodes = num_nodes or 1 + max(itertools.chain(*batches))
     arrays = (np.array(batch, dtype) for batch in batches)
     some_bytes = 6 * sum(map(len, batches))  # of 9 that there are: some minibatches are in memory, others in files
-    scratch = folder / "x.accesses"
-    accesses = Accesses.sort(arrays, num_nodes, scratch, threads=threads, memory_bytes=some_bytes)
+    accesses = Accesses.sort(arrays, num_nodes, Scratch(folder), threads=threads, memory_bytes=some_bytes)
     return Reuse(accesses, hottest_nodes(accesses.counts(), num_static), threads=threads, once=once)
 
 
@@ -35,7 +35,7 @@ def plan(folder, batches, capacity, **options):
     schedule = Schedule(reuse, capacity)
     placements = list(schedule)
     assert [len(placement.disk_nodes) for placement in placements] == expected_misses
-    for path in folder.glob("x.*"):
+    for path in folder.glob("rows.*"):
         path.unlink()
     initial, next_cycle_slots = schedule.initial_cpu_nodes.tolist(), schedule.next_cycle_slots.tolist()
     return placements, initial, next_cycle_slots, static_nodes.tolist(), schedule.cpu_rows
@@ -252,7 +252,7 @@ def test_no_more_than_one_int32_a_node_is_in_memory(tmp_path):
 
     tracemalloc.start()
     try:
-        accesses, taken = peak(lambda: Accesses.sort(batches, num_nodes, tmp_path / "a.accesses"))
+        accesses, taken = peak(lambda: Accesses.sort(batches, num_nodes, Scratch(tmp_path)))
         assert taken < 0.1 * num_nodes
         static, taken = peak(lambda: hottest_nodes(accesses.counts(), 500))
         assert taken < 8.5 * num_nodes  # of it, 4 for one chunk of a million
@@ -410,13 +410,13 @@ def test_next_uses_out_of_range_are_refused():
 
 @pytest.mark.parametrize("number", [-2, 0x7F7F7F7F])
 @pytest.mark.parametrize("is_scheduled", [False, True])
-@pytest.mark.parametrize("suffix", [".accesses", ".order", ".next"])
-def test_scratch_that_changes_meanwhile_is_refused(tmp_path, suffix, is_scheduled, number):
+@pytest.mark.parametrize("column", ["nodes", "order", "next"])
+def test_scratch_that_changes_meanwhile_is_refused(tmp_path, column, is_scheduled, number):
     random = np.random.default_rng(0)
     batches = [random.choice(200, 30, replace=False).tolist() for _ in range(30)]
     reuse = reuse_of(tmp_path, batches)
     schedule = Schedule(reuse, 50) if is_scheduled else None
-    file = (tmp_path / "x").with_suffix(suffix)
+    file = tmp_path / f"rows.{column}"
     np.full(file.stat().st_size // 4, number, np.int32).tofile(file)
-    with pytest.raises(ArtifactError, match=r"x\.accesses are not what was written .* out of range"):
+    with pytest.raises(ArtifactError, match=r"rows\.nodes are not what was written .* out of range"):
         list(schedule or Schedule(reuse, 50))

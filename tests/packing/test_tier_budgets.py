@@ -14,12 +14,13 @@ from diskgnn.packing.reuse import Reuse
 from diskgnn.packing.tiers import Demand, TierBudgets, divide_cpu_rows, divide_static_rows
 from diskgnn.specs.caches import CacheSpec
 from diskgnn.system.resources import Resources
+from diskgnn.work.runner import Scratch
 
 
 def demand(folder, name, batches, row_bytes):
     num_nodes = 1 + max(itertools.chain(*batches))
     arrays = (np.array(batch, np.int32) for batch in batches)
-    accesses = Accesses.sort(arrays, num_nodes, folder / f"{name}.accesses")
+    accesses = Accesses.sort(arrays, num_nodes, Scratch(folder / name))
     return Demand(Reuse(accesses, np.empty(0, np.int64)), row_bytes)
 
 

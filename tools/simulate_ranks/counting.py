@@ -19,6 +19,7 @@ from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import sample_a_few
 from diskgnn.specs.shard import Shard
 from diskgnn.system.resources import Resources
+from diskgnn.work.runner import Scratch
 
 _MESSAGE_BYTES = 800  # of Arrow's around the arrays of a header, about
 
@@ -93,7 +94,7 @@ def work_of_ranks(
 def _work_of(
     draws: Draws, numbers: npt.NDArray[np.int64], row_bytes: int, cpu_rows: int, folder: Path, threads: int
 ) -> RankWork:
-    accesses = Accesses.sort(draws.nodes(numbers), draws.num_nodes, folder / "rank.accesses", threads=threads)
+    accesses = Accesses.sort(draws.nodes(numbers), draws.num_nodes, Scratch(folder / "rank"), threads=threads)
     schedule = Schedule(Reuse(accesses, np.empty(0, np.int64), threads=threads), cpu_rows)
     counted = [(len(placed.disk_nodes), len(placed.admissions)) for placed in schedule]
     disk_rows, admitted = np.array(counted, np.int64).T

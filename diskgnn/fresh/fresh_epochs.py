@@ -81,8 +81,8 @@ class FreshEpochs(CursorSource):
         Args:
             graph: graph directory, or an opened one.
             folder: where to make that directory; on the disk to read from.
-            cpu_cache: the cpu tier, as `pack` takes it.
-            static_cache: the static tiers, as `pack` takes them; none by default.
+            cpu_cache: the cpu tier, as `prepare` takes it.
+            static_cache: the static tiers, as `prepare` takes them; none by default.
             window: minibatches in a window. By default the first ones are small, so that training starts soon, and each
                 is larger than the one before, up to an epoch, or what the free disk space holds.
             overlap: prepare the first window at once, and the next one while one trains; otherwise each is prepared

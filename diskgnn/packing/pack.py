@@ -63,17 +63,8 @@ def pack(
         graph: the graph directory that the samples were made from.
         samples: samples directory.
         out: the packed directory to write.
-        cpu_cache: the cpu tier of the train sequence: bytes, '2GiB', or '10%' of all rows. With the features of several
-            types it is divided among them by what the next byte saves, and so is `static_cache`.
-        static_cache: rows for the device and pinned tiers together; 'auto' is nothing without a GPU, and with one the
-            least of half of its free memory, a quarter of the `memory` budget and 4 GiB.
-        eval_cpu_cache: the cpu tier of each other sequence, in memory while evaluating; a quarter of `cpu_cache` by
-            default.
-        memory: budget for packing itself.
+        cpu_cache, static_cache, eval_cpu_cache, memory, threads, keep_input_nodes: as `prepare` takes them.
         disk: what files may take at any time, scratch included, as '100GiB'; what is free by default.
-        keep_input_nodes: store each minibatch's node ids too, for `MiniBatch.input_nodes`. Those of node types without
-            features are stored in any case.
-        threads: packing threads; all cores by default.
         overwrite: replace an existing `out`.
         progress: draw bars on stderr, if that is a terminal or this is a notebook.
         reporter: told about every stage, in place of the bars; see `diskgnn.progress`.

@@ -119,13 +119,7 @@ def estimate(
         out: the packed directory that `prepare` would write, which names the disk to measure; by default one in the
             folder where this runs.
         sampling: `fanouts`, `batch_size`, `epochs` and what else `SamplingSpec` says of minibatches.
-        cpu_cache: the cpu tier of the train sequence: bytes, '2GiB', or '10%' of all rows.
-        static_cache: rows for the device and pinned tiers together, alike; 'auto' is nothing without a GPU, and with
-            one the least of half of its free memory, a quarter of the `memory` budget and 4 GiB.
-        eval_cpu_cache: the cpu tier of each other sequence; a quarter of `cpu_cache` by default.
-        memory: budget in bytes or as '2GiB'; 'auto' means half of what is available.
-        threads: all cores by default.
-        keep_input_nodes: store each minibatch's node ids too, for `MiniBatch.input_nodes`.
+        cpu_cache, static_cache, eval_cpu_cache, memory, threads, keep_input_nodes: as `prepare` takes them.
         samples: where `prepare` would keep the samples.
         prefetch: minibatches read ahead while training.
         disk: space that packed and scratch bytes may take, as 100GiB; what is free by default.

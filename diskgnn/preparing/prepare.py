@@ -88,13 +88,15 @@ def prepare(
             types it is divided among them by what the next byte saves, and so is `static_cache`.
         static_cache: rows for the device and pinned tiers together, alike; 'auto' is nothing without a GPU, and with
             one the least of half of its free memory, a quarter of the `memory` budget and 4 GiB.
-        eval_cpu_cache: the cpu tier of each other sequence; a quarter of `cpu_cache` by default.
+        eval_cpu_cache: the cpu tier of each other sequence, in memory while evaluating; a quarter of `cpu_cache` by
+            default.
         memory: budget in bytes or as '2GiB'; 'auto' means half of what is available.
         disk: what files may take at any time, samples and scratch included, as '100GiB'; what is free by default. A
             directory that `overwrite` replaces does not count, of several ranks it does. Engine 'ray' makes ranks at
             the same time, and each keeps to an equal part of what is left.
         threads: all cores by default.
-        keep_input_nodes: store each minibatch's node ids too, for `MiniBatch.input_nodes`.
+        keep_input_nodes: store each minibatch's node ids too, for `MiniBatch.input_nodes`. Those of node types without
+            features are stored in any case.
         samples: a directory to keep the samples in.
         ranks: processes that will train together, on one machine or on several. Of more than 1, `out` and `samples` are
             folders with a directory for each rank, `rank-0-of-4` and so on: rank r of W has the minibatches r, r + W,

@@ -12,17 +12,17 @@ import numpy.typing as npt
 
 
 def batch_key(seed: int, split: str, epoch: int) -> int:
-    """The 64-bit key from which all draws of one epoch of one split derive."""
+    """Returns the 64-bit key from which all draws of one epoch of one split derive."""
     return int.from_bytes(hashlib.blake2b(f"{seed}/{split}/{epoch}".encode(), digest_size=8).digest(), "little")
 
 
 def slice_start(seed: int, split: str, epoch: int, number: int) -> int:
-    """Where coordinated draws begin on the circle of 64-bit hashes, in one minibatch: anywhere."""
+    """Returns where coordinated draws begin on the circle of 64-bit hashes, in one minibatch: anywhere."""
     return batch_key(seed, f"{split}/slice/{number}", epoch)
 
 
 def moving_slice_start(seed: int, split: str, position: int, period: int) -> int:
-    """The same where it moves on with every minibatch, and goes round once in `period` of them.
+    """Returns the same where it moves on with every minibatch, and goes round once in `period` of them.
 
     Args:
         position: of the minibatch, counted on over all epochs.
@@ -52,7 +52,7 @@ def random_below(bits: npt.NDArray[np.uint64], bounds: npt.NDArray[np.int64]) ->
 
 
 def permutation(count: int, key: int) -> npt.NDArray[np.int64]:
-    """[count] a shuffled order of 0 to count - 1, the same on every machine and with every NumPy.
+    """Returns [count] a shuffled order of 0 to count - 1, the same on every machine and with every NumPy.
 
     Sorts by random bits of the position.
     """

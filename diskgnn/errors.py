@@ -106,7 +106,7 @@ class DataWarning(UserWarning):
 
 
 def callers_level() -> int:
-    """The `stacklevel` with which `warnings.warn` shows the line outside of diskgnn that led here."""
+    """Returns the `stacklevel` with which `warnings.warn` shows the line outside of diskgnn that led here."""
     level, frame = 1, sys._getframe(1)
     while frame.f_code.co_filename.startswith(_SKIPPED) and frame.f_back is not None:
         level, frame = level + 1, frame.f_back

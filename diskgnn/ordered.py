@@ -58,7 +58,7 @@ class Threads(ThreadPoolExecutor):
 
 
 def in_order(pool: Executor, calls: Iterable[Callable[[], Result]], ahead: int) -> Generator[Result, None, None]:
-    """The results of `calls` in their order, at most `ahead` + 1 of them submitted and not yet yielded.
+    """Yields the results of `calls` in their order, at most `ahead` + 1 of them submitted and not yet yielded.
 
     `calls` is asked for the next one only when there is room for it. What has not begun when the iterator is closed
     never will; whatever a call raises is raised in its turn.
@@ -95,7 +95,7 @@ def submitted(
 
 
 def as_finished(pool: Executor, calls: Iterable[Callable[[], Result]], ahead: int) -> Generator[Result, None, None]:
-    """The results of `calls` as they are finished, at most `ahead` + 1 of them submitted and not yet yielded.
+    """Yields the results of `calls` as they are finished, at most `ahead` + 1 of them submitted and not yet yielded.
 
     What was finished is yielded before an error of another call is raised. When the iterator is closed, it waits for
     the calls that have begun; the others never will.

@@ -36,7 +36,7 @@ def redacted(text: str) -> str:
 
 
 def has_secret(url: str) -> bool:
-    """True if `redacted` would change it."""
+    """Returns True if `redacted` would change it."""
     return redacted(url) != url
 
 
@@ -52,8 +52,8 @@ def _redacted_url(match: re.Match[str]) -> str:
 
 
 def _is_secret_user(scheme: str, user: str) -> bool:
-    """Whether what stands before an @ is a name and a password. A password may have slashes in it, as AWS has them; but
-    a path may have an @."""
+    """Returns True if what stands before an @ is a name and a password. A password may have slashes in it, as AWS has
+    them; but a path may have an @."""
     first, slash, _ = unquote(user).partition("/")
     name, colon, password = first.partition(":")
     if slash:

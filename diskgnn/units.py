@@ -89,7 +89,7 @@ def format_value(name: str, value: Any) -> str:
 
 
 def label(name: str) -> str:
-    """The words of a field's name, less the unit that `format_value` shows: 'read_bytes' -> 'read'."""
+    """Returns the words of a field's name, less the unit that `format_value` shows: 'read_bytes' -> 'read'."""
     for unit in ("_bytes_per_second", "_bytes", "_seconds"):
         name = name.removesuffix(unit)
     return name

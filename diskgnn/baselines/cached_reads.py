@@ -144,7 +144,7 @@ class CachedReads(SamplingSource):
 
 
 def share_of_cache(cache: int | str, file: FeatureFile, graph: Graph) -> int | str:
-    """What one of a graph's feature files gets of a cache: a share of rows as it is, bytes in proportion."""
+    """Returns what one of a graph's feature files gets of a cache: a share of rows as it is, bytes in proportion."""
     files = feature_files(graph).values()
     if len(files) == 1 or (isinstance(cache, str) and cache.strip().endswith("%")):
         return cache

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def import_dgl() -> Any:
-    """The module dgl.
+    """Returns the module dgl.
 
     Raises:
         UnavailableError: it cannot be imported.

@@ -53,7 +53,8 @@ class SampledAccesses:
             segment_batches *= 2
 
     def _savings(self, segment_batches: int) -> npt.NDArray[np.int64]:
-        """[K + 1] rows that need not be stored when every disk cache has k rows, for all k that make a difference."""
+        """Returns [K + 1] rows that need not be stored when every disk cache has k rows, for all k that make a
+        difference."""
         segments = []
         for counts, _ in self.segments(segment_batches):
             nodes_by_count = np.bincount(counts, minlength=3)[2:]  # of those needed 2, 3, ... times

@@ -135,7 +135,7 @@ class EpochSource(CursorSource):
 
     @property
     def graph(self) -> Graph:
-        """What is sampled from."""
+        """Returns what is sampled from."""
         return self._graph
 
     @property
@@ -154,7 +154,8 @@ class EpochSource(CursorSource):
         return self.spec.num_layers
 
     def epoch(self, epoch: int) -> Iterator[AnyMiniBatch]:
-        """The minibatches of epoch `epoch`. If `load_state_dict` named this epoch, those that it counts are skipped.
+        """Returns the minibatches of epoch `epoch`. If `load_state_dict` named this epoch, those that it counts are
+        skipped.
 
         Raises:
             ConfigError: the source is closed, or `epoch` is negative; while iterating: another epoch was started.
@@ -184,22 +185,22 @@ class EpochSource(CursorSource):
             minibatches.close()
 
     def _minibatches(self, epoch: int, start: int) -> Generator[tuple[AnyMiniBatch, LoadStats], None, None]:
-        """The minibatches of `epoch` from number `start` on, each with what it cost beside the user's time.
+        """Returns the minibatches of `epoch` from number `start` on, each with what it cost beside the user's time.
 
         Closing the generator joins its threads.
         """
         raise NotImplementedError
 
     def _sampled_epoch(self, epoch: int) -> int:
-        """The epoch whose draws epoch `epoch` uses."""
+        """Returns the epoch whose draws epoch `epoch` uses."""
         return epoch if self._sample_epochs is None else epoch % self._sample_epochs
 
     def _planned(self, epoch: int) -> Sequence[PlannedMinibatch]:
-        """The minibatches of `epoch` before they are drawn."""
+        """Returns the minibatches of `epoch` before they are drawn."""
         return self._plan.minibatches(self.split, self._sampled_epoch(epoch))
 
     def _widened(self, batch: AnyMiniBatch) -> AnyMiniBatch:
-        """The minibatch with features in place of the codes of quantised rows."""
+        """Returns the minibatch with features in place of the codes of quantised rows."""
         files = {name: file for name, nodes in self._graph.nodes.items()
                  if (file := nodes.feature_file) is not None and file.quantisation is not None}  # fmt: skip
         if not files:
@@ -244,7 +245,7 @@ class EpochSource(CursorSource):
         self._trace = []
 
     def take_trace(self) -> list[TraceEvent]:
-        """The events since the last call; none when tracing was not started."""
+        """Returns the events since the last call; none when tracing was not started."""
         if self._trace is None:
             return []
         events, self._trace = self._trace, []
@@ -264,7 +265,8 @@ class EpochSource(CursorSource):
 
     @contextmanager
     def _pools(self, stopping: threading.Event | None = None, /, **threads: int) -> Iterator[list[ThreadPoolExecutor]]:
-        """A pool of so many threads for each stage. In the end, what has not begun never will, and all are joined.
+        """Yields a pool of so many threads for each stage. In the end, what has not begun never will, and all are
+        joined.
 
         `stopping` is set before, for what is under way and takes long.
         """

@@ -22,11 +22,12 @@ from diskgnn.specs.schema import EdgeType
 
 
 class FeatureRows(Protocol):
-    """What serves the feature rows of one file: memory, a memory map, a cache in front of a disk."""
+    """Serves the feature rows of one file: memory, a memory map, a cache in front of a disk."""
 
     @property
     def ordered(self) -> bool:
-        """Whether what a call costs depends on those before it: then one thread gathers, minibatch after minibatch."""
+        """Returns True if what a call costs depends on those before it: then one thread gathers, minibatch after
+        minibatch."""
         ...
 
     def gather(self, nodes: npt.NDArray[Any]) -> tuple[Tensor, LoadStats]:
@@ -48,7 +49,7 @@ class GatheredRows:
 
 
 class TypedRows:
-    """What serves each feature file of a graph.
+    """Serves each feature file of a graph.
 
     Args:
         graph: opened.
@@ -66,7 +67,7 @@ class TypedRows:
         return any(rows.ordered for rows in self._rows.values())
 
     def gather(self, sampled: SampledMinibatch) -> GatheredRows:
-        """The rows that a minibatch needs, each of them once."""
+        """Returns the rows that a minibatch needs, each of them once."""
         x: dict[str, Tensor] = {}
         edge_x: dict[EdgeType, Sequence[Tensor]] = {}
         cost = LoadStats()
@@ -108,7 +109,7 @@ def typed_minibatch(
     target: str | EdgeType,
     place: tuple[int, int],
 ) -> TypedMiniBatch:
-    """The minibatch of what was sampled and gathered.
+    """Returns the minibatch of what was sampled and gathered.
 
     Args:
         sampled: its neighbourhood.
@@ -148,7 +149,7 @@ def _by_type(names: Sequence[str], arrays: Sequence[npt.NDArray[Any]]) -> dict[s
 
 
 def sampled_pairs(sampled: SampledMinibatch) -> Pairs | None:
-    """Those of a minibatch whose seeds are links."""
+    """Returns those of a minibatch whose seeds are links."""
     if sampled.pairs is None:
         return None
     src, dst = (torch.from_numpy(each.astype(np.int64)) for each in (sampled.pairs.src, sampled.pairs.dst))

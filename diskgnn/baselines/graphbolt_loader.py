@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def import_graphbolt() -> Any:
-    """The module dgl.graphbolt.
+    """Returns the module dgl.graphbolt.
 
     Raises:
         UnavailableError: it cannot be imported, or its disk features cannot be used.

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Loaded:
-    """What a library's loader yielded for one minibatch."""
+    """Holds what a library's loader yielded for one minibatch."""
 
     input_nodes: Tensor  # [U] ids, the seeds first
     blocks: tuple[Block, ...]  # outermost first
@@ -91,16 +91,17 @@ class LibrarySource(EpochSource):
             return self._graph.feature_file.rows.as_tensor(map_features(self._graph.feature_file, advice))
 
     def _load_topology(self) -> Any:
-        """The topology as the library wants it."""
+        """Returns the topology as the library wants it."""
         raise NotImplementedError
 
     def _load(self, seeds: Tensor, key: int) -> Iterator[Loaded]:
-        """What the library's loader yields for [n] int64 `seeds`, `batch_size` at a time; draws follow from `key`."""
+        """Yields what the library's loader does for [n] int64 `seeds`, `batch_size` at a time; draws follow from
+        `key`."""
         raise NotImplementedError
 
     @property
     def _worker_options(self) -> dict[str, Any]:
-        """What a DataLoader of PyTorch's takes."""
+        """Returns what a DataLoader of PyTorch's takes."""
         # What is forked needs no pickling: a graph would be copied.
         return {"num_workers": self._workers, "multiprocessing_context": "fork" if self._workers else None}
 

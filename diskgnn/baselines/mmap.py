@@ -94,7 +94,7 @@ class MMap(SamplingSource):
 
 
 class ProcessReads:
-    """What the kernel says that this process has read from disk."""
+    """Counts what this process has read from disk, as the kernel says."""
 
     def __init__(self) -> None:
         self._until = bytes_read_by_process()
@@ -106,7 +106,8 @@ class ProcessReads:
 
 
 def map_features(file: FeatureFile, advice: str) -> npt.NDArray[Any]:
-    """[N, stored_columns] the features, in a read-only memory map of its own, so that `advice` concerns nobody else.
+    """Returns [N, stored_columns] the features, in a read-only memory map of its own, so that `advice` concerns nobody
+    else.
 
     Raises:
         ConfigError: `advice` is neither 'random' nor 'normal'.
@@ -121,5 +122,5 @@ def map_features(file: FeatureFile, advice: str) -> npt.NDArray[Any]:
 
 
 def bytes_read_by_process(process: int | str = "self") -> int:
-    """The first of `device_bytes`, 0 where the kernel does not count them."""
+    """Returns the first of `device_bytes`, 0 where the kernel does not count them."""
     return next(iter(device_bytes(process)), 0)

@@ -15,7 +15,8 @@ CHUNK_EDGES = 1 << 23
 
 
 def sampler_with_neighbor_cache(graph: Graph, neighbor_cache: int | str) -> NeighborSampler:
-    """A sampler with the offsets and `neighbor_cache` of neighbours in memory; it finds the others in a memory map.
+    """Returns a sampler with the offsets and `neighbor_cache` of neighbours in memory; it finds the others in a memory
+    map.
 
     Nodes are cached in the order of (out-degree / in-degree), Ginex's score: how often a node is drawn is about
     proportional to the former, what its neighbours take in memory to the latter. Which are drawn does not change.

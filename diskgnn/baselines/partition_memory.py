@@ -21,7 +21,9 @@ Edges = npt.NDArray[np.int32]  # [n, 2] destination and source, as positions in 
 
 @dataclass(frozen=True)
 class BufferState:
-    """What a buffer state's minibatches are made from. Node ids are places in the buffer: slot * stride + position."""
+    """Holds what a buffer state's minibatches are made from. Node ids are places in the buffer: slot * stride +
+    position.
+    """
 
     sampler: NeighborSampler  # over the edges between resident partitions
     nodes: npt.NDArray[np.int64]  # [slots * stride] the graph's ids

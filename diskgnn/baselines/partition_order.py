@@ -69,14 +69,14 @@ class EpochOrder:
     batches: tuple[npt.NDArray[np.int64], ...]  # per minibatch, positions in the list of training nodes
 
     def enters_free_slots(self, state: int) -> bool:
-        """Whether `state` overwrites nothing of the state before it."""
+        """Returns True if `state` overwrites nothing of the state before it."""
         before, now = self.slots[state - 1 : state + 1]
         return bool((before[(now >= 0) & (now != before)] < 0).all())
 
 
 @dataclass(frozen=True)
 class EpochShape:
-    """What all epochs have in common."""
+    """Holds what all epochs have in common."""
 
     rounds: int  # of `round_states`; 0: the order's own states, all of them
     num_batches: int
@@ -89,7 +89,7 @@ class Draws:
         self._key = key
 
     def permutation(self, count: int) -> npt.NDArray[np.int64]:
-        """[count] the next shuffled order."""
+        """Returns [count] the next shuffled order."""
         self._key = (self._key + 0x9E3779B97F4A7C15) % 2**64
         return permutation(count, self._key)
 
@@ -161,7 +161,7 @@ def round_states(num_logical: int, capacity: int, rounds: int, draws: Draws) -> 
 
 
 def epoch_shape(train_partition: npt.NDArray[np.int64], buffer: BufferSpec) -> EpochShape:
-    """How many states are worth visiting, and the minibatches of an epoch; arguments as those of `order_epoch`.
+    """Returns how many states are worth visiting, and the minibatches of an epoch; arguments as those of `order_epoch`.
 
     The fewest rounds in which no state can have more seeds than a minibatch; the order's own states where those are no
     more. Minibatches are as many as there can be, whatever the epoch draws.
@@ -182,7 +182,7 @@ def epoch_shape(train_partition: npt.NDArray[np.int64], buffer: BufferSpec) -> E
 
 
 def order_epoch(train_partition: npt.NDArray[np.int64], buffer: BufferSpec, *, seed: int, epoch: int) -> EpochOrder:
-    """The buffer states of one epoch and its minibatches.
+    """Returns the buffer states of one epoch and its minibatches.
 
     Every training node is used once, in a state drawn from those in which its partition is resident (the paper's
     deferred assignment). States are those of `epoch_shape`, without those that no training node was drawn for; every
@@ -222,7 +222,7 @@ def order_epoch(train_partition: npt.NDArray[np.int64], buffer: BufferSpec, *, s
 
 
 def _cached_state(train_partition: npt.NDArray[np.int64], buffer: BufferSpec, draws: Draws) -> npt.NDArray[np.int64]:
-    """[1, c] the only state of order 'cached'."""
+    """Returns [1, c] the only state of order 'cached'."""
     cached = int(train_partition.max()) + 1
     if cached > buffer.resident:
         raise ConfigError(
@@ -240,7 +240,8 @@ def _most_seeds(train_partition: npt.NDArray[np.int64], resident: int, appearanc
 
 
 def _assign_slots(states: npt.NDArray[np.int64], slots_in_all: int) -> npt.NDArray[np.int64]:
-    """[states, slots] such that what stays keeps its slot, and what enters takes those that were free, first."""
+    """Returns [states, slots] such that what stays keeps its slot, and what enters takes those that were free,
+    first."""
     slots = np.full((len(states), slots_in_all), -1, np.int64)
     slots[0, : states.shape[1]] = states[0]
     for before, now, state in zip(slots, slots[1:], states[1:], strict=False):
@@ -255,7 +256,7 @@ def _assign_slots(states: npt.NDArray[np.int64], slots_in_all: int) -> npt.NDArr
 def _assign_nodes(
     train_partition: npt.NDArray[np.int64], states: npt.NDArray[np.int64], num_partitions: int, draws: Draws
 ) -> npt.NDArray[np.int64]:
-    """[n] a state for each training node, in turn among those that hold its partition, in a shuffled order."""
+    """Returns [n] a state for each training node, in turn among those that hold its partition, in a shuffled order."""
     state_of_node = np.empty(len(train_partition), np.int64)
     for partition in range(num_partitions):
         nodes = np.flatnonzero(train_partition == partition)
@@ -266,7 +267,7 @@ def _assign_nodes(
 
 
 def _batches_per_state(sizes: npt.NDArray[np.int64], batch_size: int, total: int) -> npt.NDArray[np.int64]:
-    """[states] minibatches of each; those to spare go where minibatches are largest."""
+    """Returns [states] minibatches of each; those to spare go where minibatches are largest."""
     counts = -(-sizes // batch_size)
     for _ in range(total - int(counts.sum())):
         counts[np.argmax(sizes / counts)] += 1

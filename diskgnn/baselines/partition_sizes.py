@@ -14,7 +14,8 @@ _MOST_PARTITIONS = 128  # that it chooses: buckets of edges are p^2, and should 
 
 
 def resident_partitions(partitions: Partitions, memory_bytes: int, order: str = "comet") -> int:
-    """The most partitions that fit `memory_bytes` with their edges, and what `order` reads ahead of the next state.
+    """Returns the most partitions that fit `memory_bytes` with their edges, and what `order` reads ahead of the next
+    state.
 
     That is all of them, or two logical partitions, c = 2g such that p / g = 2p / c; any number with 'cached'.
 
@@ -35,7 +36,7 @@ def resident_partitions(partitions: Partitions, memory_bytes: int, order: str = 
 
 
 def fitting_partitions(graph: Graph, memory_bytes: int) -> int:
-    """How many partitions to write so that COMET's order makes the most of `memory_bytes`.
+    """Returns how many partitions to write so that COMET's order makes the most of `memory_bytes`.
 
     Logical partitions are as large as fit, two and one that is read ahead, and of 4 physical ones each; of fewer when
     that makes too many. If the memory does not even hold the smallest, `PartitionBuffer` will say so.
@@ -51,7 +52,7 @@ def fitting_partitions(graph: Graph, memory_bytes: int) -> int:
 
 
 def _buffer_bytes(p: int, resident: int, order: str, num_edges: int, stride: int, row_bytes: int) -> int:
-    """What a buffer takes in which `resident` of p partitions are sampled from."""
+    """Returns what a buffer takes in which `resident` of p partitions are sampled from."""
     # A slot has rows, ids and offsets. An edge takes 8 bytes in its bucket, and 4 in each of two states' topologies.
     slots_bytes = num_slots(order, p, resident) * stride * (row_bytes + 40)
     return slots_bytes + num_edges * resident * resident // (p * p) * 16

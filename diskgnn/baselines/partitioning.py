@@ -88,7 +88,7 @@ def write_partitions(
 
 
 def _write_files(writer: ArtifactWriter, graph: Graph, config: PartitionsConfig, resources: Resources) -> int:
-    """All files of the directory; bytes read."""
+    """Returns all files of the directory; bytes read."""
     p, reporter = config.num_partitions, resources.reporter
     nodes, starts, place = _deal_nodes(graph, p, config.train_first, config.seed)
     writer.save_array(NODES, nodes)

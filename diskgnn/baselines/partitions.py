@@ -43,7 +43,7 @@ def partition_rows(num_nodes: int, num_partitions: int, row_bytes: int) -> int:
 
 @dataclass(frozen=True)
 class PartitionsConfig(Record):
-    """How a graph was partitioned."""
+    """Says how a graph was partitioned."""
 
     num_partitions: int  # p
     train_first: bool  # whether training nodes fill the first partitions
@@ -93,10 +93,10 @@ class Partitions:
 
     @cached_property
     def config(self) -> PartitionsConfig:
-        """How they were made."""
+        """Returns how they were made."""
         return self.manifest.parsed(PartitionsConfig.parse)
 
     @property
     def partition_bytes(self) -> int:
-        """Of one partition's features, padding included."""
+        """Returns the bytes of one partition's features, padding included."""
         return self.config.stride * self.config.row_bytes

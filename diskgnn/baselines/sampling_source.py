@@ -43,7 +43,7 @@ class SampledBlocks:
     blocks: tuple[Block, ...]  # outermost first
 
     def minibatch(self, x: Tensor, y: Tensor, epoch: int, number: int) -> MiniBatch:
-        """The minibatch, now that its features are there."""
+        """Returns the minibatch, now that its features are there."""
         return MiniBatch(
             x=x,
             y=y,
@@ -143,7 +143,7 @@ class SamplingSource(EpochSource):
 
 
 def draw(sampler: NeighborSampler, minibatch: PlannedMinibatch) -> SampledBlocks:
-    """The neighbourhood of `minibatch`."""
+    """Returns the neighbourhood of `minibatch`."""
     sampled = minibatch.draw(sampler)
     nodes = sampled.only_nodes
     return SampledBlocks(minibatch.seeds.copy(), nodes, as_blocks(len(nodes), sampled.only_blocks))
@@ -161,7 +161,7 @@ def as_blocks(
 
 
 def load_sampler(plan: SamplingPlan, topology: str) -> Sampler:
-    """What draws the minibatches of `plan`, with the topology loaded into memory or mapped.
+    """Returns what draws the minibatches of `plan`, with the topology loaded into memory or mapped.
 
     Raises:
         ConfigError: `topology` is neither 'memory' nor 'mmap'.

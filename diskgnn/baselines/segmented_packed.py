@@ -38,7 +38,7 @@ _AREAS = 2  # extents in memory: one is read while one is gathered from
 
 
 class _Extent(NamedTuple):
-    """What was read of one minibatch's extent."""
+    """Holds what was read of one minibatch's extent."""
 
     number: int  # of the extent
     first_row: int  # where its rows begin in memory

@@ -192,7 +192,7 @@ class _Packing:
         ]
 
     def _packed_runs(self, nodes_path: Path) -> list[RowRun]:
-        """The rows of each extent, of the nodes that were written to `nodes_path`."""
+        """Returns the rows of each extent, of the nodes that were written to `nodes_path`."""
         ends = np.cumsum(self.index["num_rows"]).tolist()
         stored = np.memmap(nodes_path, self._graph.indices.dtype, "r") if ends[-1] else np.empty(0, np.int32)
         return [
@@ -230,6 +230,6 @@ class _Packing:
 
 
 def _run(offset: int, nodes: npt.NDArray[np.int64]) -> RowRun:
-    """A run of the rows of `nodes` in this order."""
+    """Returns a run of the rows of `nodes` in this order."""
     by_node = np.argsort(nodes)
     return RowRun(offset, nodes[by_node], by_node)

@@ -61,7 +61,7 @@ class SegmentedRowCounts:
 
 @dataclass(frozen=True)
 class SegmentedConfig(Record):
-    """What the segments were made from, and how."""
+    """Says what the segments were made from, and how."""
 
     fanouts: tuple[int, ...]
     batch_size: int
@@ -105,7 +105,7 @@ class Segmented:
 
     @cached_property
     def config(self) -> SegmentedConfig:
-        """What they were made from, and how."""
+        """Returns what they were made from, and how."""
         return self.manifest.parsed(SegmentedConfig.parse)
 
     def header_layout(self, num_nodes: int) -> MinibatchLayout:

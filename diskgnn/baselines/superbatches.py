@@ -18,7 +18,7 @@ SUPERBATCH = 1000  # minibatches, as in the authors' program
 
 @dataclass(frozen=True)
 class Changeset:
-    """What the cache does for one minibatch."""
+    """Says what the cache does for one minibatch."""
 
     slots: npt.NDArray[np.int32]  # [U] where each row is, -1 if it has to be read
     admissions: npt.NDArray[np.int32]  # [A, 2] position in the minibatch -> slot, once x is filled
@@ -40,16 +40,16 @@ class SuperbatchFiles:
                 np.save(file, block.indices.numpy())
 
     def nodes(self, number: int) -> npt.NDArray[Any]:
-        """The input nodes of a saved minibatch."""
+        """Returns the input nodes of a saved minibatch."""
         with self._sample(number).open("rb") as file:
             return np.asarray(np.load(file))
 
     def save_next_uses(self, number: int, next_uses: npt.NDArray[np.int32]) -> None:
-        """Of the minibatch's nodes, until `take_next_uses`."""
+        """Keeps the next uses of the minibatch's nodes, until `take_next_uses`."""
         np.save(self._next_uses(number), next_uses)
 
     def take_next_uses(self, number: int) -> npt.NDArray[np.int32]:
-        """What was saved; the file is removed."""
+        """Returns what was saved; the file is removed."""
         (next_uses,) = _load_all(self._next_uses(number))
         self._next_uses(number).unlink()
         return next_uses
@@ -61,7 +61,7 @@ class SuperbatchFiles:
             np.save(file, changes.admissions)
 
     def take(self, number: int) -> tuple[SampledBlocks, Changeset]:
-        """The minibatch and what the cache does for it; its files are removed."""
+        """Returns the minibatch and what the cache does for it; its files are removed."""
         nodes, seeds, *blocks = _load_all(self._sample(number))
         slots, admissions = _load_all(self._changeset(number))
         self._sample(number).unlink()
@@ -94,7 +94,7 @@ def place_superbatch(
     num_nodes: int,
     capacity: int,
 ) -> Iterator[tuple[npt.NDArray[np.int32], npt.NDArray[Any], npt.NDArray[np.int32]]]:
-    """What `BeladyPlanner.place` says of each minibatch of a superbatch, the cache being empty before it.
+    """Yields what `BeladyPlanner.place` says of each minibatch of a superbatch, the cache being empty before it.
 
     A backward pass finds next uses, which wait in `files`; a forward pass places. `input_nodes` gives those of some
     minibatches in order, each to be used before the next.
@@ -121,7 +121,8 @@ def place_superbatch(
 def changeset(
     addresses: npt.NDArray[np.int32], num_read: int, admissions: npt.NDArray[np.int32], capacity: int
 ) -> Changeset:
-    """What `BeladyPlanner.place` returned, in terms of positions in the minibatch instead of rows of an extent."""
+    """Returns what `BeladyPlanner.place` returned, in terms of positions in the minibatch instead of rows of an
+    extent."""
     missed = np.flatnonzero(addresses >= capacity).astype(np.int32)
     position_of_row = np.empty(num_read, np.int32)
     position_of_row[addresses[missed] - capacity] = missed

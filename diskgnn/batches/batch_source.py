@@ -118,7 +118,7 @@ def schema_of(source: BatchSource) -> SourceSchema:
 
 @contextmanager
 def minibatches(source: BatchSource, epoch: int) -> Iterator[Iterator[AnyBatch]]:
-    """The minibatches of an epoch; its iterator is closed when the block is left, however it is left.
+    """Yields the minibatches of an epoch; its iterator is closed when the block is left, however it is left.
 
     What the iterator itself started ends with it; a `Loader` keeps its threads, idle, until it is closed.
     """

@@ -124,5 +124,5 @@ def _set_edges(store: Any, inwards: Sequence[Block], starts: Sequence[int]) -> l
 
 
 def _edge_index(block: Block, first_edge: int = 0) -> Tensor:
-    """[2, edges] int64 of the edges from `first_edge` on."""
+    """Returns [2, edges] int64 of the edges from `first_edge` on."""
     return torch.stack([block.indices[first_edge:].long(), block.destinations[first_edge:].long()])

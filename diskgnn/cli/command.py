@@ -103,7 +103,7 @@ def _read_of_a_source(ctx: click.Context) -> set[str]:
 
 
 def _told(error: Exception) -> tuple[int, str]:
-    """The exit code and the message of an error that is part of the job."""
+    """Returns the exit code and the message of an error that is part of the job."""
     if isinstance(error, DiskGNNError):
         return error.exit_code, str(error)
     if isinstance(error, OSError) and isinstance(error.filename, str | bytes | os.PathLike):

@@ -41,7 +41,7 @@ class Sweep(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     name = "cpu-cache=size,..."
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[str]:
-        """The sizes, as they were given."""
+        """Returns the sizes, as they were given."""
         if isinstance(value, list):
             return value
         what, equals, sizes = str(value).partition("=")
@@ -171,7 +171,7 @@ def compare(output: Output, /, graph: Path, out: Path | None, report: Path | Non
 
 
 def _progress(comparison: Comparison, settings: ComparisonSettings) -> str:
-    """How far a comparison came that ended early."""
+    """Returns how far a comparison came that ended early."""
     # What does not fit the cap may have a row without it, too.
     done = sum(result.capped for result in comparison.results)
     wanted = len(settings.variants) * settings.num_seeds

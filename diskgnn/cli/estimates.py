@@ -71,7 +71,7 @@ def _line(setting: SettingEstimate) -> list[int | str]:
 
 
 def _types(row_sets: Sequence[RowSetEstimate]) -> list[list[int | str]]:
-    """One for each."""
+    """Returns one for each."""
     return [
         [each.name, each.feature_dtype, each.static_rows, each.cpu_rows, round(each.rows_per_minibatch),
          each.disk_rows, _error(each.disk_rows_error), format_size(each.read_bytes)]
@@ -84,7 +84,7 @@ def _error(share: float) -> str:
 
 
 def _what_fits(estimate: Estimate) -> str:
-    """Of settings that fit the disk, the one that reads least; nobody has to be told that of one that fits."""
+    """Names the setting that reads least of those that fit the disk; nobody has to be told that of one that fits."""
     best = estimate.recommended
     if best is None:
         return "no setting fits the disk: take fewer epochs, smaller fanouts or a larger cache"

@@ -44,7 +44,7 @@ def with_flags(message: str, parameters: Iterable[click.Parameter], unnamed: Col
 
 
 def _with_value(option: click.Option, value: str) -> str | None:
-    """How `option` is given `value`, written as Python has it; None if it cannot be."""
+    """Returns how `option` is given `value`, written as Python has it; None if it cannot be."""
     if value == "None":
         return None
     if option.is_flag:

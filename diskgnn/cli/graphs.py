@@ -66,7 +66,7 @@ def _target(graph: Graph) -> list[str]:
 
 
 def _propose_split(output: Output, graph: Graph) -> None:
-    """Of labelled nodes that are in no split: the same command with one, where it takes it."""
+    """Proposes the same command with a split, where labelled nodes are in none and it takes one."""
     context = click.get_current_context()
     why = "its labels are in no split, so there is nothing to train on yet; or give --train or a column of splits"
     if len(graph.nodes) == 1 and context.params.get("schema") is None and context.parent is not None:

@@ -29,7 +29,7 @@ class Place(click.Path):
         self.urls, self.as_text = urls, as_text
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """A `Path`, a `StoredPath`, or text."""
+        """Returns a `Path`, a `StoredPath`, or text."""
         try:
             found = located(value)
         except ConfigError as error:
@@ -136,7 +136,7 @@ class Rows(Place):
         super().__init__(exists=True, urls=True, as_text=True)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The path, or the text that is passed on; the library looks for its file."""
+        """Returns the path, or the text that is passed on; the library looks for its file."""
         return value if str(value).startswith("raw:") else super().convert(value, param, ctx)
 
 
@@ -185,12 +185,12 @@ EXPERTS = "For experts (the defaults are right until a measurement says otherwis
 
 
 def section(title: str) -> Callable[..., Callable[[Command], Command]]:
-    """A `click.option` for one section of --help."""
+    """Returns a `click.option` for one section of --help."""
     return partial(click.option, cls=Option, section=title)
 
 
 def combined(*decorators: Callable[[Command], Command]) -> Callable[[Command], Command]:
-    """One decorator that applies several, the first one listed first in --help."""
+    """Returns one decorator that applies several, the first one listed first in --help."""
 
     def apply(command: Command) -> Command:
         for decorator in reversed(decorators):

@@ -129,12 +129,12 @@ class _Results(_Stream):
 
 
 def _opened(kind: type[_Stream], stream: TextIO | None) -> Any:
-    """The stream; None of one that was closed (`2>&-`), which rich knows, too."""
+    """Returns the stream; None of one that was closed (`2>&-`), which rich knows, too."""
     return None if stream is None else kind(stream)
 
 
 class Output:
-    """Where one command's words go. With --json, standard output gets one document when the command ends."""
+    """Takes one command's words. With --json, standard output gets one document when the command ends."""
 
     def __init__(self, as_json: bool) -> None:
         self.as_json = as_json
@@ -172,7 +172,7 @@ class Output:
             self.note(redacted(f"next: {shlex.join(map(str, command))}{why and f'   # {why}'}"))
 
     def result(self, document: Any) -> None:
-        """What --json prints: a dataclass, or anything made of dicts, lists and numbers."""
+        """Has --json print a dataclass, or anything made of dicts, lists and numbers."""
         self._document = document
 
     def text(self, line: str) -> None:
@@ -210,7 +210,7 @@ class Output:
         self.results.print(table)
 
     def source_contents(self, contents: SourceContents, *, with_warned: bool = True) -> None:
-        """What was read from a data set, a line for each type or column, and what was left out and why, unless a
+        """Tells what was read from a data set, a line for each type or column, and what was left out and why, unless a
         warning has said that."""
         read: dict[str, list[str]] = {}
         for item in contents.read:
@@ -229,7 +229,7 @@ class Output:
             self.table("left out", ["of", "name", "reason"], rows)
 
     def stages(self, reports: Sequence[StageReport]) -> None:
-        """What each stage read, wrote and took."""
+        """Tells what each stage read, wrote and took."""
         for report in reports:
             read = f"read {format_size(report.read_bytes)}, " if report.read_bytes else ""  # or nobody counted
             line = (
@@ -255,7 +255,7 @@ class Output:
             self.failed(kind, message, exit_code)
 
     def failed(self, kind: str, message: str, exit_code: int) -> None:
-        """What --json prints of an error."""
+        """Has --json print an error."""
         self._document = {"error": {"kind": kind, "message": message, "exit_code": exit_code}}
 
     def close(self) -> None:

@@ -21,7 +21,7 @@ _MAX_STAGES, _MAX_RECORDS = 200, 5000  # the last ones are kept
 
 
 class Board:
-    """What a command has told so far: its stages (as a `progress.Reporter`) and, of training, its metrics."""
+    """Holds what a command has told so far: its stages (as a `progress.Reporter`) and, of training, its metrics."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self._lock = threading.Lock()
@@ -55,7 +55,7 @@ class Board:
             self._records.append(dict(record))
 
     def document(self) -> dict[str, Any]:
-        """All of it, for JSON. Times are seconds since 1970."""
+        """Returns all of it, for JSON. Times are seconds since 1970."""
         with self._lock:
             return {"command": self._command, "started": self._started, "now": time.time(),
                     "stages": [dict(stage) for stage in self._stages], "records": list(self._records)}  # fmt: skip

@@ -12,7 +12,8 @@ _DELIMITERS = {"tab": "\t", "\\t": "\t", "space": " ", "comma": ","}
 
 
 def table_columns(given: Sequence[tuple[str, str]], encode: Sequence[tuple[str, str]] = ()) -> TableColumns | None:
-    """What `--column ROLE=NAME` and `--encode COLUMN=ENCODING`, any number of times, say; None if they say nothing.
+    """Returns what `--column ROLE=NAME` and `--encode COLUMN=ENCODING`, any number of times, say; None if they say
+    nothing.
 
     Raises:
         ConfigError: a type without a column, or a role of one column with several.

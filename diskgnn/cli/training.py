@@ -200,7 +200,7 @@ def _loader_options(packed: Path | str, **given: Any) -> LoaderOptions | HopsOpt
 
 
 def _beside(packed: Path | str) -> Path:
-    """A folder for a checkpoint."""
+    """Returns a folder for a checkpoint."""
     found = located(packed)
     name = f"{found.name}-run"
     return found.with_name(name) if isinstance(found, Path) else Path(name)
@@ -265,7 +265,7 @@ def evaluate(
 
 
 def _wanted(checkpoint: Path) -> tuple[str, tuple[str, ...]]:
-    """What people mostly want of a model: a file, and the option for it."""
+    """Returns what people mostly want of a model: a file, and the option for it."""
     from diskgnn.training.checkpoints import load_checkpoint
 
     task = load_checkpoint(checkpoint)["config"]["task"]

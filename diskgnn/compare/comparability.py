@@ -17,7 +17,7 @@ _SAFE_SHARE = 0.5  # of the cap: what takes less of it fits, whatever Python and
 
 
 def fastest(summaries: Iterable[LoaderSummary]) -> LoaderSummary | None:
-    """The finished loader whose epoch is shortest; trained ones go before those that only loaded.
+    """Returns the finished loader whose epoch is shortest; trained ones go before those that only loaded.
 
     Among those within noise of it, the one that takes least in all: or chance would choose, and the next run otherwise.
     """
@@ -55,7 +55,7 @@ def reference(summaries: Iterable[LoaderSummary]) -> LoaderSummary | None:
 
 
 def best_disk_baseline(summaries: Iterable[LoaderSummary]) -> LoaderSummary | None:
-    """The fastest loader that does the same work as ours, is not ours, and is not limited by memory alone."""
+    """Returns the fastest loader that does the same work as ours, is not ours, and is not limited by memory alone."""
     found = list(summaries)
     mine = ours(found)
     return fastest(
@@ -82,7 +82,7 @@ def same_work(one: LoaderSummary, other: LoaderSummary | None) -> bool:
 
 
 def same_steps(one: LoaderSummary, other: LoaderSummary | None) -> bool:
-    """Whether their epochs have as many minibatches, as far as is known."""
+    """Returns True if their epochs have as many minibatches, as far as is known."""
     return other is None or _alike(one.minibatches, other.minibatches)
 
 
@@ -91,17 +91,17 @@ def _alike(one: int | None, other: int | None) -> bool:
 
 
 def comparable(one: LoaderSummary, other: LoaderSummary) -> bool:
-    """Whether both were trained, or both only loaded."""
+    """Returns True if both were trained, or both only loaded."""
     return (one.training_seconds is None) == (other.training_seconds is None)
 
 
 def within_noise(one: LoaderSummary, other: LoaderSummary) -> bool:
-    """Whether measuring again could as well find the other one's epoch faster."""
+    """Returns True if measuring again could as well find the other one's epoch faster."""
     return bool(one.epoch_spread and other.epoch_spread and one.epoch_spread.overlaps(other.epoch_spread))
 
 
 def fits_in_memory(comparison: Comparison, summaries: Sequence[LoaderSummary]) -> bool:
-    """Whether the graph needs no disk: features and topology fit the memory that the loaders were given.
+    """Returns True if the graph needs no disk: features and topology fit the memory that the loaders were given.
 
     in-memory shows it where it was run; otherwise they must leave half of the memory to everything else.
     """
@@ -115,7 +115,7 @@ def fits_in_memory(comparison: Comparison, summaries: Sequence[LoaderSummary]) -
 
 
 def target_score(summaries: Iterable[LoaderSummary]) -> float | None:
-    """The best baseline's score, worse by one standard deviation of its seeds.
+    """Returns the best baseline's score, worse by one standard deviation of its seeds.
 
     The best of many is so by luck, too; without the deviation its equals would seldom be told to reach it. Baselines
     of another number of minibatches than ours do not count: they take other numbers of steps in an epoch. Nor does one
@@ -137,7 +137,7 @@ def seconds_to(score: float, curve: Iterable[CurvePoint], metric: Metric = ACCUR
 
 
 def reached(summaries: Iterable[LoaderSummary]) -> tuple[float, dict[str, float | None]] | None:
-    """The target score, and by loader when it reached it; None unless at least half of those trained did.
+    """Returns the target score, and by loader when it reached it; None unless at least half of those trained did.
 
     With few seeds only the best one reaches its own score, which tells nothing of the others' speed.
     """

@@ -142,7 +142,8 @@ def compare(
 
 
 def _measure_short_ones_again(steps: Steps, job: Job, comparison: Comparison, reporter: Reporter) -> Comparison:
-    """All short trainings in turn, some rounds: a machine that is slow for a minute slows all of a round alike."""
+    """Returns all short trainings in turn, some rounds: a machine that is slow for a minute slows all of a round
+    alike."""
     results = list(comparison.results)
     short = [index for index, result in enumerate(results) if is_short(result)]
     if len(short) > 1:

@@ -13,7 +13,7 @@ from diskgnn.loading.tracing import TraceEvent
 
 @dataclass(frozen=True)
 class EpochPoint:
-    """Where one loader's training stood after one epoch."""
+    """Says where one loader's training stood after one epoch."""
 
     epoch: int  # counted from 0
     seconds: float  # wall clock since the loader began: preparation and training, without evaluation
@@ -24,11 +24,11 @@ class EpochPoint:
 
     @property
     def score(self) -> float | None:
-        """Of the test split, or of the validation split where there is no other."""
+        """Returns the score of the test split, or of the validation split where there is no other."""
         return self.valid_score if self.test_score is None else self.test_score
 
     def other_scores(self, metric: Metric) -> dict[str, float]:
-        """Those of the same split that are not `metric`, by the task's names for them."""
+        """Returns those of the same split that are not `metric`, by the task's names for them."""
         split = "valid_" if self.test_score is None else "test_"
         found = {name.removeprefix(split): score for name, score in self.scores.items() if name.startswith(split)}
         return {name: score for name, score in found.items() if name != metric.name}
@@ -36,7 +36,8 @@ class EpochPoint:
 
 @dataclass(frozen=True)
 class EpochCost:
-    """What the minibatches of one epoch cost; `minibatches` of them were run (`max_batches` may leave some out)."""
+    """Says what the minibatches of one epoch cost; `minibatches` of them were run (`max_batches` may leave some
+    out)."""
 
     minibatches: int
     seconds: float  # the median where it was measured several times; the rest is of that one
@@ -134,12 +135,13 @@ def disk_bytes(cost: EpochCost) -> int:
 
 
 def epoch_cost(record: Mapping[str, Any]) -> EpochCost:
-    """The `EpochCost` of these fields, as JSON has them: lists for tuples."""
+    """Returns the `EpochCost` of these fields, as JSON has them: lists for tuples."""
     return EpochCost(**{**record, "repeats_seconds": tuple(record.get("repeats_seconds", ()))})
 
 
 def from_json(document: Mapping[str, Any]) -> Comparison:
-    """The `Comparison` whose fields `document` holds: what json.loads makes of a file that `compare --out` wrote.
+    """Returns the `Comparison` whose fields `document` holds: what json.loads makes of a file that `compare --out`
+    wrote.
 
     Raises:
         ConfigError: it holds something else.

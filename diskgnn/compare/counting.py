@@ -45,7 +45,7 @@ class InputRows:
 
     @cached_property
     def accesses(self) -> Accesses:
-        """The same, in files that can be read backwards."""
+        """Returns the same, in files that can be read backwards."""
         return Accesses.sort(self, self.num_rows, Scratch(self._scratch))
 
     @cached_property
@@ -55,7 +55,7 @@ class InputRows:
 
 
 def sample_inputs(graph: Graph, folder: Path, sampling: Mapping[str, Any], memory_bytes: int) -> list[InputRows]:
-    """Those of each type of epoch 0 of the train split, which is sampled into `folder`."""
+    """Returns those of each type of epoch 0 of the train split, which is sampled into `folder`."""
     sample(graph, folder / "samples", **sampling, splits=["train"], memory=memory_bytes)
     samples = Samples.open(folder / "samples")
 
@@ -69,12 +69,12 @@ def sample_inputs(graph: Graph, folder: Path, sampling: Mapping[str, Any], memor
 
 
 def belady_rows(inputs: InputRows, cache_rows: int) -> int:
-    """The fewest rows that any cache of `cache_rows` reads, from empty (Belady's MIN with bypass)."""
+    """Returns the fewest rows that any cache of `cache_rows` reads, from empty (Belady's MIN with bypass)."""
     return int(inputs.reuse.misses(cache_rows, from_empty=True).sum(dtype=np.int64))
 
 
 def diskgnn_rows(inputs: InputRows, cache_rows: int) -> int:
-    """What a prepared epoch holds: its extents' rows, and those that fill the cache when it starts."""
+    """Returns what a prepared epoch holds: its extents' rows, and those that fill the cache when it starts."""
     misses = inputs.reuse.misses(cache_rows)
     initial_rows = np.maximum(inputs.reuse.first_uses - misses, 0)
     return int(misses.sum(dtype=np.int64) + initial_rows.sum(dtype=np.int64))
@@ -88,7 +88,7 @@ def static_rows(inputs: InputRows, cache_rows: int) -> int:
 
 
 def policy_rows(policy: str) -> Callable[[InputRows, int], int]:
-    """What an online eviction policy misses."""
+    """Returns what an online eviction policy misses."""
 
     def count(inputs: InputRows, cache_rows: int) -> int:
         if cache_rows == 0:
@@ -128,7 +128,7 @@ def _in_proportion(inputs: Sequence[InputRows], cache_bytes: int) -> Sequence[in
 
 
 class Counter(NamedTuple):
-    """How the rows of a loader are counted."""
+    """Says how the rows of a loader are counted."""
 
     rows: Callable[[InputRows, int], int]  # that it reads of one type with a cache of so many rows
     divided: Callable[[Sequence[InputRows], int], Sequence[int]]  # its cache in bytes among several types, in rows
@@ -146,7 +146,7 @@ COUNTERS = {
 
 
 def rows_by_type(counter: Counter, inputs: Sequence[InputRows], cache_rows: int) -> list[int]:
-    """What is read of each type with a cache for `cache_rows` rows of all, of mean width."""
+    """Returns what is read of each type with a cache for `cache_rows` rows of all, of mean width."""
     if len(inputs) == 1:
         return [counter.rows(inputs[0], cache_rows)]
     num_rows = sum(each.num_rows for each in inputs)

@@ -19,7 +19,7 @@ from diskgnn.specs.targets import NodeTarget, Target
 
 
 def trained_seeds(graph: Graph, sampling: SamplingSpec, max_batches: int | None) -> dict[str, npt.NDArray[Any]]:
-    """Of the train split what fills `max_batches` minibatches: `seeds`, and the `times` and `labels` given.
+    """Returns what fills `max_batches` minibatches of the train split: `seeds`, and the `times` and `labels` given.
 
     They are a random part of the split, the same in every run. None is all of it.
 
@@ -38,7 +38,7 @@ def trained_seeds(graph: Graph, sampling: SamplingSpec, max_batches: int | None)
 
 
 def classes_in(graph: Graph, plan: SamplingPlan, split: str) -> set[int]:
-    """The classes of the seeds of a split of nodes or pairs that have one each."""
+    """Returns the classes of the seeds of a split of nodes or pairs that have one each."""
     target = plan.config().spec.target
     if target.labels is not None:
         labels = target.labels[split]

@@ -21,7 +21,7 @@ from diskgnn.units import format_size
 
 
 def headline(comparison: Comparison, summaries: Sequence[LoaderSummary]) -> str:
-    """How long our epoch takes, against the fastest baseline on disk and against in-memory."""
+    """Returns how long our epoch takes, against the fastest baseline on disk and against in-memory."""
     mine, best, memory = ours(summaries), best_disk_baseline(summaries), reference(summaries)
     if mine is None or mine.epoch_seconds is None:
         return _headline_without_ours(summaries)
@@ -63,7 +63,7 @@ def reason(comparison: Comparison, summaries: Sequence[LoaderSummary]) -> str:
 
 
 def least_words(bound: str) -> str:
-    """What a loader's bound is the time of: its `bound` in words."""
+    """Returns what a loader's bound is the time of: its `bound` in words."""
     if bound == "memory":
         return "copying the same rows within memory at its full speed"
     if bound in ("sequential reads", "random reads"):
@@ -91,7 +91,8 @@ def _against(mine: LoaderSummary, other: LoaderSummary) -> str:
 
 
 def _doubt(mine: LoaderSummary, other: LoaderSummary) -> str:
-    """The measurements of both where the means differ by more than runs do, and measuring again may turn them round."""
+    """Returns the measurements of both where the means differ by more than runs do, and measuring again may turn
+    them round."""
     assert mine.epoch_seconds
     assert other.epoch_seconds
     one, another = mine.epoch_spread, other.epoch_spread

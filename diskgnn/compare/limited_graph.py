@@ -38,7 +38,7 @@ def _split_file(split: str, target: str | EdgeType) -> str:
 
 
 def _with_train_alone(config: Any, target: str | EdgeType) -> dict[str, Any]:
-    """A graph's config whose edge type `target` has no other split; splits of nodes are files alone."""
+    """Returns a graph's config whose edge type `target` has no other split; splits of nodes are files alone."""
     edge_types = [
         each | {"link_splits": ["train"]} if not isinstance(target, str) and each["type"] == edge_type_name(target)
         else each
@@ -48,7 +48,7 @@ def _with_train_alone(config: Any, target: str | EdgeType) -> dict[str, Any]:
 
 
 def target_type(plan: SamplingPlan) -> str | EdgeType:
-    """The type of the nodes that are the seeds, or of the edges whose ends they are."""
+    """Returns the type of the nodes that are the seeds, or of the edges whose ends they are."""
     target = plan.config().spec.target
     if isinstance(target, LinkTarget):
         return target.edge_type

@@ -29,7 +29,7 @@ _SHORT_SECONDS = 10.0  # of preparing, opening and training: who takes no longer
 
 @dataclass(frozen=True)
 class Job:
-    """What every loader is measured with."""
+    """Holds what every loader is measured with."""
 
     inputs: LoaderInputs  # but for the seed, and the folder to prepare in
     model: ModelSpec
@@ -45,7 +45,7 @@ class Job:
 def count_rows(
     steps: Steps, inputs: LoaderInputs, cached_rows: int, sweep: Sequence[tuple[str, int]]
 ) -> tuple[Fewest, tuple[SweepPoint, ...]]:
-    """The fewest rows that a cache of `cached_rows` can read in an epoch, and the sweep."""
+    """Returns the fewest rows that a cache of `cached_rows` can read in an epoch, and the sweep."""
     with steps.subfolder("counting") as folder:
         return steps.needed(
             step_bodies.count, inputs=inputs, folder=folder, cache_rows=cached_rows, sweep=sweep,
@@ -66,7 +66,7 @@ def prepare_evaluation(steps: Steps, job: Job, inputs: LoaderInputs, splits: Seq
 
 
 def measure(steps: Steps, job: Job, variant: Variant, advance: Callable[[int], None]) -> Iterator[LoaderResult]:
-    """One result per seed; one alone where there is nothing to measure."""
+    """Yields one result per seed; one alone where there is nothing to measure."""
     nothing = LoaderResult(
         variant.name, variant.loader, variant.variant, "ok", row_bytes=job.row_bytes, metric=job.metric
     )
@@ -93,7 +93,7 @@ def _fits_without_cap(steps: Steps) -> bool:
 
 
 def is_short(result: LoaderResult) -> bool:
-    """Whether it is worth measuring again: a busy second of the machine may have decided it."""
+    """Returns True if it is worth measuring again: a busy second of the machine may have decided it."""
     return result.status == "ok" and bool(result.epochs) and result.epochs[-1].seconds <= _SHORT_SECONDS
 
 
@@ -126,7 +126,7 @@ def _measure_seed(steps: Steps, job: Job, variant: Variant, result: LoaderResult
 
 
 def _in_turn(result: LoaderResult, *stages: Callable[[LoaderResult], LoaderResult]) -> LoaderResult:
-    """What the stages add to `result`, up to the first that fails."""
+    """Returns what the stages add to `result`, up to the first that fails."""
     for stage in stages:
         if result.status == "ok":
             result = stage(result)
@@ -135,7 +135,7 @@ def _in_turn(result: LoaderResult, *stages: Callable[[LoaderResult], LoaderResul
 
 @contextmanager
 def _turn(steps: Steps, job: Job, variant: Variant, result: LoaderResult) -> Iterator[_Turn]:
-    """Of one loader with the seed of `result`, in folders that go with the block."""
+    """Yields the turn of one loader with the seed of `result`, in folders that go with the block."""
     with steps.subfolder("loader") as folder, steps.subfolder("weights") as weights:
         inputs = replace(job.inputs, folder=str(folder), sampling=replace(job.inputs.sampling, seed=result.seed))
         yield _Turn(steps, job, variant, inputs, weights)
@@ -157,7 +157,7 @@ class _Turn:
         return self.steps.run(step, {**chosen, **more}, capped=result.capped, watched=folder, about=self.variant.name)
 
     def prepare(self, result: LoaderResult) -> LoaderResult:
-        """What has to be written before the first epoch, if anything."""
+        """Returns what has to be written before the first epoch, if anything."""
         if self.variant.prepare is None:
             return result
         outcome = self._run(step_bodies.prepare, result)
@@ -173,7 +173,7 @@ class _Turn:
         return replace(result, prepare_seconds=seconds, prepared_bytes=num_bytes)
 
     def load(self, result: LoaderResult) -> LoaderResult:
-        """An epoch without a model."""
+        """Returns an epoch without a model."""
         outcome = self._run(step_bodies.load, result)
         result = _with_peaks(result, outcome)
         if outcome.result is None:
@@ -181,7 +181,7 @@ class _Turn:
         return replace(result, loading=outcome.result)
 
     def train(self, result: LoaderResult) -> LoaderResult:
-        """All epochs; the weights after each stay for `evaluate`."""
+        """Returns all epochs; the weights after each stay for `evaluate`."""
         traced = result.seed == 0
         trace = str(self.weights / "trace.json")
         saved = None if self.job.evaluation is None else str(self.weights)

@@ -37,7 +37,7 @@ PREPARED_EPOCHS = {"one": 1, "several": MAX_SEVERAL_EPOCHS}  # of diskgnn's vari
 
 @dataclass(frozen=True)
 class LoaderInputs:
-    """What the loaders of a comparison have in common, and where one of them may write."""
+    """Holds what the loaders of a comparison have in common, and where one of them may write."""
 
     graph: str  # directory; its train split is trained on, and there is no other
     folder: str  # empty, and the loader's own, from preparing until it was measured; on the scratch disk
@@ -53,32 +53,32 @@ class LoaderInputs:
 
     @property
     def drawn(self) -> dict[str, Any]:
-        """What decides the minibatches, as all sources take it."""
+        """Returns what decides the minibatches, as all sources take it."""
         return {name: getattr(self.sampling, name) for name in _DRAWN}
 
     @property
     def plain(self) -> dict[str, Any]:
-        """The same for what draws independently around nodes."""
+        """Returns the same for what draws independently around nodes."""
         return {name: self.drawn[name] for name in ("fanouts", "batch_size", "seed", "temporal")}
 
     @property
     def online(self) -> dict[str, Any]:
-        """What sources take that sample while training."""
+        """Returns what sources take that sample while training."""
         graph = Graph.open(self.graph)
         topology = "memory" if self.holds_topology(graph) else "mmap"
         return {"graph": graph, "topology": topology, "threads": self.sampling_threads(graph), **self.drawn}
 
     def holds_topology(self, graph: Graph) -> bool:
-        """Whether what samples while training may load all of the topology."""
+        """Returns True if what samples while training may load all of the topology."""
         return graph.topology_bytes <= self.memory_bytes // TOPOLOGY_SHARE
 
     def sampling_threads(self, graph: Graph) -> int | None:
-        """The default; more than there are cores where each waits for pages of the topology, one at a time."""
+        """Returns the default; more than there are cores where each waits for pages of the topology, one at a time."""
         return None if self.holds_topology(graph) else max(available_cores(), MAPPED_SAMPLING_THREADS)
 
     @property
     def packed(self) -> Path:
-        """Where those that pack do so."""
+        """Returns where those that pack do so."""
         return Path(self.folder) / "packed"
 
 

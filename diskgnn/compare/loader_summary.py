@@ -29,11 +29,11 @@ class Spread:
 
     @staticmethod
     def of(seconds: Sequence[float]) -> Spread | None:
-        """Of these; None of none."""
+        """Returns the median of the runs, or None if there were none."""
         return Spread(min(seconds), max(seconds), len(seconds)) if seconds else None
 
     def overlaps(self, other: Spread) -> bool:
-        """Whether the two durations may well be the same."""
+        """Returns True if the two durations may well be the same."""
         return (
             self.low_seconds <= _RUNS_DIFFER * other.high_seconds
             and other.low_seconds <= _RUNS_DIFFER * self.high_seconds
@@ -88,38 +88,38 @@ class LoaderSummary:
 
     @property
     def ok(self) -> bool:
-        """Whether any seed finished."""
+        """Returns True if any seed finished."""
         return self.status == "ok"
 
     @property
     def epoch_seconds(self) -> float | None:
-        """Of a training epoch, or of loading alone where nothing was trained."""
+        """Returns the seconds of a training epoch, or of loading alone where nothing was trained."""
         return self.training_seconds if self.training_seconds is not None else self.loading_seconds
 
     @property
     def epoch_spread(self) -> Spread | None:
-        """Of `epoch_seconds`."""
+        """Returns the spread of `epoch_seconds`."""
         return self.training_spread or self.loading_spread
 
     @property
     def loading_seconds(self) -> float | None:
-        """Of an epoch without a model."""
+        """Returns the seconds of an epoch without a model."""
         return self.loading.seconds if self.loading else None
 
     @property
     def loading_spread(self) -> Spread | None:
-        """Of `loading_seconds`."""
+        """Returns the spread of `loading_seconds`."""
         return Spread.of(_measured(self.loading)) if self.loading else None
 
     @property
     def minibatches(self) -> int | None:
-        """Of the epoch that was trained, or loaded where nothing was trained."""
+        """Returns how many the epoch had that was trained, or loaded where nothing was trained."""
         cost = self.training or self.loading
         return cost.minibatches if cost else None
 
     @property
     def requested_rows(self) -> int | None:
-        """Of the same epoch."""
+        """Returns the rows that the same epoch requested."""
         cost = self.training or self.loading
         return cost.requested_rows if cost else None
 
@@ -135,7 +135,7 @@ class LoaderSummary:
 
     @property
     def belady_bytes(self) -> int | None:
-        """The fewest that any cache of the same size reads in that epoch, as whole rows."""
+        """Returns the fewest that any cache of the same size reads in that epoch, as whole rows."""
         return None if self.belady_rows is None else self.belady_row_bytes
 
 
@@ -143,7 +143,7 @@ Columns = Mapping[str, Callable[[LoaderSummary], str | None]]  # of a table, by 
 
 
 def summarize(results: Iterable[LoaderResult]) -> tuple[LoaderSummary, ...]:
-    """One summary per name, in the order in which names first appear."""
+    """Returns one summary per name, in the order in which names first appear."""
     by_name: dict[str, list[LoaderResult]] = {}
     for result in results:
         by_name.setdefault(result.name, []).append(result)
@@ -207,13 +207,13 @@ def _deviation(values: Sequence[float]) -> float:
 
 
 def _means(scores: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Of each that all have."""
+    """Returns the mean of each number that all have."""
     names = [name for name in (scores[0] if scores else ()) if all(name in each for each in scores)]
     return {name: fmean(each[name] for each in scores) for name in names}
 
 
 def _selected_point(run: LoaderResult) -> EpochPoint | None:
-    """What somebody reports who has chosen the epoch by the validation split (without one, it is the last)."""
+    """Returns what somebody reports who has chosen the epoch by the validation split (without one, it is the last)."""
     scored = [point for point in run.epochs if point.score is not None]
     return max(scored, key=lambda point: (run.metric.rank(point.valid_score or 0.0), point.epoch), default=None)
 
@@ -242,7 +242,7 @@ def score_text(summary: LoaderSummary, between: str) -> str | None:
 
 
 def other_score_columns(summaries: Sequence[LoaderSummary]) -> Columns:
-    """The scores beside the metric, of the same epochs; none where no loader has any."""
+    """Returns the scores beside the metric, of the same epochs; none where no loader has any."""
     names = dict.fromkeys(name for one in summaries for name in one.other_scores)
     return {name: partial(_other_score, name=name) for name in names}
 

@@ -34,7 +34,7 @@ class Rates:
     memory_bytes_per_second: float  # a copy by all cores
 
     def bound_seconds(self, bound: str, cost: EpochCost, row_bytes: int) -> float:
-        """The least that an epoch of `cost` can take where `bound` is the limit."""
+        """Returns the least that an epoch of `cost` can take where `bound` is the limit."""
         if bound == MEMORY:
             return cost.requested_rows * row_bytes / self.memory_bytes_per_second
         read_bytes = disk_bytes(cost)
@@ -48,7 +48,7 @@ class Rates:
 
 
 def memory_bytes_per_second() -> float:
-    """How fast all cores together copy memory that no cache of the processor holds: the best of five."""
+    """Returns how fast all cores together copy memory that no cache of the processor holds: the best of five."""
     cores, best = available_cores(), float("inf")
     pairs = [(np.zeros(COPY_BYTES, np.uint8), np.ones(COPY_BYTES, np.uint8)) for _ in range(cores)]
     with ThreadPoolExecutor(cores) as pool:
@@ -60,7 +60,7 @@ def memory_bytes_per_second() -> float:
 
 
 def describe_machine(folder: Path, disk: ReadRates) -> dict[str, Any]:
-    """What the figures depend on beside the graph."""
+    """Returns what the figures depend on beside the graph."""
     from diskgnn.system.doctor import diagnose
 
     found = diagnose(folder, measure=False)
@@ -78,7 +78,8 @@ def describe_machine(folder: Path, disk: ReadRates) -> dict[str, Any]:
 def describe_graph(
     graph: Graph, target: str | EdgeType, num_train: int, given: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """What is trained on: `num_train` nodes, or seed edges, of type `target`, of those of the graph or of `given`."""
+    """Returns what is trained on: `num_train` nodes, or seed edges, of type `target`, of those of the graph or of
+    `given`."""
     files, path = feature_files(graph), graph.manifest.folder.absolute()
     widths = {file.rows.num_features for file in files.values()}
     labels = graph.nodes[target].config.target if isinstance(target, str) else None

@@ -127,7 +127,7 @@ def run_in_turns(
 
 
 def median_and_spread(values: Sequence[float]) -> str:
-    """The median, and the least and the most: '1.53 (1.49 to 2.10)'; of one value that alone."""
+    """Returns the median, and the least and the most: '1.53 (1.49 to 2.10)'; of one value that alone."""
     middle = f"{median(values):.4g}"
     return middle if len(values) < 2 else f"{middle} ({min(values):.3g} to {max(values):.3g})"
 

@@ -23,7 +23,8 @@ class Metric:
 
     @staticmethod
     def of(schema: SourceSchema, best_by: str | None = None) -> Metric:
-        """The one by which the task of minibatches of `schema` chooses epochs; or another of its scores, by name.
+        """Returns the one by which the task of minibatches of `schema` chooses epochs; or another of its scores, by
+        name.
 
         Raises:
             ConfigError: the task has no such score.
@@ -58,7 +59,7 @@ class Metric:
         return f"{score:.2%}" if self._is_share else f"{score:.4f}"
 
     def rank(self, score: float) -> float:
-        """A number that is larger for better scores."""
+        """Returns a number that is larger for better scores."""
         return score if self.higher_is_better else -score
 
     @property

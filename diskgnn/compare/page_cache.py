@@ -15,7 +15,7 @@ from diskgnn.stores.locations import local
 
 
 def files_read(graph: Manifest, folder: Path) -> Iterator[Path]:
-    """What a loader may read: the graph's files, wherever they lie, and all that was prepared in `folder`."""
+    """Yields what a loader may read: the graph's files, wherever they lie, and all that was prepared in `folder`."""
     yield from (local(graph.file(name), "comparing") for name in graph.files)
     yield from (file for file in folder.rglob("*") if file.is_file())
 

@@ -24,12 +24,13 @@ class Measured:
 
     @property
     def seconds(self) -> float:
-        """Of opening, and of all epochs."""
+        """Returns the seconds of opening, and of all epochs."""
         return self.open_seconds + self.cost.seconds * max(len(self.epochs), 1)
 
 
 def measure_repeatedly(measure: Callable[[int], Measured], forget: Callable[[], None]) -> Measured:
-    """The median of as many calls of `measure` (with their numbers) as short ones need, with the seconds of all.
+    """Returns the median of as many calls of `measure` (with their numbers) as short ones need, with the seconds of
+    all.
 
     `forget` is called before each but the first, and has to make the next as cold as that. Where there are more than
     FEWEST, the first only warms up what the process warms up once, and does not count.

@@ -34,19 +34,19 @@ class ComparedRows:
 
     @staticmethod
     def of(graph: Graph) -> ComparedRows:
-        """Those of all files."""
+        """Returns those of all files."""
         files = feature_files(graph).values()
         return ComparedRows(sum(file.num_rows for file in files), sum(file.num_bytes for file in files))
 
     @property
     def row_bytes(self) -> int:
-        """Of a row; the mean where types differ."""
+        """Returns the bytes of a row; the mean where types differ."""
         return self.num_bytes // max(self.num_rows, 1)
 
 
 @dataclass(frozen=True)
 class ComparisonSettings:
-    """What `compare` measures, and how.
+    """Says what `compare` measures, and how.
 
     Raises:
         ConfigError: a value that makes no sense.
@@ -98,12 +98,13 @@ class ComparisonSettings:
 
     @property
     def variants(self) -> list[Variant]:
-        """Those selected; the ones that may run without the cap last: giving back that much memory slows the next."""
+        """Returns those selected; the ones that may run without the cap last: giving back that much memory slows the
+        next."""
         return sorted(select(self.loaders, self.sampling.epochs), key=lambda variant: variant.uncapped)
 
     def fitting(self, graph: Graph) -> ComparisonSettings:
-        """The same with a model for this graph. Of labels that are given, with the classes of all splits: each loader
-        is given those of the train split alone.
+        """Returns the same with a model for this graph. Of labels that are given, with the classes of all splits: each
+        loader is given those of the train split alone.
         """
         sampling, target = self.sampling, self.sampling.target
         if target.labels is not None:
@@ -133,15 +134,15 @@ class ComparisonSettings:
         return rows
 
     def sweep_rows(self, features: ComparedRows) -> list[tuple[str, int]]:
-        """The caches of the sweep, as given and in rows of these features."""
+        """Returns the caches of the sweep, as given and in rows of these features."""
         return [(size, cache_rows(size, features.row_bytes, features.num_rows)) for size in self.sweep]
 
     def scratch_parent(self, graph: Path) -> Path:
-        """The folder to prepare in."""
+        """Returns the folder to prepare in."""
         return graph.absolute().parent if self.scratch is None else local(self.scratch, "comparing")
 
     def described(self, features: ComparedRows) -> dict[str, Any]:
-        """What the report and the results' file say of them."""
+        """Returns what the report and the results' file say of them."""
         return {
             "memory_bytes": self.memory_bytes, "fanouts": fanouts_to_json(self.sampling.fanouts),
             "batch_size": self.sampling.batch_size, "epochs": self.sampling.epochs, "max_batches": self.max_batches,
@@ -153,7 +154,7 @@ class ComparisonSettings:
 
 
 def _told_if_asked(sampling: SamplingSpec) -> dict[str, Any]:
-    """What of `sampling` is not what one gets without asking, but fanouts and sizes."""
+    """Returns what of `sampling` is not what one gets without asking, but fanouts and sizes."""
     usual = spec_to_json(SamplingSpec(sampling.fanouts, sampling.batch_size, target=NodeTarget()))
     told = ("draws", "draw_period", "group_seeds", "target", "temporal", "strict_time", "weighted")
     return {name: value for name, value in spec_to_json(sampling).items() if name in told and value != usual[name]}

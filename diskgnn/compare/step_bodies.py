@@ -66,7 +66,7 @@ def prepare(inputs: LoaderInputs, loader: str, variant: str) -> tuple[float, int
 
 
 def load(inputs: LoaderInputs, loader: str, variant: str) -> EpochCost:
-    """What epoch 0 costs when nobody computes."""
+    """Returns what epoch 0 costs when nobody computes."""
     import_all()
     # One epoch: what prepares while it trains shall not prepare another beside the one that is measured.
     one_epoch, chosen = replace(inputs, sampling=replace(inputs.sampling, epochs=1)), find(loader, variant)
@@ -92,7 +92,8 @@ def _load_once(inputs: LoaderInputs, variant: Variant) -> Measured:
 def train(
     inputs: LoaderInputs, loader: str, variant: str, model: ModelSpec, lr: float, weights: str | None, trace: str | None
 ) -> Measured:
-    """What epochs of training cost; the weights after each go to folder `weights`, a timeline to file `trace`."""
+    """Returns what epochs of training cost; the weights after each go to folder `weights`, a timeline to file
+    `trace`."""
     import_all(optimizing=True)
     chosen = find(loader, variant)
 
@@ -138,7 +139,7 @@ def _train_once(
 
 
 def _model(model: ModelSpec, source: BatchSource) -> nn.Module:
-    """A new one. `model` fits what `source` yields already, unless these are hops: they get one as wide."""
+    """Returns a new one. `model` fits what `source` yields already, unless these are hops: they get one as wide."""
     from diskgnn.training.named_models import model_for, with_statistics
     from diskgnn.training.task import task_of
 
@@ -187,7 +188,7 @@ def evaluate(
 def evaluate_own(
     inputs: LoaderInputs, loader: str, variant: str, splits: Sequence[str], weights: Path, epochs: int, model: ModelSpec
 ) -> list[dict[str, float]]:
-    """The same on what a loader prepares by itself, from a graph that has the splits."""
+    """Returns the same on what a loader prepares by itself, from a graph that has the splits."""
     prepare(inputs, loader, variant)
     return evaluate(inputs.packed, splits, weights, epochs, model, inputs.device)
 
@@ -220,14 +221,14 @@ _ROWS = ("requested_rows", "device_rows", "pinned_rows", "cpu_rows", "disk_rows"
 
 
 class _Meter:
-    """What a source and the kernel count from now on."""
+    """Counts what a source and the kernel count from now on."""
 
     def __init__(self, source: BatchSource) -> None:
         self._source = source
         self._started, self._before, self._device = time.perf_counter(), source.stats(), device_bytes()
 
     def cost(self, epochs: int = 1, seconds: float | None = None) -> EpochCost:
-        """The mean of `epochs` until now, which took `seconds` in all, or all the time since then."""
+        """Returns the mean of `epochs` until now, which took `seconds` in all, or all the time since then."""
         seconds = time.perf_counter() - self._started if seconds is None else seconds
         spent, device = self._source.stats() - self._before, device_bytes()
         read_bytes = spent.read_bytes + spent.prepare_read_bytes  # who prepares meanwhile reads then, too
@@ -247,7 +248,7 @@ class _Meter:
 
 
 def excerpt(events: Sequence[TraceEvent]) -> list[TraceEvent]:
-    """What happened while a few minibatches from the middle of the first epoch were trained on, on all tracks.
+    """Returns what happened while a few minibatches from the middle of the first epoch were trained on, on all tracks.
 
     The middle of what was traced of it: a timeline of many minibatches is full before the epoch ends. A short epoch
     from its start: all of it may be read before the first minibatch is trained on.

@@ -92,7 +92,7 @@ class Steps:
         return outcome
 
     def needed(self, step: Callable[..., T], **arguments: Any) -> T:
-        """The result of a step without which there is nothing to compare.
+        """Returns the result of a step without which there is nothing to compare.
 
         Raises:
             ConfigError: it needs more memory than the cap.
@@ -110,7 +110,7 @@ class Steps:
 
     @contextmanager
     def subfolder(self, name: str) -> Iterator[Path]:
-        """A new folder that goes with the block."""
+        """Yields a new folder that goes with the block."""
         path = self.folder / name
         path.mkdir()
         try:

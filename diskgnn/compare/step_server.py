@@ -53,7 +53,8 @@ def main(*what: str) -> None:
 
 
 def _wait(pid: int) -> int:
-    """The exit code of `pid` when it has ended, or was killed because stdin says so; its children end with it."""
+    """Returns the exit code of `pid` when it has ended, or was killed because stdin says so; its children end with
+    it."""
     while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
         if select.select([0], [], [], _LOOK_SECONDS)[0]:
             break
@@ -136,7 +137,8 @@ def _die_with(server: int) -> None:
 
 
 def _peak_bytes() -> int:
-    """The most memory that this process has had resident; its children, as a library's workers, are not counted."""
+    """Returns the most memory that this process has had resident; its children, as a library's workers, are not
+    counted."""
     # Not getrusage: its maximum is inherited there from the process that started this one.
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM"))

@@ -12,7 +12,7 @@ from diskgnn.units import format_size
 
 
 def speed_columns(metric: Metric = ACCURACY) -> Columns:
-    """How fast, and how good the model is; what was measured also of a loader that failed later on."""
+    """Returns how fast, and how good the model is; what was measured also of a loader that failed later on."""
     return {
         "epoch": lambda one: _seconds(one.training_seconds),
         "spread": _spread,
@@ -23,7 +23,7 @@ def speed_columns(metric: Metric = ACCURACY) -> Columns:
 
 
 def cost_columns() -> Columns:
-    """What is prepared, read and held."""
+    """Returns what is prepared, read and held."""
     return {
         "prepare": lambda one: _seconds(one.prepare_seconds or None),
         "rows": lambda one: None if one.rows_read is None else _count(one.rows_read),
@@ -34,7 +34,7 @@ def cost_columns() -> Columns:
 
 
 def rows(columns: Columns, summaries: Sequence[LoaderSummary]) -> list[tuple[str, ...]]:
-    """A row of names and cells per loader; below a heading, those that do other work than ours."""
+    """Returns a row of names and cells per loader; below a heading, those that do other work than ours."""
     same, others = (
         [(one.name, *(text_of(one) or "" for text_of in columns.values())) for one in group]
         for group in ordered(summaries)

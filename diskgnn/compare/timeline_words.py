@@ -24,7 +24,7 @@ _TRACKS = {
 
 
 def is_wait(stage: str) -> bool:
-    """Whether a stage only waits for another."""
+    """Returns True if a stage only waits for another."""
     return stage.startswith("wait")
 
 
@@ -36,7 +36,7 @@ def kind_of(stage: str) -> str:
 
 
 def track_words(track: str) -> str:
-    """What the thread of a track does: 'sample_1' -> 'sampling 2'."""
+    """Returns what the thread of a track does: 'sample_1' -> 'sampling 2'."""
     name, _, number = track.partition("_")
     words = _TRACKS.get(name, track)
     return f"{words} {int(number) + 1}" if name in _TRACKS and number.isdigit() else words

@@ -11,7 +11,7 @@ from diskgnn.specs.sampling import SamplingSpec
 
 @dataclass(frozen=True)
 class Drawing:
-    """How neighbours are drawn and seeds are grouped."""
+    """Says how neighbours are drawn and seeds are grouped."""
 
     draws: str = "independent"
     draw_period: int = 1

@@ -174,7 +174,8 @@ USUAL = ("in-memory", "mmap:parallel", "cached-reads:sieve", "diskgnn:one", "dis
 
 
 def find(loader: str, variant: str) -> Variant:
-    """The variant of those names; 'one' and 'several' of diskgnn may be followed by a way of drawing, see `Drawing`.
+    """Returns the variant of those names; 'one' and 'several' of diskgnn may be followed by a way of drawing, see
+    `Drawing`.
 
     Raises:
         ConfigError: there is none.
@@ -189,7 +190,7 @@ def find(loader: str, variant: str) -> Variant:
 
 
 def _drawn(base: Variant, drawing: Drawing) -> Variant:
-    """The same with other minibatches, for which Belady's bound of the others is none."""
+    """Returns the same with other minibatches, for which Belady's bound of the others is none."""
     variant = ":".join(str(each) for each in (base.variant, *drawing.arguments.values()))
     return replace(
         base, variant=variant, name=f"{base.name}, {drawing.words}", cached=False,
@@ -199,7 +200,7 @@ def _drawn(base: Variant, drawing: Drawing) -> Variant:
 
 
 def select(names: str | Sequence[str], epochs: int | None = None) -> list[Variant]:
-    """The variants that `names` stands for: 'usual', 'all', or a list such as 'usual,ginex,mmap:normal'.
+    """Returns the variants that `names` stands for: 'usual', 'all', or a list such as 'usual,ginex,mmap:normal'.
 
     A loader's name alone stands for all its variants, but for 'diskgnn:several' where only one of `epochs` is trained:
     then it is 'diskgnn:one'. Each comes once, in the order of `names`.

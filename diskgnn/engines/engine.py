@@ -24,7 +24,7 @@ class Engine(Protocol):
 
     @property
     def is_here(self) -> bool:
-        """True if this process does the work: one thing after the other, and nothing is sent."""
+        """Returns True if this process does the work: one thing after the other, and nothing is sent."""
         ...
 
     def resources(
@@ -135,12 +135,12 @@ class LocalEngine:
             return task(sent.value, stages.show, *arguments)
 
     def each(self, items: Iterable[Item], do: Callable[[Item], Result]) -> list[Result]:
-        """One after the other."""
+        """Returns the results of one after the other."""
         return [do(item) for item in items]
 
 
 def open_engine(name: str, address: str | None = None) -> AbstractContextManager[Engine]:
-    """The engine called `name`, connected.
+    """Returns the engine called `name`, connected.
 
     Args:
         name: one of ENGINES.

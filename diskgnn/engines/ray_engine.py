@@ -95,7 +95,7 @@ class RayEngine:
     def resources(
         self, memory: int | str, threads: int | None, reporter: Reporter, sending_bytes: int = 0
     ) -> Resources:
-        """Those of one worker. By default it has half of the smallest node, and all of its cores.
+        """Returns those of one worker. By default it has half of the smallest node, and all of its cores.
 
         Raises:
             ConfigError: no node has as much.

@@ -23,12 +23,12 @@ class Node:
     memory_bytes: int
 
     def workers(self, cores: int, memory_bytes: int) -> int:
-        """How many of so many cores and so large a budget it has room for."""
+        """Returns how many of so many cores and so large a budget it has room for."""
         return min(self.cores // cores, self.memory_bytes // (memory_bytes + PROCESS_BYTES))
 
 
 def alive_nodes(ray: Any) -> list[Node]:
-    """The machines that tasks may run on now."""
+    """Returns the machines that tasks may run on now."""
     return [
         Node(int(node["Resources"].get("CPU", 0)), int(node["Resources"].get("memory", 0)))
         for node in ray.nodes()
@@ -37,7 +37,7 @@ def alive_nodes(ray: Any) -> list[Node]:
 
 
 def worker_resources(nodes: Sequence[Node], memory: int | str, threads: int | None, reporter: Reporter) -> Resources:
-    """Those of one worker. By default it has half of the smallest of `nodes`, and all of its cores.
+    """Returns those of one worker. By default it has half of the smallest of `nodes`, and all of its cores.
 
     Raises:
         ConfigError: no node has as much.

@@ -68,7 +68,7 @@ class TellingReporter:
 
     @contextmanager
     def stage(self, description: str, total: int, unit: str) -> Iterator[Advance]:
-        """One bar elsewhere."""
+        """Yields one bar elsewhere."""
         stage, untold, told = uuid.uuid4().hex, 0, time.monotonic()
 
         def advance(amount: int) -> None:
@@ -119,7 +119,7 @@ class NamedReporter:
 
     @contextmanager
     def stage(self, description: str, total: int, unit: str) -> Iterator[Advance]:
-        """One bar."""
+        """Yields one bar."""
         stage = self._reporter.stage(f"{self._name}: {description}", total, unit)
         with self._lock:
             advance = stage.__enter__()

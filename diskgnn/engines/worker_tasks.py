@@ -43,7 +43,7 @@ def versions(libraries: Sequence[str] = ()) -> dict[str, str]:
 
 
 def work(step: Callable[..., Result], given: bytes, expected: Mapping[str, str], tell: Tell, *arguments: Any) -> Result:
-    """A task: `step` of what was pickled as `given`, of `tell` and of `arguments`.
+    """Returns a task: `step` of what was pickled as `given`, of `tell` and of `arguments`.
 
     Raises:
         ConfigError: this node has other `versions` than `expected`, or cannot see what it is to work on.

@@ -32,7 +32,8 @@ _MAX_REMOTE_HEADER_BYTES = 4 << 10  # of those on a store, where what is read al
 
 
 def checksum_file(path: Location, advance: Callable[[int], None] = lambda _: None, *, keep_cached: bool = False) -> int:
-    """CRC-32C of a whole file, read once front to back. It does not stay in the page cache, unless `keep_cached`.
+    """Returns the CRC-32C of a whole file, read once front to back. It does not stay in the page cache, unless
+    `keep_cached`.
 
     Raises:
         ReadError: the disk failed.
@@ -126,7 +127,7 @@ class ChecksummedFile(io.RawIOBase):
         self.crc32c, self._disk = crc32c, disk
 
     def writable(self) -> bool:
-        """True."""
+        """Returns True."""
         return True
 
     def write(self, data: Any) -> int:
@@ -167,7 +168,7 @@ def npy_header(path: Location) -> tuple[str, tuple[int, ...]]:
 
 
 def npy_data_offset(path: Location) -> int:
-    """Where the data of a .npy file starts, in bytes."""
+    """Returns where the data of a .npy file starts, in bytes."""
     return _read_npy_header(path)[2]
 
 
@@ -199,7 +200,7 @@ def _read_npy_header(path: Location) -> tuple[np.dtype[Any], tuple[int, ...], in
 
 
 def map_npy(path: Path) -> npt.NDArray[Any]:
-    """The array in a .npy file as a read-only memory map.
+    """Returns the array in a .npy file as a read-only memory map.
 
     Raises:
         ArtifactError, ReadError: see `npy_header`.
@@ -209,7 +210,7 @@ def map_npy(path: Path) -> npt.NDArray[Any]:
 
 
 def load_npy(path: Location) -> tuple[npt.NDArray[Any], int]:
-    """The array in a .npy file, and the CRC-32C of the file, in one read.
+    """Returns the array in a .npy file, and the CRC-32C of the file, in one read.
 
     Raises:
         ArtifactError: see `npy_header`; it ends early.
@@ -230,7 +231,7 @@ def load_npy(path: Location) -> tuple[npt.NDArray[Any], int]:
 
 
 def npy_parts(path: Location) -> Iterator[tuple[npt.NDArray[Any], int]]:
-    """The elements (rows, if there are more dimensions) of a .npy file, front to back: (some of them, which are
+    """Yields the elements (rows, if there are more dimensions) of a .npy file, front to back: (some of them, which are
     valid until the next are asked for; the CRC-32C of the file up to there). An empty array comes as one empty part.
 
     Raises:
@@ -248,7 +249,7 @@ def npy_parts(path: Location) -> Iterator[tuple[npt.NDArray[Any], int]]:
 
 
 def npy_header_bytes(dtype: npt.DTypeLike, shape: tuple[int, ...]) -> bytes:
-    """The header that starts a .npy file of this dtype and shape; its length is a multiple of 64."""
+    """Returns the header that starts a .npy file of this dtype and shape; its length is a multiple of 64."""
     buffer = io.BytesIO()
     description = np.lib.format.dtype_to_descr(np.dtype(dtype))
     np.lib.format.write_array_header_1_0(buffer, {"descr": description, "fortran_order": False, "shape": shape})

@@ -39,12 +39,12 @@ class Destination:
 
     @property
     def there(self) -> Location:
-        """Where it is found when it is complete."""
+        """Returns where it is found when it is complete."""
         return self.target or self.path
 
     @property
     def staging(self) -> Path:
-        """Where an `ArtifactWriter` has what it has not published yet."""
+        """Returns where an `ArtifactWriter` has what it has not published yet."""
         return staging_of(resolved(self.path))
 
     def budget(self, disk: int | str | None) -> DiskBudget:

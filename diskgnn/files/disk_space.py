@@ -28,7 +28,7 @@ def _no_relief() -> bool:
 
 
 class DiskBudget:
-    """What the files of a command may take together at any time, scratch included.
+    """Limits what the files of a command take together at any time, scratch included.
 
     Whoever writes claims the bytes first, so that the budget is never exceeded, not even for a moment.
 
@@ -127,7 +127,7 @@ class DiskBudget:
 
     @property
     def left_bytes(self) -> int | None:
-        """What may still be taken; None without a bound."""
+        """Returns what may still be taken; None without a bound."""
         return None if self.num_bytes is None else max(0, self.num_bytes - self._file_bytes - self._own_bytes)
 
     @property
@@ -218,7 +218,7 @@ def punch(path: Path, offset: int, num_bytes: int) -> None:
 
 
 def file_bytes(num_bytes: int) -> int:
-    """What a file of so many bytes takes of the disk, in whole pages."""
+    """Returns what a file of so many bytes takes of the disk, in whole pages."""
     return -(-num_bytes // _PAGE_BYTES) * _PAGE_BYTES
 
 

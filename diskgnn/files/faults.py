@@ -73,7 +73,7 @@ def armed(name: str, action: BaseException | Callable[[], None], *, after: int =
 
 
 def reading(name: str, found: T) -> T:
-    """What the machine says; or what `pretending` was told to say instead, which is nothing in production."""
+    """Returns what the machine says; or what `pretending` was told to say instead, which is nothing in production."""
     if not _pretended:
         return found
     assert name in READINGS, f"{name} is none of faults.READINGS"

@@ -57,7 +57,7 @@ def raise_if_disk_failed(error: BaseException, path: Location) -> None:
 
 
 def is_file(path: Location) -> bool:
-    """True if a file is there.
+    """Returns True if a file is there.
 
     Raises:
         ReadError: the disk or the store failed, so that nobody knows.
@@ -78,7 +78,7 @@ def is_file(path: Location) -> bool:
 
 @contextmanager
 def opened(path: Path) -> Iterator[int]:
-    """A descriptor for reading a file of this machine.
+    """Yields a descriptor for reading a file of this machine.
 
     Raises:
         ReadError: the disk failed.
@@ -97,7 +97,8 @@ def opened(path: Path) -> Iterator[int]:
 
 
 def reading(path: Location, *, front_to_back: bool = False) -> AbstractContextManager[Opened]:
-    """A file of this machine or of a store, for reading; `front_to_back` asks a store for more before it is wanted.
+    """Returns a file of this machine or of a store, for reading; `front_to_back` asks a store for more before it is
+    wanted.
 
     Raises:
         ReadError: the disk or the store failed.
@@ -112,7 +113,7 @@ def size_of(file: Opened) -> int:
 
 
 def forget(file: Opened, offset: int, num_bytes: int) -> None:
-    """These bytes need not stay in the page cache."""
+    """Says that these bytes need not stay in the page cache."""
     if isinstance(file, int):
         cache_hints.forget(file, offset, num_bytes)
 
@@ -172,7 +173,7 @@ def pieces_of(file: Opened, path: Location, begin: int = 0) -> Iterator[memoryvi
 
 
 def read_array(path: Location, dtype: npt.DTypeLike, count: int, offset_bytes: int) -> npt.NDArray[Any]:
-    """[count] numbers that lie in a file.
+    """Returns [count] numbers that lie in a file.
 
     Raises:
         ReadError, ArtifactError: see `fill`.
@@ -185,7 +186,7 @@ def read_array(path: Location, dtype: npt.DTypeLike, count: int, offset_bytes: i
 
 
 def read_whole(path: Location, most_bytes: int = sys.maxsize) -> bytearray:
-    """All bytes of a small file.
+    """Returns all bytes of a small file.
 
     Raises:
         ValueError: it has more than `most_bytes`.
@@ -214,21 +215,21 @@ class ReadableFile(io.RawIOBase):
         self._file = self._opened.enter_context(reading(path, front_to_back=front_to_back))
 
     def readable(self) -> bool:
-        """True."""
+        """Returns True."""
         return True
 
     def seekable(self) -> bool:
-        """True."""
+        """Returns True."""
         return True
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Where to read next; see `io.IOBase.seek`."""
+        """Returns where to read next; see `io.IOBase.seek`."""
         bases = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: size_of(self._file)}
         self._position = bases[whence] + offset
         return self._position
 
     def tell(self) -> int:
-        """Where the next byte is read."""
+        """Returns where the next byte is read."""
         return self._position
 
     def readinto(self, buffer: Any) -> int:
@@ -242,7 +243,8 @@ class ReadableFile(io.RawIOBase):
         return read
 
     def read_buffer(self, num_bytes: int) -> memoryview:
-        """The next `num_bytes`, fewer at the end: what Arrow asks for in place of `read`, which would copy them."""
+        """Returns the next `num_bytes`, fewer at the end: what Arrow asks for in place of `read`, which would copy
+        them."""
         large = num_bytes >= LEAST_KEPT_BYTES
         buffer = page_memory(num_bytes).data if large else memoryview(bytearray(num_bytes))
         return buffer[: self.readinto(buffer)]

@@ -86,12 +86,12 @@ def version_of(path: Path) -> tuple[int, ...] | None:
 
 
 def path_of_descriptor(descriptor: int) -> str:
-    """A path that opens, in this process, the file that `descriptor` has open; on Linux as if by its name."""
+    """Returns a path that opens, in this process, the file that `descriptor` has open; on Linux as if by its name."""
     return f"/proc/self/fd/{descriptor}" if sys.platform == "linux" else f"/dev/fd/{descriptor}"
 
 
 def _allowed_descriptors(wanted: int) -> int:
-    """How many more files may be open; the soft limit is raised for `wanted`, as far as the hard one allows."""
+    """Returns how many more files may be open; the soft limit is raised for `wanted`, as far as the hard one allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     used = len(os.listdir(path_of_descriptor(0).rpartition("/")[0])) + _SPARE_DESCRIPTORS  # noqa: PTH208
     if soft != resource.RLIM_INFINITY and soft < used + wanted:

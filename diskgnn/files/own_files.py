@@ -108,7 +108,7 @@ def open_lock_file(path: Path) -> int:
 
 
 def _open_own_folder(path: Path) -> int | None:
-    """A descriptor of the folder, which `path` itself has to be; None if nothing is there."""
+    """Returns a descriptor of the folder, which `path` itself has to be; None if nothing is there."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:

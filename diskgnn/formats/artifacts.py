@@ -68,7 +68,7 @@ def shard_file(split: str, epoch: int, shard: int) -> str:
 
 # samples/ and packed/; hops/ has the graph's own, in the order of records
 def given_file(name: str, split: str) -> str:
-    """The `seeds` of a split, or their `times`, where the user gave them in place of the graph's own."""
+    """Returns the `seeds` of a split, or their `times`, where the user gave them in place of the graph's own."""
     return f"{name}-{split}.npy"
 
 

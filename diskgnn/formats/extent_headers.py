@@ -37,7 +37,7 @@ class EncodedHeader:
 
 
 def encode_header(header: SampledMinibatch, layout: MinibatchLayout) -> EncodedHeader:
-    """The bytes of `header`."""
+    """Returns the bytes of `header`."""
     batch, schema_bytes = layout.encode(header), layout.schema_bytes
     # What `batch.serialize()` returns, but in memory that is kept for the next header.
     memory = pa.py_buffer(page_memory(schema_bytes + pa.ipc.get_record_batch_size(batch) + _END_OF_STREAM_BYTES))
@@ -57,7 +57,7 @@ def encode_header(header: SampledMinibatch, layout: MinibatchLayout) -> EncodedH
 
 
 def decode_header(data: Any, layout: MinibatchLayout) -> SampledMinibatch:
-    """The header in `data` (bytes-like), sharing its memory.
+    """Returns the header in `data` (bytes-like), sharing its memory.
 
     Raises:
         pyarrow.ArrowException, EOFError, OSError, ValueError: not such a header.
@@ -66,7 +66,7 @@ def decode_header(data: Any, layout: MinibatchLayout) -> SampledMinibatch:
 
 
 def header_arrays(data: Any, layout: MinibatchLayout) -> list[npt.NDArray[Any]]:
-    """The columns of the header in `data`, flat; raises what `decode_header` does."""
+    """Returns the columns of the header in `data`, flat; raises what `decode_header` does."""
     return layout.arrays(pa.ipc.read_record_batch(pa.py_buffer(data), layout.schema))
 
 

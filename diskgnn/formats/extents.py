@@ -54,7 +54,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ExtentIndex:
-    """Where the parts of T extents are, with the rows of K row sets in each."""
+    """Says where the parts of T extents are, with the rows of K row sets in each."""
 
     extents: npt.NDArray[Any]  # [T] EXTENT_DTYPE
     rows: npt.NDArray[Any]  # [T, K] ROWS_DTYPE
@@ -71,7 +71,7 @@ class ExtentIndex:
 
     @property
     def extent_bytes(self) -> npt.NDArray[np.int64]:
-        """[T] bytes of each extent, its padding included."""
+        """Returns [T] bytes of each extent, its padding included."""
         used = self.extents["header_bytes"]
         if self.row_bytes:
             used = self.rows["rows_offset"][:, -1] + self.rows["num_rows"][:, -1] * self.row_bytes[-1]
@@ -79,21 +79,21 @@ class ExtentIndex:
 
     @property
     def num_bytes(self) -> int:
-        """Of all extents: of the file."""
+        """Returns the bytes of all extents: of the file."""
         return int(self.extent_bytes.sum())
 
     @property
     def max_header_bytes(self) -> int:
-        """Of the longest header."""
+        """Returns the bytes of the longest header."""
         return int(self.extents["header_bytes"].max(initial=0))
 
     @property
     def max_inputs(self) -> tuple[int, ...]:
-        """[K] the most addresses of a minibatch, by row set."""
+        """Returns [K] the most addresses of a minibatch, by row set."""
         return tuple(self.rows["num_inputs"].max(0, initial=0).tolist())
 
     def parts(self, number: int) -> Iterator[Part]:
-        """The parts of one extent, in the order in which they lie there."""
+        """Yields the parts of one extent, in the order in which they lie there."""
         extent = self.extents[number]
         yield Part(0, int(extent["header_bytes"]), int(extent["header_crc32c"]))
         for rows, row_bytes in zip(self.rows[number], self.row_bytes, strict=True):

@@ -39,16 +39,16 @@ class Window:
 
     @property
     def first(self) -> int:
-        """The first node."""
+        """Returns the first node."""
         return int(self.nodes[0])
 
     @property
     def last(self) -> int:
-        """The node after the last one."""
+        """Returns the node after the last one."""
         return int(self.nodes[-1]) + 1
 
     def places(self, nodes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """[any number] where the rows of some of `nodes`, in any order, begin in `data`."""
+        """Returns [any number] where the rows of some of `nodes`, in any order, begin in `data`."""
         runs = np.searchsorted(self.run_nodes, nodes, "right") - 1
         return self.run_places[runs] + (nodes - self.run_nodes[runs]) * self.row_bytes
 
@@ -56,7 +56,7 @@ class Window:
 def scan_needed_rows(
     features: FeatureFile, checksums: npt.NDArray[np.uint32], needed: npt.NDArray[np.bool_], window_bytes: int
 ) -> Generator[Window, None, None]:
-    """The rows of `needed` [N] nodes, ascending, in windows that read at most `window_bytes`, or one row.
+    """Yields the rows of `needed` [N] nodes, ascending, in windows that read at most `window_bytes`, or one row.
 
     The next two are read meanwhile: this takes memory for WINDOWS_IN_MEMORY. `checksums` are those of the chunks of the
     file, see `ChunkChecksums.chunks`.
@@ -92,14 +92,14 @@ class _RowChunks:
         self.starts_request = self.first - self._before > gap_chunks + 1  # [n] or else it continues the one before
 
     def added(self) -> npt.NDArray[np.int64]:
-        """[n] chunks that each row adds to what is read."""
+        """Returns [n] chunks that each row adds to what is read."""
         return self.last - np.where(self.starts_request, self.first - 1, self._before)
 
 
 def _window_nodes(
     features: FeatureFile, needed: npt.NDArray[np.bool_], most_chunks: int
 ) -> Iterator[npt.NDArray[np.int64]]:
-    """The nodes of each window."""
+    """Yields the nodes of each window."""
     parts: list[npt.NDArray[np.int64]] = []  # nodes of the next one
     held, last_chunk = 0, None  # chunks that they take
     for start in range(0, len(needed), _PIECE_NODES):
@@ -185,7 +185,7 @@ def _damaged(features: FeatureFile, chunk: int) -> ArtifactError:
 
 
 def _covered(firsts: npt.NDArray[np.int64], lasts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """[any number] ascending: all numbers that are in [firsts[i], lasts[i]] for some i."""
+    """Returns [any number] ascending: all numbers that are in [firsts[i], lasts[i]] for some i."""
     covered = np.zeros(int(lasts[-1]) + 1, np.bool_)
     for step in range(int((lasts - firsts).max()) + 1):
         covered[np.minimum(firsts + step, lasts)] = True

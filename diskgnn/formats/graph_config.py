@@ -25,7 +25,7 @@ from diskgnn.specs.schema import (
 
 @dataclass(frozen=True)
 class TargetConfig(Record):
-    """What nodes of a type are labelled with."""
+    """Says what nodes of a type are labelled with."""
 
     kind: str  # of TARGET_KINDS: "class", "multilabel" or "regression"
     num_outputs: int  # classes, labels, or columns
@@ -99,7 +99,7 @@ class GraphConfig(Record):
 
     @property
     def known_columns(self) -> dict[str | EdgeType, Columns | None]:
-        """The columns of each type that has features; None where these were given as an array."""
+        """Returns the columns of each type that has features; None where these were given as an array."""
         found: dict[str | EdgeType, Columns | None] = {}
         found.update((nodes.name, nodes.columns) for nodes in self.node_types if nodes.rows is not None)
         found.update((edges.type, edges.columns) for edges in self.edge_types if edges.rows is not None)

@@ -69,7 +69,7 @@ class Hops:
 
     @cached_property
     def config(self) -> HopsConfig:
-        """The config in its manifest."""
+        """Returns the config in its manifest."""
         return self.manifest.parsed(HopsConfig.parse)
 
     def records(self, split: str) -> npt.NDArray[np.float32]:

@@ -52,7 +52,7 @@ class Manifest:
 
     @property
     def folder(self) -> Path:
-        """Where it lies on this machine.
+        """Returns where it lies on this machine.
 
         Raises:
             ConfigError: it lies on a store.
@@ -60,7 +60,7 @@ class Manifest:
         return local(self.path, "this")
 
     def file(self, name: str) -> Location:
-        """Where file `name` lies: inside the artifact, or where an external file is. See `PinnedPath`.
+        """Returns where file `name` lies: inside the artifact, or where an external file is. See `PinnedPath`.
 
         Raises:
             ArtifactError: the artifact has no such file; or it was replaced, and is not pinned.
@@ -87,8 +87,8 @@ class Manifest:
         return copy
 
     def array(self, name: str, *, mmap: bool = True) -> npt.NDArray[Any]:
-        """The .npy file `name`, memory-mapped read-only unless `mmap` is False; of a store, its `local` copy. A
-        disk that fails below a map ends the process: stages read with `checked_array`, `parts` and `take`."""
+        """Returns the .npy file `name`, memory-mapped read-only unless `mmap` is False; of a store, its `local`
+        copy. A disk that fails below a map ends the process: stages read with `checked_array`, `parts` and `take`."""
         path = self.local(name)
         if self._is_headerless(name):
             entry = self.files[name]
@@ -97,14 +97,14 @@ class Manifest:
         return map_npy(path) if mmap else load_npy(path)[0]
 
     def data_offset_bytes(self, name: str) -> int:
-        """Where the numbers of the .npy file `name` begin; 0 of an external file without a header."""
+        """Returns where the numbers of the .npy file `name` begin; 0 of an external file without a header."""
         return 0 if self._is_headerless(name) else npy_data_offset(self.file(name))
 
     def _is_headerless(self, name: str) -> bool:
         return name in self.external and self.external[name].headerless
 
     def checked_array(self, name: str) -> npt.NDArray[Any]:
-        """The .npy file `name` in memory, once the bytes that it is made of have proved to be those written.
+        """Returns the .npy file `name` in memory, once the bytes that it is made of have proved to be those written.
 
         Raises:
             ArtifactError: they have not, or the artifact has no such file.
@@ -124,7 +124,7 @@ class Manifest:
         return shape[0] if shape else 0
 
     def take(self, name: str, positions: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """[n, ...] elements of the .npy file `name` [any number, ...] at ascending `positions` [n].
+        """Returns [n, ...] elements of the .npy file `name` [any number, ...] at ascending `positions` [n].
 
         The file is read once, front to back, and compared with its checksum.
 
@@ -141,7 +141,8 @@ class Manifest:
         return taken
 
     def parts(self, name: str) -> Iterator[npt.NDArray[Any]]:
-        """The .npy file `name` front to back, some elements at a time, which are valid until the next are asked for.
+        """Yields the .npy file `name` front to back, some elements at a time, which are valid until the next are asked
+        for.
 
         Raises:
             ArtifactError: it is damaged; after the last part, when all was compared with the checksum.
@@ -231,7 +232,7 @@ def open_pinned(path: AnyPath, format: str | None = None) -> Manifest:  # noqa: 
 
 
 def made_again(manifest: Manifest) -> str:
-    """The commands that give whole files in place of damaged ones."""
+    """Returns the commands that give whole files in place of damaged ones."""
     again = f"`{MADE_BY[manifest.format]}` it again"
     if isinstance(manifest.path, StoredPath):
         return f"{again}, or remove it there and `diskgnn push` again what was sent"
@@ -244,7 +245,7 @@ def made_again(manifest: Manifest) -> str:
 
 
 def read_manifest(path: AnyPath, format: str | None = None) -> Manifest:  # noqa: A002
-    """The manifest of an artifact, checked by itself; `open_artifact` also looks at the files.
+    """Returns the manifest of an artifact, checked by itself; `open_artifact` also looks at the files.
 
     Raises:
         ArtifactError: missing, damaged, changed by hand, or of another format or version.
@@ -284,7 +285,7 @@ def _parse_manifest(path: Location, document: dict[str, Any]) -> Manifest:
 
 
 def _check_listing(manifest: Manifest, folder: StoredPath) -> None:
-    """Whether all files are there and of the size that the manifest says: one look, not one for each."""
+    """Checks that all files are there and of the size that the manifest says: one look, not one for each."""
     if manifest.external:
         raise ArtifactError(f"{folder} refers to files of another machine ({', '.join(manifest.external)}); `diskgnn "
                             f"push` it from there, which sends them along")  # fmt: skip
@@ -300,7 +301,7 @@ def _check_listing(manifest: Manifest, folder: StoredPath) -> None:
 
 
 def check_file(manifest: Manifest, name: str) -> None:
-    """Whether one file is there, and of the size, dtype and shape that the manifest says; see `open_artifact`."""
+    """Checks that one file is there, and of the size, dtype and shape that the manifest says; see `open_artifact`."""
     file, entry = manifest.file(name), manifest.files[name]
     if isinstance(file, StoredPath):
         _check_listing(replace(manifest, files={name: entry}), file.parent)

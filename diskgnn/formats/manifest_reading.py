@@ -16,7 +16,8 @@ _MAX_MANIFEST_BYTES = 64 << 20
 
 
 def read_document(path: Location, format: str | None = None) -> dict[str, Any]:  # noqa: A002  (the manifest's word)
-    """What manifest.json of the directory `path` says: a document of a format and a version that this diskgnn reads.
+    """Returns what manifest.json of the directory `path` says: a document of a format and a version that this diskgnn
+    reads.
 
     Raises:
         ArtifactError: missing, no document, or of another format or version; says what is there instead.

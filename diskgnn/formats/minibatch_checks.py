@@ -18,7 +18,7 @@ _UNSIGNED: dict[int, np.dtype[Any]] = {4: np.dtype(np.uint32), 8: np.dtype(np.ui
 
 
 def checked_minibatch(arrays: Sequence[npt.NDArray[Any]], layout: MinibatchLayout) -> SampledMinibatch:
-    """The minibatch whose columns are `arrays`, once they have proved to fit each other and the graph.
+    """Returns the minibatch whose columns are `arrays`, once they have proved to fit each other and the graph.
 
     What blocks consist of is not looked at.
 
@@ -36,7 +36,8 @@ def checked_minibatch(arrays: Sequence[npt.NDArray[Any]], layout: MinibatchLayou
 
 
 def checked_header(data: npt.NDArray[np.uint8], layout: MinibatchLayout, records: npt.NDArray[Any]) -> SampledMinibatch:
-    """The header in `data`, sharing its memory, once its parts have proved to fit each other, the index and the graph.
+    """Returns the header in `data`, sharing its memory, once its parts have proved to fit each other, the index and the
+    graph.
 
     Whatever it says leads to a place that is there. Addresses are the native reader's to check, which uses them first.
 
@@ -65,7 +66,7 @@ def checked_header(data: npt.NDArray[np.uint8], layout: MinibatchLayout, records
 
 
 def _check_counts(minibatch: SampledMinibatch, layout: MinibatchLayout) -> None:
-    """Those of nodes, and the seeds by them."""
+    """Checks the counts of nodes, and the seeds by them."""
     counts, num_seeds = minibatch.node_counts, len(minibatch.seeds)
     of_type: list[int] = counts[-1].tolist()
     if min(of_type) < 0 or (counts[1:] > counts[:-1]).any():

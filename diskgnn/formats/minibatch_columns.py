@@ -29,7 +29,7 @@ _Path = tuple[str | int, ...]  # attributes, and positions in tuples
 
 @dataclass(frozen=True)
 class RowSetLayout:
-    """Of which nodes or edges a row set is, and how a header says so."""
+    """Says of which nodes or edges a row set is, and how a header tells."""
 
     number: int  # of the node type or edge type
     is_edges: bool
@@ -74,7 +74,8 @@ class MinibatchLayout:
         )
 
     def _declared(self, column: Callable[..., Any]) -> SampledMinibatch:
-        """A minibatch of whatever `column` returns, which takes what a `Column` has; without a dtype there is none.
+        """Returns a minibatch of whatever `column` returns, which takes what a `Column` has; without a dtype there is
+        none.
 
         Columns are written in this order.
         """
@@ -150,12 +151,12 @@ class MinibatchLayout:
 
     @cached_property
     def columns(self) -> list[Column]:
-        """All of them, in order."""
+        """Returns all of them, in order."""
         return [column for column, _ in self._places]
 
     @cached_property
     def _places(self) -> list[tuple[Column, _Path]]:
-        """Each column, and how a minibatch leads to it."""
+        """Returns each column, and how a minibatch leads to it."""
 
         def column(name: str, dtype: str | None, *args: Any, **kwargs: Any) -> Column | None:
             return None if dtype is None else Column(name, dtype, *args, **kwargs)
@@ -164,16 +165,16 @@ class MinibatchLayout:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """Of a record batch whose one row is a minibatch."""
+        """Returns the schema of a record batch whose one row is a minibatch."""
         return pa.schema([(each.name, pa.list_(pa.from_numpy_dtype(np.dtype(each.dtype)))) for each in self.columns])
 
     @cached_property
     def schema_bytes(self) -> int:
-        """Of a stream of such batches, before its first one."""
+        """Returns the bytes of a stream of such batches, before its first one."""
         return int(self.schema.serialize().size)
 
     def encode(self, minibatch: SampledMinibatch) -> pa.RecordBatch:
-        """A record batch of one row of lists, which shares the arrays' memory."""
+        """Returns a record batch of one row of lists, which shares the arrays' memory."""
         arrays = [_array_at(minibatch, path) for _, path in self._places]
         lists = [
             pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), pa.array(values, field.type.value_type))
@@ -182,7 +183,7 @@ class MinibatchLayout:
         return pa.RecordBatch.from_arrays(lists, schema=self.schema)
 
     def arrays(self, batch: pa.RecordBatch) -> list[npt.NDArray[Any]]:
-        """The values of each column of such a record batch, flat, sharing its memory.
+        """Returns the values of each column of such a record batch, flat, sharing its memory.
 
         Raises:
             pyarrow.ArrowException: its lists lead outside of it, or it has several rows.
@@ -193,7 +194,7 @@ class MinibatchLayout:
         return [column.values.to_numpy() for column in batch.columns]
 
     def minibatch(self, arrays: Sequence[npt.NDArray[Any]]) -> SampledMinibatch:
-        """The minibatch whose columns are `arrays`, which may still not fit each other.
+        """Returns the minibatch whose columns are `arrays`, which may still not fit each other.
 
         Raises:
             ValueError: one has a number of values that is not a multiple of what it should be.
@@ -230,7 +231,7 @@ class MinibatchLayout:
 
 
 def value_of(number: Number, minibatch: SampledMinibatch) -> int:
-    """What `number` is for a minibatch."""
+    """Returns what `number` is for a minibatch."""
     return number(minibatch) if callable(number) else number
 
 

@@ -44,12 +44,12 @@ class Packed:
 
     @cached_property
     def config(self) -> PackedConfig:
-        """What it was made from, and how."""
+        """Returns what it was made from, and how."""
         return self.manifest.parsed(PackedConfig.parse)
 
     @cached_property
     def quantisations(self) -> tuple[Quantisation | None, ...]:
-        """[K] what the codes of quantised rows mean; None where rows are what x is.
+        """Returns [K] what the codes of quantised rows mean; None where rows are what x is.
 
         Raises:
             ArtifactError: one is damaged.
@@ -63,7 +63,7 @@ class Packed:
 
     @property
     def path(self) -> Path:
-        """The directory.
+        """Returns the directory.
 
         Raises:
             ConfigError: it lies on a store.
@@ -72,7 +72,7 @@ class Packed:
 
     @property
     def location(self) -> Location:
-        """The directory, or its URL: for messages."""
+        """Returns the directory, or its URL: for messages."""
         return self.manifest.path
 
     @property
@@ -81,7 +81,7 @@ class Packed:
         return self.manifest.digest
 
     def sequence(self, split: str) -> PackedSplit:
-        """The sequence of `split`.
+        """Returns the sequence of `split`.
 
         Raises:
             ArtifactError: there is none.
@@ -94,7 +94,7 @@ class Packed:
         return self.config.splits[split]
 
     def index(self, split: str) -> ExtentIndex:
-        """Where the T extents of `split` are, compared with its checksum: a wrong one would give wrong rows.
+        """Returns where the T extents of `split` are, compared with its checksum: a wrong one would give wrong rows.
 
         Raises:
             ArtifactError: it is damaged.
@@ -117,7 +117,8 @@ class Packed:
         return index
 
     def static_nodes(self, row_set: str) -> npt.NDArray[np.int64]:
-        """[S] whose rows the static ones of a row set are: of a directory for one of several ranks; none of others.
+        """Returns [S] the nodes whose rows the static ones of a row set are: of a directory for one of several ranks;
+        none of others.
 
         Raises:
             ArtifactError: they are damaged.
@@ -130,11 +131,11 @@ class Packed:
         return found
 
     def file(self, name: str) -> Path:
-        """Where file `name` lies, or its copy: see `Manifest.local`."""
+        """Returns where file `name` lies, or its copy: see `Manifest.local`."""
         return self.manifest.local(name)
 
     def extents(self, split: str) -> Location:
-        """Where the extents of `split` lie, on this machine or on a store."""
+        """Returns where the extents of `split` lie, on this machine or on a store."""
         return self.manifest.file(artifacts.extents_file(split))
 
 

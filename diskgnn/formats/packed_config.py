@@ -112,7 +112,7 @@ class PackedSplit:
 
     @property
     def initial_rows(self) -> int:
-        """Of these, filled when the sequence starts."""
+        """Returns how many of these are filled when the sequence starts."""
         return sum(each.initial_rows for each in self.row_sets)
 
     @property
@@ -123,7 +123,7 @@ class PackedSplit:
 
 @dataclass(frozen=True)
 class PackedConfig(Record):
-    """What a packed directory was made from, and how."""
+    """Says what a packed directory was made from, and how."""
 
     samples: SamplesConfig  # of the samples that it was made from
     target: TargetConfig | None  # what labels are; None of link prediction, and of seeds that have none
@@ -153,17 +153,17 @@ class PackedConfig(Record):
 
     @property
     def stored_row_bytes(self) -> tuple[int, ...]:
-        """[K] that a row takes in an extent."""
+        """Returns [K] the bytes that a row takes in an extent."""
         return tuple(ROW_NUMBER.itemsize if self.by_reference else each.rows.row_bytes for each in self.row_sets)
 
     @property
     def is_typed(self) -> bool:
-        """True if the graph has several types of nodes or edges."""
+        """Returns True if the graph has several types of nodes or edges."""
         return len(self.samples.num_nodes) > 1 or len(self.samples.num_edges) > 1
 
     @property
     def one_row_set(self) -> RowSetConfig:
-        """The rows of the nodes of a graph of one type.
+        """Returns the rows of the nodes of a graph of one type.
 
         Raises:
             ConfigError: it has several row sets, or none.

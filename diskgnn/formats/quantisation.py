@@ -25,7 +25,7 @@ _SCRATCH_VALUES = 1 << 16  # on the way to float16 and bfloat16: what stays in a
 
 @dataclass(frozen=True, eq=False)
 class Quantisation:
-    """What the codes of each column mean."""
+    """Says what the codes of each column mean."""
 
     scale: npt.NDArray[np.float32]  # [D], greater than 0
     zero_point: npt.NDArray[np.float32]  # [D]

@@ -12,7 +12,7 @@ from diskgnn.stores.locations import AnyPath, Location, located, names_in
 
 
 def shard_of_environment() -> Shard | None:
-    """What torchrun says of this process in RANK and WORLD_SIZE; None where it did not start it.
+    """Returns what torchrun says of this process in RANK and WORLD_SIZE; None where it did not start it.
 
     Raises:
         ConfigError: they are no numbers, or no rank of so many.
@@ -40,7 +40,7 @@ def local_ranks() -> int:
 
 
 def ranks_in(path: AnyPath) -> list[Shard]:
-    """The ranks whose packed directories the folder `path` has; none where it is no such folder."""
+    """Returns the ranks whose packed directories the folder `path` has; none where it is no such folder."""
     folder = located(path)
     if not folder.is_dir() or (folder / artifacts.MANIFEST).exists():
         return []
@@ -49,7 +49,7 @@ def ranks_in(path: AnyPath) -> list[Shard]:
 
 
 def rank_directories(path: AnyPath) -> list[Location]:
-    """The directories of all ranks in the folder `path`, by rank; none where it is no such folder.
+    """Returns the directories of all ranks in the folder `path`, by rank; none where it is no such folder.
 
     Raises:
         ArtifactError: one is missing.
@@ -71,7 +71,7 @@ def _missing(directory: Location, world_size: int) -> ArtifactError:
 
 
 def open_rank(path: AnyPath | Packed, shard: Shard | None = None, *, stream: bool = False) -> Packed:
-    """The packed directory of one rank, or one that is for a process alone.
+    """Returns the packed directory of one rank, or one that is for a process alone.
 
     Args:
         path: a folder of ranks, or a packed directory. One that is open is returned as it is.

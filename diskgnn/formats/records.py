@@ -31,7 +31,8 @@ MOST_32_BITS, MOST_64_BITS = (1 << 31) - 1, (1 << 63) - 1
 
 @dataclass(frozen=True)
 class Codec(Generic[T]):
-    """How values of one kind stand in JSON. `read` raises ValueError or KeyError for what `write` would not write."""
+    """Says how values of one kind stand in JSON. `read` raises ValueError or KeyError for what `write` would not
+    write."""
 
     write: Callable[[T], Any]
     read: Callable[[Any], T]
@@ -39,7 +40,7 @@ class Codec(Generic[T]):
 
 
 class Place(Enum):
-    """Where a field stands, if not always under its own name."""
+    """Says where a field stands, if not always under its own name."""
 
     LEFT_OUT = "left out where it is the default"
     INLINE = "its members stand in its place"
@@ -205,7 +206,7 @@ def whole(least: int = 0, most: int = MOST_32_BITS) -> Codec[int]:
 
 
 def one_of(*choices: str) -> Codec[str]:
-    """One of these texts."""
+    """Returns one of these texts."""
 
     def read(value: Any) -> str:
         if typed(value, str) not in choices:

@@ -29,7 +29,7 @@ _STORED_AS = {np.dtype(stored): dtype for dtype, stored in FEATURE_STORAGE.items
 
 
 def dtype_stored_as(storage: np.dtype[Any]) -> str | None:
-    """The feature dtype that NumPy stores as `storage`, in native byte order; None if there is none."""
+    """Returns the feature dtype that NumPy stores as `storage`, in native byte order; None if there is none."""
     return _STORED_AS.get(storage)
 
 
@@ -52,7 +52,7 @@ class RowFormat(Record):
 
     @staticmethod
     def stored_as(storage: np.dtype[Any], num_features: int) -> RowFormat:
-        """The format of rows that NumPy stores as `storage`; uint16 is bfloat16.
+        """Returns the format of rows that NumPy stores as `storage`; uint16 is bfloat16.
 
         Raises:
             ConfigError: features cannot be stored so.
@@ -61,7 +61,7 @@ class RowFormat(Record):
 
     @property
     def storage(self) -> np.dtype[Any]:
-        """What NumPy calls the dtype: uint16 for bfloat16."""
+        """Returns what NumPy calls the dtype: uint16 for bfloat16."""
         return np.dtype(FEATURE_STORAGE[self.dtype])
 
     @property
@@ -76,18 +76,18 @@ class RowFormat(Record):
 
     @property
     def exponent_bits(self) -> int | None:
-        """The mask of a value's exponent bits; None for whole numbers."""
+        """Returns the mask of a value's exponent bits; None for whole numbers."""
         return _EXPONENT_BITS.get(self.dtype)
 
     @property
     def torch_dtype(self) -> torch.dtype:
-        """What torch calls the dtype: uint8 for int4."""
+        """Returns what torch calls the dtype: uint8 for int4."""
         import torch
 
         return getattr(torch, "uint8" if self.dtype == "int4" else self.dtype)  # type: ignore[no-any-return]
 
     def as_tensor(self, data: npt.NDArray[Any]) -> torch.Tensor:
-        """[n, stored_columns] tensor over the rows in `data`, of any shape and dtype, sharing its memory."""
+        """Returns [n, stored_columns] tensor over the rows in `data`, of any shape and dtype, sharing its memory."""
         import torch
 
         # torch's own uint16 cannot become bfloat16 without a copy; int16 can.
@@ -97,7 +97,7 @@ class RowFormat(Record):
 
 @dataclass(frozen=True)
 class FeatureFile:
-    """Where a feature matrix [num_rows, D] lies: row i starts at data_offset_bytes + i * row_bytes."""
+    """Says where a feature matrix [num_rows, D] lies: row i starts at data_offset_bytes + i * row_bytes."""
 
     path: Location
     data_offset_bytes: int

@@ -36,7 +36,7 @@ class PairSample:
 
 @dataclass(frozen=True)
 class RowPlaces:
-    """Where the rows of one row set are that a minibatch needs: each once, U of them."""
+    """Says where the rows of one row set are that a minibatch needs: each once, U of them."""
 
     addresses: npt.NDArray[np.int32]  # [U]
     admissions: npt.NDArray[np.int32]  # [A, 2]: extent row, cpu slot
@@ -45,7 +45,8 @@ class RowPlaces:
 
 @dataclass(frozen=True, kw_only=True)
 class SampledMinibatch:
-    """What samples say of a minibatch, and then the header of its extent: L layers, T node types, K row sets, B seeds.
+    """Holds what samples say of a minibatch, and then the header of its extent: L layers, T node types, K row sets, B
+    seeds.
 
     A graph of one type is the case of T = 1. Samples have no y, rows and edge ids, headers no places and positions.
     Fields are in the order of the columns.
@@ -64,7 +65,7 @@ class SampledMinibatch:
 
     @property
     def only_nodes(self) -> npt.NDArray[Any]:
-        """The input nodes, of a graph of one node type."""
+        """Returns the input nodes, of a graph of one node type."""
         (nodes,) = self.input_nodes
         return nodes
 

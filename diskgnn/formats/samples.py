@@ -43,7 +43,7 @@ class Samples:
 
     @cached_property
     def config(self) -> SamplesConfig:
-        """What it was sampled with."""
+        """Returns what it was sampled with."""
         return self.manifest.parsed(SamplesConfig.parse)
 
     @property
@@ -52,8 +52,8 @@ class Samples:
         return tuple(self.config.splits)
 
     def read(self, split: str, *, first: int = 0) -> Generator[SampledMinibatch, None, None]:
-        """The minibatches of the sequence of `split` from number `first` on, each shard compared with its checksum
-        before it is used.
+        """Yields the minibatches of the sequence of `split` from number `first` on, each shard compared with its
+        checksum before it is used.
 
         Raises:
             ArtifactError: a shard is damaged.
@@ -83,7 +83,8 @@ class Samples:
                 first = 0
 
     def _shards_from(self, split: str, epoch: int, first: int) -> tuple[list[str], int]:
-        """The shards of an epoch with the minibatch `first` and those after it; how many are before these shards."""
+        """Returns the shards of an epoch with the minibatch `first` and those after it; how many are before these
+        shards."""
         named = (artifacts.shard_file(split, epoch, shard) for shard in itertools.count())
         names = list(itertools.takewhile(self.manifest.files.__contains__, named))
         numbers = 0
@@ -98,7 +99,7 @@ class Samples:
         return names, numbers
 
     def _checked_shard(self, name: str) -> Path:
-        """Where it lies, once it is compared with its checksum."""
+        """Returns where it lies, once it is compared with its checksum."""
         path = self.manifest.local(name)  # shards are read several times
         with self._damage_named(name):
             self.manifest.check(name, checksum_file(path, keep_cached=True))

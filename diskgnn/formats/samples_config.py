@@ -57,7 +57,7 @@ _COUNTS = Codec[tuple[int, int]](lambda counts: {"all": counts[0], "in_graph": c
 
 @dataclass(frozen=True)
 class EvalEdges:
-    """How many of valid's and test's seed edges are edges of the graph, or their reverses are."""
+    """Counts how many of valid's and test's seed edges are edges of the graph, or their reverses are."""
 
     # By split: how many there are, and how many of them are edges.
     seed_edges: Mapping[str, Annotated[tuple[int, int], _COUNTS]]
@@ -67,7 +67,7 @@ class EvalEdges:
 
 
 def fanouts_to_json(fanouts: Fanouts) -> list[int] | dict[str, list[int]]:
-    """One list, or one for each edge type."""
+    """Returns one list, or one for each edge type."""
     if isinstance(fanouts, Mapping):
         return {edge_type_name(edge_type): list(each) for edge_type, each in fanouts.items()}
     return list(fanouts)
@@ -212,5 +212,5 @@ class SamplesConfig(Record):
 
 
 def position_dtype(num_edges: int) -> npt.DTypeLike:
-    """Of CSC positions in an edge type of so many edges."""
+    """Returns the dtype of CSC positions in an edge type of so many edges."""
     return np.int32 if num_edges < 1 << 31 else np.int64

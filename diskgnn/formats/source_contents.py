@@ -31,7 +31,8 @@ class LeftOutItem:
 
 @dataclass(frozen=True)
 class SourceContents(Record):
-    """What a source has, in the order in which it was looked at. Empty if the user named each part of the graph."""
+    """Lists what a source has, in the order in which it was looked at. Empty if the user named each part of the
+    graph."""
 
     read: tuple[ReadItem, ...] = ()
     left_out: tuple[LeftOutItem, ...] = ()

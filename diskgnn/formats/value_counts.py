@@ -11,7 +11,8 @@ EXTREME = 1e6  # a finite value is extreme if its magnitude is larger: few model
 
 @dataclass(frozen=True)
 class ValueCounts(Record):
-    """What a scan of all feature rows of one type of nodes or edges found. Rows and columns are counted from 0."""
+    """Holds what a scan of all feature rows of one type of nodes or edges found. Rows and columns are counted from
+    0."""
 
     nan: int = 0
     infinite: int = 0

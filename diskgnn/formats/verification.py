@@ -95,7 +95,7 @@ def verify_artifact(path: AnyPath, *, reporter: Reporter = SILENT) -> Manifest:
 
 
 def find_damage(path: AnyPath, *, reporter: Reporter = SILENT) -> tuple[Manifest, list[Damage]]:
-    """The manifest of an artifact, and every file of it that is not what was written.
+    """Returns the manifest of an artifact, and every file of it that is not what was written.
 
     Raises:
         ArtifactError: there is none, or its manifest is damaged.
@@ -141,7 +141,7 @@ def _with_extents(packed: Packed, damage: Damage, bad: set[str]) -> Damage:
 
 
 def damaged_extents(packed: Packed, split: str, numbers: Sequence[int] | None = None) -> Iterator[int]:
-    """The extents of `split`, or those of them that `numbers` names, that are not what was written.
+    """Yields the extents of `split`, or those of them that `numbers` names, that are not what was written.
 
     Raises:
         ArtifactError: the index is damaged.
@@ -164,7 +164,7 @@ def damaged_extents(packed: Packed, split: str, numbers: Sequence[int] | None = 
 
 
 def _is_whole(read: _Read, start: int, extent_bytes: int, parts: Iterable[Part]) -> bool:
-    """Whether the parts of an extent have their checksums, and all that is between them is zero."""
+    """Returns True if the parts of an extent have their checksums, and all that is between them is zero."""
     end = 0
     for part in parts:
         if not (

@@ -188,7 +188,7 @@ class FreshEpochs(CursorSource):
             del batch  # the caller's alone, while the next one is waited for
 
     def _next(self, position: int) -> AnyMiniBatch:
-        """The minibatch at `position`, which follows the one before but where the user jumps."""
+        """Returns the minibatch at `position`, which follows the one before but where the user jumps."""
         if self._loader is None or position not in self._jobs[0].window:
             self._open_window(position)
         assert self._loader is not None

@@ -22,7 +22,7 @@ def index_dtype(num_nodes: int) -> np.dtype[Any]:
 
 @dataclass(frozen=True)
 class BucketLayout:
-    """How nodes are cut into K buckets of consecutive ids, and how much is held in memory at once."""
+    """Says how nodes are cut into K buckets of consecutive ids, and how much is held in memory at once."""
 
     dtype: np.dtype[Any]  # of node ids in edges
     num_sources: int
@@ -46,7 +46,7 @@ class BucketLayout:
 
     @property
     def num_edges(self) -> int:
-        """The number of edges in all buckets."""
+        """Returns the number of edges in all buckets."""
         return int(self.edge_starts[-1])
 
 

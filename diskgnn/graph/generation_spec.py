@@ -55,7 +55,7 @@ class GenerationSpec:
 
     @property
     def num_drawn_edges(self) -> int:
-        """Number of edges that are drawn. Repeated ones are dropped later."""
+        """Returns the number of edges that are drawn. Repeated ones are dropped later."""
         return round(self.num_nodes * self.avg_degree)
 
     @property
@@ -65,7 +65,8 @@ class GenerationSpec:
 
     @property
     def split_sizes(self) -> dict[str, int]:
-        """Number of nodes in each split. Splits are consecutive in the order of `GraphGenerator.shuffled_nodes`."""
+        """Returns the number of nodes in each split. Splits are consecutive in the order of
+        `GraphGenerator.shuffled_nodes`."""
         sizes, left = {}, self.num_nodes
         for split in SPLITS:
             sizes[split] = min(round(self.fractions[split] * self.num_nodes), left)

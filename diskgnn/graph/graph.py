@@ -57,7 +57,7 @@ class Graph:
 
     @property
     def is_typed(self) -> bool:
-        """True if there is more than one type of nodes or of edges."""
+        """Returns True if there is more than one type of nodes or of edges."""
         return len(self.nodes) > 1 or len(self.edges) > 1
 
     @property
@@ -94,12 +94,12 @@ class Graph:
 
     @property
     def indptr(self) -> npt.NDArray[np.int64]:
-        """[N+1] memory map: in-neighbours of v are indices[indptr[v]:indptr[v+1]] (CSC)."""
+        """Returns [N+1] memory map: in-neighbours of v are indices[indptr[v]:indptr[v+1]] (CSC)."""
         return self.only_edges("indptr").indptr
 
     @property
     def indices(self) -> npt.NDArray[Any]:
-        """[E] memory map, int32 when N < 2^31, otherwise int64."""
+        """Returns [E] memory map, int32 when N < 2^31, otherwise int64."""
         return self.only_edges("indices").indices
 
     @property
@@ -109,7 +109,7 @@ class Graph:
 
     @property
     def labels(self) -> npt.NDArray[Any]:
-        """[N] or [N, C] memory map; see `NodeSet.labels`."""
+        """Returns [N] or [N, C] memory map; see `NodeSet.labels`."""
         labels = self.only_nodes("labels").labels
         if labels is None:
             raise self._missing("labels")
@@ -132,7 +132,7 @@ class Graph:
 
     @property
     def num_classes(self) -> int:
-        """The number of classes: labels are in [0, num_classes)."""
+        """Returns the number of classes: labels are in [0, num_classes)."""
         target = self.only_nodes("num_classes").config.target
         if target is None or target.kind != "class":
             raise self._missing("classes")
@@ -140,7 +140,7 @@ class Graph:
 
     @property
     def feature_file(self) -> FeatureFile:
-        """The file of feature rows, with their format.
+        """Returns the file of feature rows, with their format.
 
         Raises:
             ArtifactError: the description of quantised rows' codes is damaged.
@@ -152,12 +152,12 @@ class Graph:
 
     @property
     def feature_checksums(self) -> npt.NDArray[np.uint32]:
-        """CRC-32C of each CHECKSUM_CHUNK_BYTES of the feature file; see `NodeSet.feature_checksums`."""
+        """Returns the CRC-32C of each CHECKSUM_CHUNK_BYTES of the feature file; see `NodeSet.feature_checksums`."""
         return self.only_nodes("a feature file").feature_checksums
 
     @property
     def features(self) -> npt.NDArray[Any]:
-        """[N, D] memory map of the features as stored; see `NodeSet.features`."""
+        """Returns [N, D] memory map of the features as stored; see `NodeSet.features`."""
         return self.only_nodes("features").features
 
     def labels_of(self, nodes: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -82,8 +82,8 @@ class NodeSet(TypeData):
 
     @property
     def user_ids(self) -> pq.ParquetFile | None:
-        """The user's own ids of the nodes as an open file: one column `id`, row i is node i. None: they are 0, 1, 2,
-        ...
+        """Returns the user's own ids of the nodes as an open file: one column `id`, row i is node i. None: they are 0,
+        1, 2, ...
 
         It is opened at each call, and compared with its checksum. Whoever asks for it closes it.
 
@@ -126,7 +126,7 @@ class NodeSet(TypeData):
 
     @property
     def row_files(self) -> RowFiles:
-        """The files of feature rows."""
+        """Returns the files of feature rows."""
         return RowFiles(
             self.file(artifacts.FEATURES), self.file(artifacts.FEATURE_CHECKSUMS), self.file(artifacts.FEATURE_CODES),
             self.num_nodes, self.config.rows,
@@ -225,12 +225,12 @@ class EdgeSet(TypeData):
 
     @cached_property
     def indptr(self) -> npt.NDArray[np.int64]:
-        """[N+1] memory map: in-neighbours of v are indices[indptr[v]:indptr[v+1]]."""
+        """Returns [N+1] memory map: in-neighbours of v are indices[indptr[v]:indptr[v+1]]."""
         return self.manifest.array(self.topology_files[0])
 
     @cached_property
     def indices(self) -> npt.NDArray[Any]:
-        """[E] memory map of source nodes."""
+        """Returns [E] memory map of source nodes."""
         return self.manifest.array(self.topology_files[1])
 
     @property
@@ -285,7 +285,7 @@ class EdgeSet(TypeData):
 
     @property
     def row_files(self) -> RowFiles:
-        """The files of feature rows, in CSC order."""
+        """Returns the files of feature rows, in CSC order."""
         return RowFiles(
             self.file(artifacts.EDGE_FEATURES), self.file(artifacts.EDGE_FEATURE_CHECKSUMS), None, self.num_edges,
             self.config.rows,

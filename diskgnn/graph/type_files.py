@@ -61,7 +61,7 @@ class TypeData(ABC):
     @property
     @abstractmethod
     def row_files(self) -> RowFiles:
-        """The files of feature rows."""
+        """Returns the files of feature rows."""
 
     @abstractmethod
     def file(self, kind: str) -> str:
@@ -69,7 +69,7 @@ class TypeData(ABC):
 
     @cached_property
     def feature_file(self) -> FeatureFile | None:
-        """The file of feature rows, with their format; None if there are none.
+        """Returns the file of feature rows, with their format; None if there are none.
 
         Raises:
             ArtifactError: the description of quantised rows' codes is damaged.
@@ -85,7 +85,7 @@ class TypeData(ABC):
 
     @cached_property
     def feature_checksums(self) -> npt.NDArray[np.uint32]:
-        """CRC-32C of each CHECKSUM_CHUNK_BYTES of the feature file, its header included.
+        """Returns the CRC-32C of each CHECKSUM_CHUNK_BYTES of the feature file, its header included.
 
         Raises:
             ArtifactError: they are damaged themselves, or there are no features.
@@ -94,7 +94,8 @@ class TypeData(ABC):
 
     @cached_property
     def features(self) -> npt.NDArray[Any]:
-        """[rows, D] memory map of the features as stored: bfloat16 as uint16, int4 as uint8 [rows, ceil(D / 2)].
+        """Returns [rows, D] memory map of the features as stored: bfloat16 as uint16, int4 as uint8 [rows, ceil(D /
+        2)].
 
         Raises:
             ArtifactError: there are none.

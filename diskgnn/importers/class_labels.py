@@ -91,7 +91,7 @@ def class_labels(
     classes: tuple[ClassValue, ...] | None = None,
     known: KnownClasses | None = None,
 ) -> ClassLabels:
-    """The classes of a column, which is read once to find them.
+    """Returns the classes of a column, which is read once to find them.
 
     Args:
         column: the values.
@@ -167,7 +167,8 @@ def _alike(values: tuple[ClassValue, ...]) -> list[str]:
 def _as_known(
     column: LabelColumn, found: tuple[ClassValue, ...] | None, known: KnownClasses
 ) -> tuple[RowSource, tuple[ClassValue, ...] | None]:
-    """The classes of a column whose distinct values were `found`, numbered as in another graph; and their values."""
+    """Returns the classes of a column whose distinct values were `found`, numbered as in another graph; and their
+    values."""
     is_number = pa.types.is_integer(column.kind) or pa.types.is_floating(column.kind)
     expected = "whole numbers" if known.values is None else f"the classes {values_text(known.values)}"
     if known.values is None and is_number:
@@ -182,7 +183,7 @@ def _as_known(
 
 
 def _numbered(column: LabelColumn, values: tuple[ClassValue, ...] | None) -> RowSource:
-    """[N] the number of each value among `values`; None: they are numbers."""
+    """Returns [N] the number of each value among `values`; None: they are numbers."""
     value_set = None if values is None else pa.array(values)
 
     def read(first: int) -> Iterator[npt.NDArray[np.int64]]:
@@ -199,7 +200,7 @@ def _numbered(column: LabelColumn, values: tuple[ClassValue, ...] | None) -> Row
 
 
 def _distinct(column: LabelColumn) -> tuple[tuple[ClassValue, ...] | None, int]:
-    """The distinct values in ascending order, or None if there are too many; and how many rows have none."""
+    """Returns the distinct values in ascending order, or None if there are too many; and how many rows have none."""
     found: pa.Array | None = None
     too_many, num_nulls = False, 0
     for chunk in column.chunks(0):
@@ -231,7 +232,7 @@ def _comparable(chunk: pa.Array, name: str) -> pa.Array:
 
 
 def _with_gaps(name: str, values: tuple[Any, ...]) -> tuple[ClassValue, ...] | None:
-    """Those of whole numbers that are not 0, 1, 2, ... already; -1 is none. None: they are."""
+    """Returns those of whole numbers that are not 0, 1, 2, ... already; -1 is none. None: they are."""
     classes = tuple(value for value in values if value != -1)
     if classes == (1,) and len(values) == 2:
         raise InputError(
@@ -243,7 +244,7 @@ def _with_gaps(name: str, values: tuple[Any, ...]) -> tuple[ClassValue, ...] | N
 
 
 def array_column(name: str, rows: RowSource) -> LabelColumn:
-    """The values of an array [N], or [N, 1], of text or truth values.
+    """Returns the values of an array [N], or [N, 1], of text or truth values.
 
     Raises:
         InputError: they are of several kinds.

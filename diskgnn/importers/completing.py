@@ -32,7 +32,7 @@ def completed(
     drop_duplicates: bool,
     keep_ids: bool,
 ) -> GraphInput:
-    """The graph with what is given beside it.
+    """Returns the graph with what is given beside it.
 
     Args:
         given: as its format describes it.
@@ -66,7 +66,7 @@ def completed(
 
 
 def without_columns(given: GraphInput, exclude: Sequence[str]) -> GraphInput:
-    """The graph whose tables do without some columns.
+    """Returns the graph whose tables do without some columns.
 
     Args:
         given: its tables not read yet.

@@ -52,7 +52,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class ConvertReport(StageReport):
-    """What `convert` did, and what it read of a data set and left out."""
+    """Tells what `convert` did, and what it read of a data set and left out."""
 
     contents: SourceContents = field(default_factory=SourceContents)
 

@@ -20,7 +20,7 @@ from diskgnn.specs.schema import EdgeType, edge_type_name
 
 @dataclass(frozen=True)
 class GivenEncoding:
-    """What `convert` is given as `encoding_of`.
+    """Holds what `convert` is given as `encoding_of`.
 
     Args:
         graph: the path of the graph, for messages.
@@ -51,7 +51,8 @@ class GivenEncoding:
         return GivenEncoding(str(opened.manifest.path), opened.manifest.digest, config)
 
     def columns(self, of: str | EdgeType, *, wanted: bool = True) -> KnownColumns | None:
-        """How to encode the table of a node or edge type; None: by itself, with a warning if features are `wanted`."""
+        """Returns how to encode the table of a node or edge type; None: by itself, with a warning if features are
+        `wanted`."""
         columns, name = self.config.known_columns.get(of), of if isinstance(of, str) else edge_type_name(of)
         if columns is None:
             if wanted:

@@ -132,7 +132,7 @@ class _TypedGenerator:
         return OpenGraph(True, opened, edges)
 
     def key(self, *names: object) -> int:
-        """A 64-bit number of its own for everything that is drawn."""
+        """Returns a 64-bit number of its own for everything that is drawn."""
         text = "\0".join(map(str, (self.seed, *names)))
         return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
@@ -168,7 +168,7 @@ class _TypedGenerator:
                          splits)  # fmt: skip
 
     def _labels(self, name: str, kind: str, num_nodes: int, native: GraphGenerator) -> RowSource:
-        """The class; or a number that follows from it, with noise; or the class and each other one with 5 %."""
+        """Returns the class; or a number that follows from it, with noise; or the class and each other one with 5 %."""
         classes = self.spec.classes
         noise = self._drawn(("labels", name), lambda random: random.random(_BLOCK, np.float32))
         others = self._drawn(("labels", name), lambda random: random.random((_BLOCK, classes), np.float32) < 0.05)

@@ -108,7 +108,7 @@ def _check(where: str, given: NodeTypeSpec | EdgeTypeSpec) -> None:
 
 
 def read_spec(schema: PathLike | Mapping[str, Any]) -> TypedGraphSpec:
-    """The graph that a YAML file or mappings describe: `classes` (16 by default), `scale`, `nodes` and `edges`.
+    """Returns the graph that a YAML file or mappings describe: `classes` (16 by default), `scale`, `nodes` and `edges`.
 
     All numbers of nodes and edges are multiplied by `scale` (1 by default), but two nodes of each class stay.
 

@@ -22,7 +22,7 @@ _ARRAY_BYTES, _TABLE_BYTES = 8 << 20, 32 << 20  # of what is read at once
 
 @dataclass(frozen=True)
 class GivenGraph:
-    """What a graph is made of, its sources looked at.
+    """Holds what a graph is made of, its sources looked at.
 
     Args:
         described: the sources.
@@ -54,7 +54,8 @@ class GivenGraph:
         return GivenGraph(described, typed, user_ids, owner_of, opened)
 
     def resources(self, resources: Resources, *, is_data_set: bool) -> Resources:
-        """What writing may spend, beside what reading takes: pieces of the sources, and what Arrow has on the way.
+        """Returns what writing may spend, beside what reading takes: pieces of the sources, and what Arrow has on the
+        way.
 
         Args:
             resources: what this process may have, once the sources are open.
@@ -93,7 +94,7 @@ class GivenGraph:
 
 
 def _with_ids(described: GraphInput, columns: Mapping[str, str]) -> GraphInput:
-    """The graph with these columns of ids, by node type, of tables that nobody named one of."""
+    """Returns the graph with these columns of ids, by node type, of tables that nobody named one of."""
     nodes = {
         name: replace(given, columns=replace(given.columns, id=columns[name])) if name in columns else given
         for name, given in described.nodes.items()

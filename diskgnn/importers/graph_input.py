@@ -175,7 +175,7 @@ class GraphInput:
 
 
 def read_description(schema: PathLike | Mapping[str, Any] | GraphInput) -> GraphInput:
-    """A graph's description from a YAML file, from the folder that holds it as graph.yaml, or from mappings.
+    """Returns a graph's description from a YAML file, from the folder that holds it as graph.yaml, or from mappings.
 
     Paths in a file are relative to its folder.
 
@@ -208,7 +208,7 @@ def load_yaml(path: Path) -> Any:
 
 
 def parse_description(where: str, content: Any, folder: Path | None) -> GraphInput:
-    """A graph's description from what a YAML file says. Relative paths are in `folder`.
+    """Returns a graph's description from what a YAML file says. Relative paths are in `folder`.
 
     Args:
         where: it stands, for messages.

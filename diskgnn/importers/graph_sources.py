@@ -64,7 +64,7 @@ def open_topology(given: EdgeInput, owner: str = "") -> EdgeStream:
 
 @dataclass(frozen=True)
 class OpenNodes:
-    """What the nodes of one type have, to be streamed."""
+    """Holds what the nodes of one type have, to be streamed."""
 
     given: NodeInput
     owner: str  # the type, for messages; "" where there is one
@@ -184,7 +184,7 @@ def _random_splits(
 
 
 def _taken_columns(given: NodeInput, table: Table) -> dict[str, str]:
-    """The columns of a table of nodes that have a role but for features, by what they become.
+    """Returns the columns of a table of nodes that have a role but for features, by what they become.
 
     Raises:
         InputError: a column that was named is not there.
@@ -268,7 +268,7 @@ def _with_classes(
 def _labels(
     given: NodeInput, table: Table | None, column: str | None, owner: str, known: KnownClasses | None
 ) -> ClassLabels | None:
-    """The labels; those of other tasks than classes have no values."""
+    """Returns the labels; those of other tasks than classes have no values."""
     name = named("labels", owner, given.labels if given.labels is not None else given.table)
     num_classes = given.num_classes if given.classes is None else len(given.classes)
     if table is not None and column is not None:
@@ -300,7 +300,7 @@ def _times(given: NodeInput | EdgeInput, table: Table | None, owner: str) -> Row
 
 
 def _agreed(given: int | None, counts: Mapping[str, int], owner: str) -> int:
-    """The number of nodes of one type, on which all sources must agree."""
+    """Returns the number of nodes of one type, on which all sources must agree."""
     known = {**({} if given is None else {"the number of nodes given": given}), **counts}
     if not known:
         raise ConfigError(f"{owner}: expected num_nodes, or something with a row per node; found neither")
@@ -363,7 +363,7 @@ def open_edges(
     listing: SourceListing,
     encoding: GivenEncoding | None = None,
 ) -> Iterator[OpenEdges]:
-    """The edges of a type, and where they are asked for those of the reverse type.
+    """Yields the edges of a type, and where they are asked for those of the reverse type.
 
     Raises:
         ConfigError, InputError: they carry what they cannot, or as many items as there are no edges.

@@ -62,7 +62,7 @@ class OpenGraph:
 
     @property
     def read_bytes(self) -> int:
-        """Of all files that will be read."""
+        """Returns the bytes of all files that will be read."""
         read_bytes = sum(2 * edges.stored_bytes for edges in self.edges.values())
         for nodes in self.nodes.values():
             read_bytes += 0 if nodes.features is None else nodes.features.read_bytes
@@ -119,7 +119,7 @@ def open_graph(given: GraphInput, *, typed: bool, topologies: Mapping[EdgeType, 
 
 @dataclass(frozen=True)
 class WrittenGraph:
-    """What the files of a graph directory hold."""
+    """Says what the files of a graph directory hold."""
 
     config: GraphConfig
     details: Details  # for the report

@@ -70,7 +70,7 @@ def _named(value: Any) -> Any:
 
 
 def _tensor(value: Any) -> npt.NDArray[Any] | None:
-    """The memory of a tensor of torch on the CPU, if it can be had."""
+    """Returns the memory of a tensor of torch on the CPU, if it can be had."""
     if not torch_files.is_tensor(value) or value.device.type != "cpu":
         return None
     with suppress(InputError):  # convert will refuse it
@@ -79,7 +79,7 @@ def _tensor(value: Any) -> npt.NDArray[Any] | None:
 
 
 def _objects(array: npt.NDArray[Any]) -> Any:
-    """Of strings or bytes, as Arrow has them."""
+    """Returns objects of strings or bytes, as Arrow has them."""
     digest, flat = hashlib.blake2b(digest_size=16), array.reshape(-1)
     for first in range(0, len(flat), _PIECE_OBJECTS):
         try:
@@ -92,7 +92,7 @@ def _objects(array: npt.NDArray[Any]) -> Any:
 
 
 def _array(array: npt.NDArray[Any]) -> Any:
-    """A mapped file, or the checksums of an array's bytes."""
+    """Returns a mapped file, or the checksums of an array's bytes."""
     form = [array.dtype.str, array.shape, array.strides]
     if isinstance(array, np.memmap) and isinstance(array.base, mmap.mmap) and array.filename is not None:
         return [_files(Path(array.filename)), array.offset, form]

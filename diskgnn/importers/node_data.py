@@ -201,7 +201,7 @@ def _labels_of(path: Path, nodes: npt.NDArray[np.int64]) -> Iterator[tuple[npt.N
 
 
 def _without_label(labels: npt.NDArray[Any]) -> tuple[npt.NDArray[np.bool_], str]:
-    """[n] which of labels [n] or [n, C] are none, and what says so."""
+    """Returns [n] which of labels [n] or [n, C] are none, and what says so."""
     if labels.dtype.kind == "f":
         return np.isnan(labels.reshape(len(labels), -1)).all(axis=1), "NaN"
     return (labels == -1) if labels.dtype.kind == "i" else np.zeros(len(labels), np.bool_), "-1"

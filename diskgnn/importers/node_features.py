@@ -46,7 +46,8 @@ class NodeFeatures:
 
     @staticmethod
     def of(rows: RowSource | None, nodes: NodeInput, owner: str) -> NodeFeatures | None:
-        """The features `rows`, stored as `nodes` says; None if there are none. `owner` is the type, for messages.
+        """Returns the features `rows`, stored as `nodes` says; None if there are none. `owner` is the type, for
+        messages.
 
         Raises:
             ConfigError: features that are not there, or these, cannot be stored so.
@@ -73,7 +74,7 @@ class NodeFeatures:
 
     @property
     def is_quantised(self) -> bool:
-        """True if they are stored in fewer bits."""
+        """Returns True if they are stored in fewer bits."""
         return self.stored != self.given
 
     @property

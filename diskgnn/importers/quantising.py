@@ -44,7 +44,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class QuantisationError:
-    """How far x will be from the features, in standard deviations of their column; 0 in constant columns."""
+    """Says how far x will be from the features, in standard deviations of their column; 0 in constant columns."""
 
     mean: Floats  # [D] absolute error
     max: Floats  # [D]
@@ -61,7 +61,7 @@ class QuantisationError:
 
 
 def quantised_format(dtype: str, rows: RowFormat) -> RowFormat:
-    """The format of `rows` once they are stored as `dtype`.
+    """Returns the format of `rows` once they are stored as `dtype`.
 
     Raises:
         ConfigError: `dtype` is none of `QUANTISED`, or not narrower than they are.
@@ -143,7 +143,7 @@ class _Values:
         self._source, self._rows, self.first = source, rows, 0
 
     def parts(self, advance: Any, first: int = 0) -> Iterator[npt.NDArray[np.float32]]:
-        """[some rows, D] from row `first` on, all finite.
+        """Yields [some rows, D] from row `first` on, all finite.
 
         Raises:
             InputError: one is not.
@@ -200,14 +200,15 @@ def affine(low: Floats, high: Floats, dtype: str) -> Quantisation:
 
 
 def encode(part: npt.NDArray[np.float32], quantisation: Quantisation, dtype: str) -> npt.NDArray[Any]:
-    """The code nearest to each value of `part` [n, D]: int8, or uint8 from 0 to 15."""
+    """Returns the code nearest to each value of `part` [n, D]: int8, or uint8 from 0 to 15."""
     first, last = _CODES[dtype]
     codes = np.rint(part / quantisation.scale.astype(np.float64)) + quantisation.zero_point
     return np.clip(codes, first, last).astype(np.int8 if dtype == "int8" else np.uint8)
 
 
 def pack_nibbles(codes: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """[n, ceil(D / 2)] of `codes` [n, D]: an even column in the low four bits, the next one in the high ones."""
+    """Returns [n, ceil(D / 2)] of `codes` [n, D]: an even column in the low four bits, the next one in the high
+    ones."""
     packed = codes[:, ::2].copy()
     packed[:, : codes.shape[1] // 2] |= codes[:, 1::2] << 4
     return packed
@@ -220,7 +221,7 @@ def _to_float16(part: npt.NDArray[np.float32], values: _Values) -> tuple[npt.NDA
 
 
 def _to_bfloat16(part: npt.NDArray[np.float32], values: _Values) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32]]:
-    """The upper half of a float32's bits, rounded to the nearest, to even where two are."""
+    """Returns the upper half of a float32's bits, rounded to the nearest, to even where two are."""
     bits = np.ascontiguousarray(part).view(np.uint32)
     upper = ((bits + (0x7FFF + ((bits >> 16) & 1))) >> 16).astype(np.uint16)
     found = (upper.astype(np.uint32) << 16).view(np.float32)
@@ -251,7 +252,7 @@ class _Errors:
         np.maximum(self._max, error.max(axis=0), out=self._max)
 
     def result(self) -> QuantisationError:
-        """Of all that was added."""
+        """Returns the errors of all that was added."""
         deviation = np.sqrt(self._squares / max(self._count, 1))
         unit = np.where(deviation > 0, deviation, np.inf)
         return QuantisationError(self._sum / max(self._count, 1) / unit, self._max / unit)

@@ -62,7 +62,7 @@ def _labelled(labels: RowSource) -> Iterator[npt.NDArray[np.int64]]:
 
 
 def _blocks(pieces: Iterable[npt.NDArray[np.int64]]) -> Iterator[npt.NDArray[np.int64]]:
-    """The same nodes, so many at a time whatever the pieces are."""
+    """Yields the same nodes, so many at a time whatever the pieces are."""
     rest = np.empty(0, np.int64)
     for piece in pieces:
         rest = np.concatenate([rest, piece])

@@ -41,7 +41,8 @@ def read_target(
     num_classes: int | None = None,
     classes: Sequence[ClassValue] | None = None,
 ) -> NodeTarget | LinkTarget:
-    """The seeds that tables list, with the times and labels that they give them, as `prepare` and `sample` take them.
+    """Returns the seeds that tables list, with the times and labels that they give them, as `prepare` and `sample` take
+    them.
 
     Args:
         graph: whose nodes the seeds are.
@@ -128,7 +129,7 @@ def _ends_of(graph: Graph, edge_type: EdgeType) -> dict[str, NodeSet]:
 def _rows_by_split(
     seeds: PathLike | Mapping[str, PathLike], columns: TableColumns, ids: Sequence[str]
 ) -> dict[str, pa.Table]:
-    """The columns `ids`, and `time` and labels where there are such, of the rows of each split."""
+    """Returns the columns `ids`, and `time` and labels where there are such, of the rows of each split."""
     if isinstance(seeds, Mapping):
         return {split: _rows(_opened(path, columns), columns, ids) for split, path in seeds.items()}
     table = _opened(seeds, columns)
@@ -206,7 +207,8 @@ def _without_lists(table: Table, rows: pa.Table) -> pa.Table:
 
 
 def _label_columns(rows: Mapping[str, pa.Table]) -> list[str]:
-    """Those of labels, the same in all splits: `label`, or `label0`, `label1` and so on where a seed has several."""
+    """Returns those of labels, the same in all splits: `label`, or `label0`, `label1` and so on where a seed has
+    several."""
     found = {split: [name for name in each.column_names if name.startswith(_LABEL)] for split, each in rows.items()}
     first, *others = found.values()
     if all(first == each for each in others):
@@ -236,7 +238,7 @@ def _labelled(split: str, rows: pa.Table, labels: Sequence[str]) -> pa.Table:
 
 
 def _nodes_by_split(nodes: NodeSet, ids: Mapping[str, pa.ChunkedArray]) -> dict[str, npt.NDArray[np.int64]]:
-    """The nodes [n] of these ids: the user's own, where the graph has some."""
+    """Returns the nodes [n] of these ids: the user's own, where the graph has some."""
     hint = "; columns of CSV are read as `types` says"
     return dict(zip(ids, nodes_of_ids("seeds", nodes, list(ids.values()), hint), strict=True))
 
@@ -252,7 +254,8 @@ def _labels(
     num_classes: int | None,
     known: KnownClasses | None,
 ) -> tuple[dict[str, npt.NDArray[Any]], tuple[ClassValue, ...] | None]:
-    """[n] of each split; [n, C] of several labels, and of 'multilabel'. And what classes are called."""
+    """Returns the labels [n] of each split; [n, C] of several labels, and of 'multilabel'. And what classes are
+    called."""
     several, is_guessed = list(names) != [_LABEL], task is None
     if task is None:
         kinds = [each[name].type for each in rows.values() for name in names]
@@ -281,7 +284,7 @@ def _labels(
 def _classes(
     rows: Mapping[str, pa.Table], name: str, kind: pa.DataType, num_classes: int | None, known: KnownClasses | None
 ) -> tuple[dict[str, npt.NDArray[np.int64]], tuple[ClassValue, ...] | None]:
-    """The classes of all splits together, and what they are called where these are not their numbers."""
+    """Returns the classes of all splits together, and what they are called where these are not their numbers."""
     if not is_value(kind):
         raise InputError(f"seeds: labels: expected whole numbers, text or truth values, found {kind}")
     column = pa.chunked_array([chunk for each in rows.values() for chunk in each[name].chunks], kind)
@@ -293,7 +296,7 @@ def _classes(
 
 
 def _numbers(split: str, values: pa.ChunkedArray, task: str) -> npt.NDArray[Any]:
-    """One label of each seed; NaN where it is not known."""
+    """Returns one label of each seed; NaN where it is not known."""
     where = f"seeds: labels of split {split!r}"
     numbers = label_numbers(values.combine_chunks(), "regression" if task == "regression" else "class", where)
     if task == "multilabel" and numbers.null_count:

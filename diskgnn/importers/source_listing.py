@@ -53,7 +53,7 @@ class Attributes:
         self._left_out: set[str] = set()
 
     def take(self, name: str | None, use: str) -> Any:
-        """The attribute `name`, noted as read as `use`; None if there is none, or it was left out."""
+        """Returns the attribute `name`, noted as read as `use`; None if there is none, or it was left out."""
         if name is None or self.values.get(name) is None or name in self._left_out:
             return None
         self._taken.add(name)
@@ -67,7 +67,7 @@ class Attributes:
             self._left_out.add(name)
 
     def is_taken(self, name: str) -> bool:
-        """True if `name` was taken."""
+        """Returns True if `name` was taken."""
         return name in self._taken
 
     def leave_rest(self, reason: str) -> None:

@@ -28,7 +28,7 @@ _CHOICES = (
 
 
 def trained_sampling(model: nn.Module | PathLike) -> Mapping[str, Any] | None:
-    """How the minibatches of a checkpoint were drawn: see `formats.samples_config.drawing_to_json`.
+    """Returns how the minibatches of a checkpoint were drawn: see `formats.samples_config.drawing_to_json`.
 
     None: nobody knows, of a module, or of minibatches from a source of the user's own.
 
@@ -42,7 +42,7 @@ def trained_sampling(model: nn.Module | PathLike) -> Mapping[str, Any] | None:
 
 
 def is_temporal(sampling: Mapping[str, Any] | None) -> bool:
-    """True if draws went by times."""
+    """Returns True if draws went by times."""
     return sampling is not None and sampling["temporal"] in ("uniform", "last")
 
 
@@ -61,7 +61,7 @@ class SeedTimes:
 
 @dataclass(frozen=True)
 class Draws:
-    """How neighbourhoods of the seeds that are asked about are drawn.
+    """Says how neighbourhoods of the seeds that are asked about are drawn.
 
     Attributes:
         spec: with neither seeds nor their times.
@@ -82,7 +82,7 @@ class Draws:
 
 @dataclass(frozen=True)
 class AskedTimes:
-    """What `predict` was asked for; its arguments of these names.
+    """Holds what `predict` was asked for: its arguments of these names.
 
     Raises:
         ConfigError: several of them, or no times.
@@ -102,7 +102,7 @@ class AskedTimes:
 
     @property
     def is_open(self) -> bool:
-        """True if none of them was given."""
+        """Returns True if none of them was given."""
         return self.times is None and self.at is None and not self.ignore_times
 
     def draws(
@@ -115,7 +115,7 @@ class AskedTimes:
         of_table: SeedTimes | None,
         reporter: Reporter,
     ) -> Draws:
-        """How to draw around `num_seeds` seeds.
+        """Returns how to draw around `num_seeds` seeds.
 
         Args:
             graph: they are of.
@@ -173,7 +173,7 @@ def _checked(times: npt.ArrayLike, num_seeds: int) -> npt.NDArray[np.int64]:
 
 
 def _as_in_training(graph: Graph, sampling: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The kind of draws; weights count where this graph has some."""
+    """Returns the kind of draws; weights count where this graph has some."""
     if sampling is None:
         return {}
     has_weights = any(edges.config.has_weights for edges in graph.edges.values())

@@ -43,7 +43,7 @@ def asked_of(
     classes: Mapping[str, tuple[ClassValue, ...] | None],
     columns: Mapping[str | EdgeType, tuple[FeatureColumn, ...] | None],
 ) -> Asked:
-    """What `infer` and `predict` are asked for.
+    """Returns what `infer` and `predict` are asked for.
 
     Args:
         source: the path of the graph or packed directory, for messages.
@@ -102,13 +102,13 @@ def _named(model: nn.Module | PathLike) -> str:
 
 
 def kinds_of(graph: Graph) -> dict[str, str | None]:
-    """What the labels of each node type are."""
+    """Returns what the labels of each node type are."""
     targets = {name: nodes.config.target for name, nodes in graph.nodes.items()}
     return {name: None if target is None else target.kind for name, target in targets.items()}
 
 
 def classes_of(graph: Graph) -> dict[str, tuple[ClassValue, ...] | None]:
-    """What the classes of each node type are called; None where they are called by their numbers."""
+    """Returns what the classes of each node type are called; None where they are called by their numbers."""
     targets = {name: nodes.config.target for name, nodes in graph.nodes.items()}
     return {name: None if target is None else target.classes for name, target in targets.items()}
 
@@ -116,8 +116,8 @@ def classes_of(graph: Graph) -> dict[str, tuple[ClassValue, ...] | None]:
 def pair_model(
     graph: Graph, model: nn.Module | PathLike, edge_type: EdgeType | str | None
 ) -> tuple[nn.Module, EdgeType, str, tuple[ClassValue, ...] | None]:
-    """A model of pairs of nodes, the type of the edges that these are or may be, what their labels are, or 'link', and
-    what classes are called.
+    """Returns a model of pairs of nodes, the type of the edges that these are or may be, what their labels are, or
+    'link', and what classes are called.
 
     Raises:
         ConfigError: it is for something else, or for edges that the graph has not; or a module of which nobody says for

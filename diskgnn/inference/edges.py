@@ -38,7 +38,7 @@ class EdgeFiles:
                                        map(edges.manifest.file, edges.topology_files))  # fmt: skip
 
     def indptr(self, first: int, last: int) -> npt.NDArray[np.int64]:
-        """[last - first + 1] offsets of the edges into destinations [first, last)."""
+        """Returns [last - first + 1] offsets of the edges into destinations [first, last)."""
         return self._read(self._indptr, 8 * first, 8 * (last + 1 - first)).view(np.int64)
 
     def indices(self, begin: int, end: int) -> npt.NDArray[Any]:
@@ -67,7 +67,7 @@ class EdgeWindow:
         self._begin = self._end = int(self._indptr[0])  # which edges `_indices` has
 
     def block(self, first: int, last: int) -> Block:
-        """The edges into [first, last); asked for from front to back. Valid until the next one."""
+        """Returns the edges into [first, last); asked for from front to back. Valid until the next one."""
         files, offsets = self._files, self._indptr[first - self._first : last + 1 - self._first]
         begin, end = int(offsets[0]), int(offsets[-1])
         if end > self._end:
@@ -83,7 +83,7 @@ class EdgeWindow:
         return Block(indptr, torch.from_numpy(indices), files.num_src, edge_x=edge_x)
 
     def _fitting(self, begin: int) -> int:
-        """The end of the last chunk of edges that fits in the buffer, too."""
+        """Returns the end of the last chunk of edges that fits in the buffer, too."""
         ends = np.append(self._indptr[:-1:CHUNK_ROWS], self._indptr[-1:])
         most = begin + EDGE_BUFFER_BYTES // self._indices.itemsize
         return int(ends[ends <= most].max(initial=begin))

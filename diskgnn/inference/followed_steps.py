@@ -35,28 +35,28 @@ class FollowedSteps:
         return self._between[node_type].skip if node_type in self._between else None
 
     def stored(self, node_type: str) -> Mapping[str, int]:
-        """Those of the layer."""
+        """Returns those of the layer."""
         return self._layer.stored(node_type)
 
     def sources(self, destination: str) -> tuple[ArrayName, ...]:
-        """Those of the layer."""
+        """Returns those of the layer."""
         return self._layer.sources(destination)
 
     def beside(self, destination: str) -> tuple[str, ...]:
-        """Those of the layer."""
+        """Returns those of the layer."""
         return self._layer.beside(destination)
 
     def own_columns(self, node_type: str) -> int:
-        """The layer's, and then those that the skip connection adds."""
+        """Returns the layer's, and then those that the skip connection adds."""
         added = 0 if self._skip(node_type) is None else self._between[node_type].out_channels
         return self._layer.own_columns(node_type) + added
 
     def messages(self, node_type: str, x: Tensor, out_degrees: Tensor | None) -> Mapping[str, Tensor]:
-        """Those of the layer."""
+        """Returns those of the layer."""
         return self._layer.messages(node_type, x, out_degrees)
 
     def own(self, node_type: str, x: Tensor) -> Tensor:
-        """[n, own columns]."""
+        """Returns [n, own columns]."""
         own, skip = self._layer.own(node_type, x), self._skip(node_type)
         return own if skip is None else torch.cat([own, skip(x)], dim=1)
 

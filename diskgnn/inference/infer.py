@@ -191,7 +191,7 @@ def _windows(plan: InferencePlan, chosen: npt.NDArray[np.int64] | None) -> list[
 
 
 def _making(plan: InferencePlan, chosen: npt.NDArray[np.int64] | None) -> list[Any]:
-    """What the rows between layers depend on, and how they lie in files."""
+    """Returns what the rows between layers depend on, and how they lie in files."""
     return [
         "diskgnn.inference", 1, plan.graph.manifest.digest, plan.network.digest, plan.window_rows,
         [repr(each) for each in plan.passes], _windows(plan, chosen),

@@ -34,8 +34,8 @@ class Panel:
     width: int
 
     def of_row(self, per_head: int) -> slice:
-        """Where the panel lies in rows that have `per_head` columns for each head: `width`, or another number, of which
-        the panel has all.
+        """Returns where the panel lies in rows that have `per_head` columns for each head: `width`, or another number,
+        of which the panel has all.
         """
         if per_head != self.width:
             return slice(self.heads.start * per_head, self.heads.stop * per_head)
@@ -43,7 +43,7 @@ class Panel:
         return slice(self.heads.start * self.width + self.columns.start, last + self.columns.stop)
 
     def num_columns(self, per_head: int) -> int:
-        """How many these are."""
+        """Returns how many these are."""
         found = self.of_row(per_head)
         return int(found.stop - found.start)
 
@@ -60,23 +60,23 @@ class LayerSteps(Protocol):
     uses_degrees: bool  # whether `messages` needs to know out-degrees
 
     def stored(self, node_type: str) -> Mapping[str, int]:
-        """The arrays of a node type that sums read, and how many columns they have for each head."""
+        """Returns the arrays of a node type that sums read, and how many columns they have for each head."""
         ...
 
     def sources(self, destination: str) -> tuple[ArrayName, ...]:
-        """Of `stored`, what the sums of a node type read at random: of all sources."""
+        """Returns what the sums of a node type read at random of `stored`: of all sources."""
         ...
 
     def beside(self, destination: str) -> tuple[str, ...]:
-        """Of `stored`, what they read of the destinations themselves."""
+        """Returns what they read of the destinations themselves."""
         ...
 
     def own_columns(self, node_type: str) -> int:
-        """Of `own`."""
+        """Returns the columns of `own`."""
         ...
 
     def messages(self, node_type: str, x: Tensor, out_degrees: Tensor | None) -> Mapping[str, Tensor]:
-        """[n, in] -> [n, heads * columns] each: the rows of the arrays of `stored`.
+        """Maps [n, in] to [n, heads * columns] each: the rows of the arrays of `stored`.
 
         Args:
             node_type: whose rows these are.
@@ -86,7 +86,7 @@ class LayerSteps(Protocol):
         ...
 
     def own(self, node_type: str, x: Tensor) -> Tensor:
-        """[n, in] -> [n, own columns]: what `after` needs of the node itself."""
+        """Maps [n, in] to [n, own columns]: what `after` needs of the node itself."""
         ...
 
     def aggregate(
@@ -97,7 +97,7 @@ class LayerSteps(Protocol):
         beside: Mapping[str, Tensor],
         panel: Panel,
     ) -> Tensor:
-        """[n, heads of the panel, its columns]: sums over the in-neighbours of n destinations.
+        """Returns [n, heads of the panel, its columns]: sums over the in-neighbours of n destinations.
 
         Args:
             destination: their node type.
@@ -109,12 +109,12 @@ class LayerSteps(Protocol):
         ...
 
     def after(self, destination: str, own: Tensor, sums: Tensor) -> Tensor:
-        """[n, own columns] and [n, heads * width] -> [n, out]: rows of the next layer, before the activation."""
+        """Maps [n, own columns] and [n, heads * width] to [n, out]: rows of the next layer, before the activation."""
         ...
 
 
 class _OneType:
-    """What the layers of graphs of one type have in common: one list of arrays, one block."""
+    """Has what the layers of graphs of one type have in common: one list of arrays, one block."""
 
     heads, divisible, edge_bytes, uses_degrees = 1, True, 0, False
     own_array: str | None = None
@@ -256,7 +256,7 @@ class _GAT(_OneType):
 
 
 def one_type_steps(layer: nn.Module, node_type: str, edge_type: EdgeType) -> list[LayerSteps]:
-    """The ways to compute a layer of a graph of one type; none where the layer is another one."""
+    """Returns the ways to compute a layer of a graph of one type; none where the layer is another one."""
     if isinstance(layer, GATLayer):
         return [_GAT(layer, node_type, edge_type)]
     if isinstance(layer, SAGELayer):

@@ -25,7 +25,7 @@ AS_GIVEN = "train"  # the split that pairs are prepared as, not shuffled; as tes
 
 @dataclass(frozen=True)
 class MessageEdges:
-    """What `predict` was asked for, its arguments `message_edges` and `hold_out_pairs`, and what training knew."""
+    """Holds what `predict` was asked for, `message_edges` and `hold_out_pairs`, and what training knew."""
 
     message_edges: str
     hold_out_pairs: bool
@@ -52,7 +52,7 @@ class MessageEdges:
 
 
 def trained_reverse_type(sampling: Mapping[str, Any] | None, graph: Graph, edge_type: EdgeType) -> EdgeType | None:
-    """The type of the reverse edges that a training on links of this type was told of, if the graph has it.
+    """Returns the type of the reverse edges that a training on links of this type was told of, if the graph has it.
 
     Args:
         sampling: how its minibatches were drawn, see `trained_sampling`; None: nobody knows.

@@ -18,7 +18,7 @@ _NODE_BYTES = 32  # of each output: its node, its place, and both while they are
 
 
 def predicting_bytes(plan: SamplingPlan, net: nn.Module, num_outputs: int, output_columns: int | None = None) -> int:
-    """What reading the minibatches of `plan`, computing `net` and keeping so many outputs takes at most.
+    """Returns what reading the minibatches of `plan`, computing `net` and keeping so many outputs takes at most.
 
     Rows are taken to be as wide as the widest features, and as what any layer of `net` takes or returns. Outputs are
     taken to be as wide as what its last layer takes or returns, where nobody says their columns.

@@ -36,7 +36,7 @@ SPLIT = "test"  # what seeds are prepared as: not shuffled
 
 @dataclass(frozen=True)
 class Neighbourhoods:
-    """How neighbourhoods are drawn, and what that may take: see `predict`, whose arguments these are.
+    """Says how neighbourhoods are drawn, and what that may take: see `predict`, whose arguments these are.
 
     Args:
         folder: where they lie until the output is there.

@@ -38,7 +38,7 @@ def net_digest(net: nn.Module) -> str:
 
 
 def _parts(value: Any) -> Iterator[str]:
-    """What a setting is: functions by their code and what they close over, others by their representation."""
+    """Yields what a setting is: functions by their code and what they close over, others by their representation."""
     if isinstance(value, functools.partial):
         yield from _parts(value.func)
         yield repr((value.args, sorted(value.keywords.items())))

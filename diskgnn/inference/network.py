@@ -41,7 +41,7 @@ class NetworkLayer:
 
     @property
     def arrays(self) -> tuple[ArrayName, ...]:
-        """What the sums read."""
+        """Returns what the sums read."""
         found: dict[ArrayName, None] = {}
         for name in self.destinations:
             if self.edge_types(name):
@@ -55,16 +55,16 @@ class NetworkLayer:
         return tuple(dict.fromkeys([*self.destinations, *(name for name, _ in self.arrays)]))
 
     def columns(self, array: ArrayName) -> int:
-        """Of an array, for each head."""
+        """Returns the columns of an array, for each head."""
         return self.steps.stored(array[0])[array[1]]
 
     @property
     def sum_columns(self) -> int:
-        """Of all heads' sums."""
+        """Returns the columns of all heads' sums."""
         return self.steps.heads * self.steps.width
 
     def own_is_input(self, node_type: str, graph: Graph) -> bool:
-        """Whether `own` is computed from the first rows again, as that reads no more than a file of it."""
+        """Returns True if `own` is computed from the first rows again, as that reads no more than a file of it."""
         columns = self.steps.own_columns(node_type)
         if not self.is_first or not columns:
             return False
@@ -102,22 +102,22 @@ class Network:
 
     @property
     def out_columns(self) -> int:
-        """Of the rows that come out."""
+        """Returns the columns of the rows that come out."""
         return self.layers[-1].out_columns
 
     @property
     def edge_types(self) -> tuple[EdgeType, ...]:
-        """All that sums are over."""
+        """Returns all that sums are over."""
         found = [each for layer in self.layers for name in layer.destinations for each in layer.edge_types(name)]
         return tuple(dict.fromkeys(found))
 
     def is_embedded(self, node_type: str) -> bool:
-        """Whether the model has vectors of a node type in place of features."""
+        """Returns True if the model has vectors of a node type in place of features."""
         return isinstance(self.inputs[node_type], nn.Embedding | DiskEmbedding)
 
 
 def take_apart(net: nn.Module, graph: Graph, *, node_type: str, embeddings: bool) -> Network:
-    """What gives the rows of a node type.
+    """Returns what gives the rows of a node type.
 
     Args:
         net: as `make_model` or `make_typed_model` has it.
@@ -165,7 +165,7 @@ def take_apart(net: nn.Module, graph: Graph, *, node_type: str, embeddings: bool
 
 
 def _between(net: BlockModel | TypedModel, number: int, destinations: Sequence[str]) -> dict[str, Between]:
-    """What follows layer `number`, by type of its destinations."""
+    """Returns what follows layer `number`, by type of its destinations."""
     found: Any = net.between[number]
     return dict(zip(destinations, found if isinstance(net, TypedModel) else [found], strict=True))
 
@@ -178,12 +178,13 @@ def _layer(steps: LayerSteps, destinations: tuple[str, ...], head: nn.Module | N
 
 
 def _tried(steps: LayerSteps, name: str) -> Tensor:
-    """[1, columns] of the rows that they make."""
+    """Returns [1, columns] of the rows that they make."""
     return steps.after(name, torch.zeros(1, steps.own_columns(name)), torch.zeros(1, steps.heads * steps.width))
 
 
 def _choices(layer: nn.Module, graph: Graph) -> list[LayerSteps]:
-    """The ways to compute a layer: the one that moves the fewest bytes is taken, the same whatever the memory."""
+    """Returns the ways to compute a layer: the one that moves the fewest bytes is taken, the same whatever the
+    memory."""
     if found := typed_steps(layer):
         return found
     node_type, edge_type = graph.only_nodes("this model").name, graph.only_edges("this model").type

@@ -41,7 +41,8 @@ def read_times(name: str, given: object) -> SeedTimes | None:
 def chosen_pairs(
     pairs: npt.ArrayLike | PathLike, source: NodeSet | None, destination: NodeSet | None
 ) -> npt.NDArray[np.int64]:
-    """The pairs [n, 2] of an array, of a .npy file, or of the columns `src` and `dst` of a table, in this order.
+    """Returns the pairs [n, 2] of an array, of a .npy file, or of the columns `src` and `dst` of a table, in this
+    order.
 
     Args:
         pairs: numbers of rows; in a file ids as `read_nodes` takes them.

@@ -41,11 +41,11 @@ class OwnSteps:
         return {"x": self._in}
 
     def sources(self, destination: str) -> tuple[ArrayName, ...]:
-        """The same, of all sources."""
+        """Returns the same, of all sources."""
         return ((destination, "x"),)
 
     def beside(self, destination: str) -> tuple[str, ...]:
-        """The same, of the destinations."""
+        """Returns the same, of the destinations."""
         return ("x",)
 
     def own_columns(self, node_type: str) -> int:
@@ -57,14 +57,14 @@ class OwnSteps:
         return {"x": x}
 
     def own(self, node_type: str, x: Tensor) -> Tensor:
-        """[n, 0]."""
+        """Returns [n, 0]."""
         return x[:, :0]
 
     def aggregate(
         self, destination: str, blocks: Mapping[EdgeType, Block], sources: Mapping[ArrayName, Tensor],
         beside: Mapping[str, Tensor], panel: Panel,
     ) -> Tensor:  # fmt: skip
-        """What the layer makes of the destinations; each source has one row in its block."""
+        """Returns what the layer makes of the destinations; each source has one row in its block."""
         block, own = blocks[self.types.edges[0]], beside["x"][:, 0]
         nodes, places = torch.unique(block.indices, return_inverse=True)
         x = torch.cat([own, sources[destination, "x"][nodes, 0]])
@@ -77,7 +77,7 @@ class OwnSteps:
 
 
 def _out_channels(layer: nn.Module, in_channels: int) -> int:
-    """Of what it makes of a few nodes, some with the same neighbours."""
+    """Returns the columns of what it makes of a few nodes, some with the same neighbours."""
     name = type(layer).__name__
     indptr, indices = ([0, 1, 3, 4], [3, 3, 4, 0])
     block = Block(torch.tensor(indptr, dtype=torch.int32), torch.tensor(indices, dtype=torch.int32), 5)

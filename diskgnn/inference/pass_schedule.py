@@ -30,7 +30,7 @@ class Stored:
 
     @property
     def row_bytes(self) -> int:
-        """Of one node."""
+        """Returns the bytes of one node."""
         return self.columns * FLOAT_BYTES
 
 
@@ -85,7 +85,7 @@ class InferencePlan:
     scratch_bytes: int  # on disk at most, beside the output
 
     def num_windows(self, node_type: str) -> int:
-        """Of a node type."""
+        """Returns how many a node type has."""
         return -(-self.graph.nodes[node_type].num_nodes // self.window_rows)
 
     def window(self, node_type: str, number: int) -> tuple[int, int]:
@@ -94,7 +94,7 @@ class InferencePlan:
         return first, min(first + self.window_rows, self.graph.nodes[node_type].num_nodes)
 
     def windows(self, each: RowPass | SumPass, wanted: Sequence[int] | None) -> Sequence[int]:
-        """Those that a pass makes if only `wanted` ones of the last layer's sums are needed; None: all."""
+        """Returns those that a pass makes if only `wanted` ones of the last layer's sums are needed; None: all."""
         last_layer = len(self.network.layers) - isinstance(each, SumPass)
         return wanted if wanted is not None and each.layer == last_layer else range(self.num_windows(each.node_type))
 
@@ -102,7 +102,7 @@ class InferencePlan:
 def make_plan(
     graph: Graph, network: Network, resources: Resources, reserved_bytes: int = 0, *, together: bool = False
 ) -> InferencePlan:
-    """The plan that fits in memory.
+    """Returns the plan that fits in memory.
 
     Args:
         graph: the graph.
@@ -132,7 +132,7 @@ def make_plan(
 
 
 def _least_bytes(graph: Graph, network: Network) -> int:
-    """What the last of `_tries` takes."""
+    """Returns what the last of `_tries` takes."""
     sizes = PassSizes(graph, network, 1)
     return sizes.memory_bytes([sizes.panels(layer, CHUNK_ROWS, 0) for layer in network.layers], CHUNK_ROWS)
 
@@ -197,7 +197,7 @@ def _sums(layer: NetworkLayer, number: int, name: str, panels: Sequence[Panel]) 
 
 
 def _own(graph: Graph, layer: NetworkLayer, number: int, name: str) -> list[Stored]:
-    """The file of what a layer's `after` needs of nodes, if it has one by itself."""
+    """Returns the file of what a layer's `after` needs of nodes, if it has one by itself."""
     columns = layer.steps.own_columns(name)
     if name not in layer.destinations or not columns or layer.steps.own_array or layer.own_is_input(name, graph):
         return []
@@ -207,7 +207,7 @@ def _own(graph: Graph, layer: NetworkLayer, number: int, name: str) -> list[Stor
 def _row_reads(
     graph: Graph, network: Network, panels: Sequence[Sequence[Panel]], number: int, name: str
 ) -> tuple[Stored, ...]:
-    """What makes rows of a type that enter layer `number`: own rows first, by panel or not, then sums."""
+    """Returns what makes rows of a type that enter layer `number`: own rows first, by panel or not, then sums."""
     if number == 0:
         return ()
     layer, found = network.layers[number - 1], panels[number - 1]
@@ -223,7 +223,7 @@ def _reads_features(graph: Graph, network: Network, number: int, name: str) -> b
 
 
 def _with_drops(passes: Sequence[AnyPass]) -> Iterator[AnyPass]:
-    """Each pass with what it is the last one to read."""
+    """Yields each pass with what it is the last one to read."""
     last_reader: dict[Stored, int] = {}
     for number, each in enumerate(passes):
         for stored in (*each.writes, *reads_of(each)):
@@ -234,7 +234,7 @@ def _with_drops(passes: Sequence[AnyPass]) -> Iterator[AnyPass]:
 
 
 def reads_of(each: AnyPass) -> tuple[Stored, ...]:
-    """What a pass reads of what others stored."""
+    """Returns what a pass reads of what others stored."""
     if isinstance(each, RowPass):
         return each.reads
     if isinstance(each, SumPass):
@@ -257,8 +257,8 @@ def _steps(passes: Sequence[AnyPass], *, together: bool) -> Iterator[range]:
 def _peak_bytes(
     graph: Graph, passes: Sequence[AnyPass], steps: Sequence[range], workers: int, window_rows: int, *, at_once: bool
 ) -> int:
-    """The most that is stored at a time, in whole pages. A step drops what it read at its end; or a `RowPass`, if it
-    does so `at_once`, a window at a time.
+    """Returns the most that is stored at a time, in whole pages. A step drops what it read at its end; or a `RowPass`,
+    if it does so `at_once`, a window at a time.
     """
 
     def stored_bytes(stored: Stored, most_windows: int | None = None) -> int:

@@ -119,7 +119,8 @@ class Execution:
         )  # fmt: skip
 
     def _stored_for(self, passes: Sequence[AnyPass]) -> StoredFiles:
-        """What passes before have stored for these. What was dropped is only asked for by units that are finished."""
+        """Returns what passes before have stored for these. What was dropped is only asked for by units that are
+        finished."""
         plan = self.plan
         names = [
             name for stored in dict.fromkeys(stored for each in passes for stored in reads_of(each))

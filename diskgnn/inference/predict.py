@@ -290,7 +290,7 @@ def _require_drawn_in_time(source: object, loader: Loader, sampling: Mapping[str
 
 
 def _with_an_answer(asked: Asked) -> Asked:
-    """The same, unless it is for rows that enter the last layer."""
+    """Returns the same, unless it is for rows that enter the last layer."""
     if asked.before_last:
         raise ConfigError("what: `predict` has no rows before the last layer; `infer` has")
     return asked

@@ -52,7 +52,7 @@ Write = Callable[[npt.NDArray[Any], npt.NDArray[np.int64]], None]
 
 @dataclass(frozen=True)
 class OutputFormat:
-    """What is written of each node.
+    """Says what is written of each node.
 
     Args:
         what: one of WHAT, which `check_what` has accepted.
@@ -68,7 +68,7 @@ class OutputFormat:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of a value."""
+        """Returns the dtype of a value."""
         if self.what != "classes":
             return np.dtype(np.float32)
         if self.kind == "class" and self.values is not None:
@@ -77,22 +77,22 @@ class OutputFormat:
 
     @property
     def row_shape(self) -> tuple[int, ...]:
-        """Of what is said of one node: one class, or `columns` numbers."""
+        """Returns the shape of what is said of one node: one class, or `columns` numbers."""
         return () if self.what == "classes" and self.kind == "class" else (self.columns,)
 
     @property
     def row_bytes(self) -> int:
-        """Of one node."""
+        """Returns the bytes of one node."""
         return self.dtype.itemsize * (self.row_shape[0] if self.row_shape else 1)
 
     @property
     def text_bytes(self) -> int:
-        """Of one node in CSV, at most where values are numbers."""
+        """Returns the bytes of one node in CSV, at most where values are numbers."""
         of_value = _FLOAT_TEXT_BYTES if self.dtype.kind == "f" else max(_INTEGER_TEXT_BYTES, self.dtype.itemsize)
         return of_value * (self.row_shape[0] if self.row_shape else 1)
 
     def of(self, rows: npt.NDArray[np.float32]) -> npt.NDArray[Any]:
-        """What is written of rows [n, columns] of the model."""
+        """Returns what is written of rows [n, columns] of the model."""
         if self.what in ("logits", "embeddings"):
             return rows
         logits = torch.from_numpy(rows)
@@ -158,7 +158,7 @@ class IdColumn:
         self._first, self._ids = 0, pa.array([], self.type)  # the batch that was read last, and the node it starts with
 
     def of(self, nodes: npt.NDArray[np.int64]) -> pa.ChunkedArray:
-        """Of `nodes` [n]: none before those that were asked for last."""
+        """Returns the ids of `nodes` [n]: none before those that were asked for last."""
         parts = []
         while len(nodes):
             here = int(np.searchsorted(nodes, self._first + len(self._ids)))
@@ -212,7 +212,9 @@ class RowNames:
 
 
 def output_bytes(content: OutputFormat, num_rows: int, suffix: str, nodes: NodeSet) -> int:
-    """Of an output file: of .npy exactly; of Parquet about, as if nothing were compressed; of CSV about the most."""
+    """Returns the bytes of an output file: of .npy exactly; of Parquet about, as if nothing were compressed; of CSV
+    about the most.
+    """
     if suffix == ".npy":
         return npy_file_bytes(content.dtype, (num_rows, *content.row_shape))
     id_bytes: float = _INTEGER_TEXT_BYTES if suffix == ".csv" else _ID_BYTES

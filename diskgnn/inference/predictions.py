@@ -131,7 +131,7 @@ def write_pairs(
 
 @torch.no_grad()
 def _of_minibatches(net: nn.Module, loader: Loader | HopsLoader, reporter: Reporter) -> Iterator[tuple[AnyBatch, Any]]:
-    """Each minibatch of the loader, and what the model returns."""
+    """Yields each minibatch of the loader, and what the model returns."""
     net.to(loader.device).eval()
     with reporter.stage("predict", loader.num_batches, "minibatches") as advance:
         for batch in loader:
@@ -140,14 +140,14 @@ def _of_minibatches(net: nn.Module, loader: Loader | HopsLoader, reporter: Repor
 
 
 def _copied(rows: Tensor) -> npt.NDArray[Any]:
-    """Of their own: a view of a minibatch's tensors would keep all of it."""
+    """Returns copies: a view of a minibatch's tensors would keep all of it."""
     return rows.cpu().numpy().copy()
 
 
 def _places_of(
     chosen: npt.NDArray[Any], known: npt.NDArray[np.int64], order: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
-    """Where `chosen` nodes [n] stand in `known`, which is ascending in this `order`."""
+    """Returns where `chosen` nodes [n] stand in `known`, which is ascending in this `order`."""
     first = np.searchsorted(known, chosen, "left", sorter=order)
     after = np.searchsorted(known, chosen, "right", sorter=order)
     if (missing := chosen[first == after]).size:

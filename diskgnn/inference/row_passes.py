@@ -77,7 +77,8 @@ class RowPasses:
             yield begin, end, x
 
     def _features(self, each: RowPass, first: int, last: int) -> Callable[[int, int], Tensor] | None:
-        """What gives a chunk of what the model's inputs take: features, or ids. None where the pass needs neither."""
+        """Returns what gives a chunk of what the model's inputs take: features, or ids. None where the pass needs
+        neither."""
         plan = self._plan
         graph, network = plan.graph, plan.network
         if each.layer and not network.layers[each.layer - 1].own_is_input(each.node_type, graph):

@@ -20,7 +20,7 @@ _MIN_WINDOWS = 16  # of the largest type of nodes, so that all threads have some
 
 
 class PassSizes:
-    """How much memory passes take that compute `workers` windows side by side."""
+    """Says how much memory passes take that compute `workers` windows side by side."""
 
     def __init__(self, graph: Graph, network: Network, workers: int) -> None:
         self._graph, self._network, self.workers = graph, network, workers
@@ -34,7 +34,7 @@ class PassSizes:
         return max(1, rows // CHUNK_ROWS) * CHUNK_ROWS
 
     def _row_bytes(self) -> Iterator[int]:
-        """Of each `RowPass`: what a window holds for each row."""
+        """Returns what a window of each `RowPass` holds for each row."""
         network = self._network
         for number in range(len(network.layers) + 1):
             layer = network.layers[number] if number < len(network.layers) else None
@@ -56,7 +56,7 @@ class PassSizes:
                 yield row_bytes
 
     def panels(self, layer: NetworkLayer, window_rows: int, memory_bytes: int) -> list[Panel]:
-        """The fewest that fit in memory, of equal size; the smallest that there can be where none fits."""
+        """Returns the fewest that fit in memory, of equal size; the smallest that there can be where none fits."""
         heads, width = layer.steps.heads, layer.steps.width
         whole = [(count, width) for count in range(heads, 0, -1)]
         lines = range(width // _CACHE_LINE_COLUMNS * _CACHE_LINE_COLUMNS, 0, -_CACHE_LINE_COLUMNS)
@@ -79,7 +79,7 @@ class PassSizes:
         )  # fmt: skip
 
     def _sum_bytes(self, layer: NetworkLayer, destination: str, panel: Panel, window_rows: int) -> int:
-        """Of a `SumPass`."""
+        """Returns the bytes of a `SumPass`."""
         steps, edge_types = layer.steps, layer.edge_types(destination)
         held = sum(
             FLOAT_BYTES * panel.num_columns(layer.columns(array)) * self._graph.nodes[array[0]].num_nodes
@@ -100,7 +100,7 @@ class PassSizes:
         return held + self.workers * (per_window + per_chunk)
 
     def memory_bytes(self, panels: Sequence[Sequence[Panel]], window_rows: int) -> int:
-        """Of the pass that takes most."""
+        """Returns the bytes of the pass that takes most."""
         sums = [
             self._sums_bytes(layer, found, window_rows)
             for layer, found in zip(self._network.layers, panels, strict=True)

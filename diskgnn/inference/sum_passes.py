@@ -34,7 +34,8 @@ class SumPasses:
         self._edges = _edge_files(plan, self._layer, stored.traffic)
 
     def loaded(self, each: SumPass) -> dict[Stored, Tensor]:
-        """The panel of all sources: [N, heads, columns of each], where the rows of one head lie side by side."""
+        """Returns the panel of all sources: [N, heads, columns of each], where the rows of one head lie side by
+        side."""
         heads = len(self._plan.panels[each.layer][each.panel].heads)
         found: dict[Stored, Tensor] = {}
         for stored in dict.fromkeys(stored for _, stored in each.sources):

@@ -17,7 +17,7 @@ from diskgnn.specs.schema import EdgeType
 
 
 def typed_steps(layer: nn.Module) -> list[LayerSteps]:
-    """The ways to compute a layer of a typed graph; none where the layer is another one."""
+    """Returns the ways to compute a layer of a typed graph; none where the layer is another one."""
     if isinstance(layer, RGCNLayer):
         return [_RGCN(layer)]
     if isinstance(layer, RGATLayer):

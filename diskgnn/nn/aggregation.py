@@ -144,7 +144,7 @@ def _sums_over_types(parts: Sequence[Tensor], blocks: Sequence[Block]) -> Tensor
 
 
 def _edge_products(by_destination: Tensor, by_source: Tensor, block: Block) -> Tensor:
-    """[num_edges] dot products of each edge's destination row and source row."""
+    """Returns [num_edges] dot products of each edge's destination row and source row."""
     # What embedding_bag's gradient of its weights computes with. It is private: a torch without it gathers rows, some
     # edges at a time.
     private = getattr(torch.ops.aten, "_embedding_bag_per_sample_weights_backward", None)

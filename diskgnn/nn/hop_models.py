@@ -89,7 +89,7 @@ class HopModel(nn.Module):
         raise ConfigError("what: a model of one layer has no rows before its last layer; ask for logits")
 
     def _standardised(self, x: Tensor | Mapping[str, Tensor]) -> list[Tensor]:
-        """[B, width] of each segment."""
+        """Returns [B, width] of each segment."""
         records = _flat(x)
         if records.shape[1] != len(self.mean):
             raise ConfigError(
@@ -279,6 +279,6 @@ def make_hop_model(spec: ModelSpec, segments: Segments, out_channels: int) -> Ho
 
 
 def _flat(x: Tensor | Mapping[str, Tensor], *, of_one: bool = False) -> Tensor:
-    """[B, V] of x [B, H, D], or of parts of it by segment; of the x of one record with a row in front."""
+    """Returns [B, V] of x [B, H, D], or of parts of it by segment; of the x of one record with a row in front."""
     parts = [*x.values()] if isinstance(x, Mapping) else [x]
     return torch.cat([(part[None] if of_one else part).flatten(1) for part in parts], 1)

@@ -126,7 +126,7 @@ class RGATLayer(nn.Module):
         return out
 
     def _attended(self, number: int, block: Block, x: Tensor, x_own: Tensor) -> Tensor:
-        """[num_dst, heads, out_channels] from edges of one type."""
+        """Returns [num_dst, heads, out_channels] from edges of one type."""
         weight = self.weight[number].view(self.heads, self.out_channels, self.in_channels)
         destination_scores = F.linear(x_own, self.destination_attention[number])
         edge = self.edge[number]
@@ -189,7 +189,7 @@ class HGTLayer(nn.Module):
     def _attended(
         self, name: str, query: Tensor, keys: Mapping[str, Tensor], values: Mapping[str, Tensor], blocks: TypedBlocks
     ) -> Tensor:
-        """[num_dst, channels] of the destinations of one type."""
+        """Returns [num_dst, channels] of the destinations of one type."""
         followed = self.types.followed(blocks, name)
         if not followed:
             return query.new_zeros(len(query), self.channels)

@@ -142,7 +142,8 @@ def make_typed_model(spec: ModelSpec, schema: SourceSchema, out_channels: int) -
 
 
 def _inputs(spec: ModelSpec, schema: SourceSchema) -> dict[str, nn.Module]:
-    """A linear map of features into the common width, or a vector for each node without, of all types that count."""
+    """Returns a linear map of features into the common width, or a vector for each node without, of all types that
+    count."""
     assert spec.num_layers is not None
     inputs: dict[str, nn.Module] = {}
     for name, nodes, width in input_types(schema, spec.num_layers):

@@ -120,7 +120,7 @@ class Accesses:
 
     @property
     def num_ranges(self) -> int:
-        """The number of ranges of nodes, each the work of one thread at a time."""
+        """Returns the number of ranges of nodes, each the work of one thread at a time."""
         return len(self.range_starts) - 1
 
     def pieces(self, order: range, node_range: int | None = None) -> list[tuple[int, int]]:

@@ -65,12 +65,12 @@ class PackRequest:
 
     @cached_property
     def row_sets(self) -> tuple[RowSet, ...]:
-        """[K] the feature files whose rows are packed."""
+        """Returns [K] the feature files whose rows are packed."""
         return tuple(row_sets_of(self.graph, self.samples.config))
 
     @property
     def chosen_static(self) -> Sequence[npt.NDArray[np.int64]] | None:
-        """[K] `static_nodes` in the order of the row sets, or None."""
+        """Returns [K] `static_nodes` in the order of the row sets, or None."""
         if self.static_nodes is None:
             return None
         return [self.static_nodes[row_set.config.name] for row_set in self.row_sets]

@@ -76,7 +76,8 @@ class Schedule:
 
     @property
     def next_cycle_slots(self) -> npt.NDArray[np.int32]:
-        """[C] slot i of the next cycle takes the row in slot next_cycle_slots[i] of this one; known after iterating."""
+        """Returns [C] slot i of the next cycle takes the row in slot next_cycle_slots[i] of this one; known after
+        iterating."""
         return self._planner.next_cycle_slots()
 
     def __iter__(self) -> Iterator[Placement]:

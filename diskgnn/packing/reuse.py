@@ -55,7 +55,7 @@ class Reuse:
 
     @property
     def num_rows(self) -> int:
-        """Number of different rows that the sequence needs."""
+        """Returns the number of different rows that the sequence needs."""
         return int(self.first_uses.sum(dtype=np.int64))
 
     def most_kept(self, cache_rows: int) -> int:

@@ -28,7 +28,7 @@ class RowSet:
 
     @property
     def config(self) -> RowSetConfig:
-        """The config of this row set in a packed directory, before static rows are chosen."""
+        """Returns the config of this row set in a packed directory, before static rows are chosen."""
         found = self.data.name if isinstance(self.data, NodeSet) else self.data.type
         of_graph = self.data.config
         return RowSetConfig(
@@ -38,12 +38,12 @@ class RowSet:
 
     @property
     def is_edges(self) -> bool:
-        """True if the rows are those of edges."""
+        """Returns True if the rows are those of edges."""
         return isinstance(self.data, EdgeSet)
 
     @property
     def num_rows(self) -> int:
-        """Number of nodes or edges of the type in the graph."""
+        """Returns the number of nodes or edges of the type in the graph."""
         return self.features.num_rows
 
     @property

@@ -143,7 +143,7 @@ class Misses(Protocol):
 
     @property
     def num_rows(self) -> int:
-        """Number of different rows that the sequence needs."""
+        """Returns the number of different rows that the sequence needs."""
         ...
 
     def total_misses(self, cache_rows: int) -> int:

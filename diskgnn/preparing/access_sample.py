@@ -51,7 +51,7 @@ class AccessSample:
 
     @property
     def share(self) -> float:
-        """The share of the nodes whose accesses are kept."""
+        """Returns the share of the nodes whose accesses are kept."""
         return self.num_nodes / self._all_nodes if self._all_nodes else 1.0
 
     def add(self, sequence: int, position: int, nodes: npt.NDArray[Any]) -> None:

@@ -28,7 +28,7 @@ ACCURACY_HELD = (
 
 @dataclass(frozen=True)
 class RowSetEstimate:
-    """What a setting is predicted to do with the feature rows of one type of nodes or edges, while training."""
+    """Says what a setting is predicted to do with the feature rows of one type of nodes or edges, while training."""
 
     name: str  # of the type
     feature_dtype: str
@@ -43,7 +43,7 @@ class RowSetEstimate:
 
 @dataclass(frozen=True)
 class SettingEstimate:
-    """What one way of preparing is predicted to come to."""
+    """Says what one way of preparing is predicted to come to."""
 
     draws: str
     draw_period: int
@@ -81,7 +81,7 @@ def alternatives(plan: SamplingPlan) -> list[SamplingPlan]:
 
 
 def _may_group(plan: SamplingPlan) -> bool:
-    """Whether groups can be found in little time, and leave alone what is learned."""
+    """Returns True if groups can be found in little time, and leave alone what is learned."""
     spec, num_edges = plan.spec, sum(edges.num_edges for edges in plan.graph.edges.values())
     in_batch = isinstance(spec.target, LinkTarget) and spec.target.is_own_negatives
     return num_edges <= MAX_GROUPED_EDGES and spec.shuffle and not in_batch and "train" in plan.splits
@@ -117,7 +117,7 @@ def _narrowed(row_set: RowSet, dtype: str) -> FeatureFile:
 
 
 def accuracy_held(spec: SamplingSpec, width: Width) -> bool:
-    """Whether a measurement showed that training loses nothing by these settings."""
+    """Returns True if a measurement showed that training loses nothing by these settings."""
     dtype = AS_STORED if width.is_stored else width.dtype
     return spec.group_seeds == 1 and any(
         (spec.draws, dtype) == (draws, narrowed) and spec.draw_period <= period
@@ -126,6 +126,6 @@ def accuracy_held(spec: SamplingSpec, width: Width) -> bool:
 
 
 def recommended(settings: Sequence[SettingEstimate]) -> SettingEstimate | None:
-    """Of those that fit and whose accuracy held, the one that reads the fewest bytes; None if there is none."""
+    """Returns the one that reads the fewest bytes of those that fit and whose accuracy held; None if there is none."""
     possible = [setting for setting in settings if setting.fits and setting.accuracy_held]
     return min(possible, key=lambda setting: (setting.read_bytes, setting.packed_bytes), default=None)

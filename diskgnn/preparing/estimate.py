@@ -58,7 +58,7 @@ _PLACE_SECONDS_PER_ACCESS = 0.25e-6
 
 @dataclass(frozen=True)
 class Estimate:
-    """What `prepare` would take, and what other settings would. Rows are predicted from sampled minibatches."""
+    """Says what `prepare` would take, and what other settings would. Rows are predicted from sampled minibatches."""
 
     minibatches: int  # of all splits and epochs
     sampled_minibatches: int  # of those, of the settings given
@@ -155,7 +155,7 @@ def estimate_of(
     disk_bytes: int | None = None,
     max_seconds: float = MAX_SECONDS,
 ) -> Estimate:
-    """`estimate`, once its arguments are checked."""
+    """Estimates, once the arguments of `estimate` are checked."""
     graph, plan, resources = request.graph, request.plan, request.resources
     row_sets = row_sets_of(graph, plan.config())
     train_split = _train_split(plan)
@@ -205,7 +205,7 @@ def estimate_of(
 
 
 def disk_forecast(request: PrepareRequest) -> str:
-    """What preparing will write, in words; nothing where that would take long to know.
+    """Returns what preparing will write, in words; nothing where that would take long to know.
 
     A few minibatches say it, where sampling them takes no more than a second or so; otherwise, of one type, the fanouts
     bound it.
@@ -235,7 +235,7 @@ def disk_forecast(request: PrepareRequest) -> str:
 
 
 def _train_split(plan: SamplingPlan) -> str:
-    """The split whose epochs are loaded while training, or the first one."""
+    """Returns the split whose epochs are loaded while training, or the first one."""
     return "train" if "train" in plan.splits else plan.splits[0]
 
 
@@ -245,7 +245,7 @@ class _Rates:
     copy_bytes_per_second: Mapping[int, float]  # of rows of x to their minibatch, by one thread; by their bytes
 
     def epoch_seconds(self, read_bytes: int, x_rows: Sequence[tuple[float, int]]) -> float:
-        """Of reading and of assembling `x_rows` (how many, stored x_row_bytes) what takes longer."""
+        """Returns what takes longer, reading or assembling `x_rows` (how many, stored x_row_bytes)."""
         assembling = sum(rows * width / self.copy_bytes_per_second[width] for rows, width in x_rows)
         return max(read_bytes / self.disk_bytes_per_second, assembling)
 
@@ -259,7 +259,7 @@ def _setting(
     free: int,
     rates: _Rates | None,
 ) -> SettingEstimate:
-    """One way of preparing; without `rates`, of 0 seconds."""
+    """Returns one way of preparing; without `rates`, of 0 seconds."""
     threads, tiers = request.resources.threads, TierBudgets.of(request.cache, width.features, request.resources)
     static_rows = predict_static_rows(next(iter(samples.values())).forecasts, width.features, tiers.static)
     static_nodes = [

@@ -42,7 +42,7 @@ _COPY_BYTES = 4 << 20
 
 
 def can_be_made_alone(packed: Packed, damage: Damage) -> bool:
-    """Whether `damage` is in extents whose headers are whole, and only there."""
+    """Returns True if `damage` is in extents whose headers are whole, and only there."""
     if not damage.extents:
         return False
     split = _split_of(packed, damage)
@@ -130,7 +130,7 @@ class ExtentRepair:
     def _minibatches(
         self, split: str, numbers: Sequence[int], resources: Resources
     ) -> Generator[SampledMinibatch, None, None]:
-        """Those of some extents, read or drawn again."""
+        """Yields the minibatches of some extents, read or drawn again."""
         if self._samples is not None:
             for number in numbers:
                 with closing(self._samples.read(split, first=number)) as found:
@@ -152,7 +152,7 @@ def _split_of(packed: Packed, damage: Damage) -> str:
 
 
 def _header(descriptor: int, path: Path, index: ExtentIndex, number: int) -> bytearray | None:
-    """The bytes of a header, if they are what was written."""
+    """Returns the bytes of a header, if they are what was written."""
     part = next(index.parts(number))
     content = fill(descriptor, int(index.extents["offset"][number]), bytearray(part.num_bytes), path)
     return content if crc32c(content) == part.crc32c else None
@@ -167,7 +167,7 @@ def _disk_nodes(
     row_sets: Sequence[RowSet],
     minibatch: SampledMinibatch,
 ) -> list[npt.NDArray[np.int64]]:
-    """[K] each [R]: whose rows the extent has, in its order."""
+    """Returns [K] each [R]: whose rows the extent has, in its order."""
     layout = packed.config.header_layout()
     header = checked_header(np.frombuffer(content, np.uint8), layout, index.rows[number])
     found = []

@@ -79,7 +79,7 @@ def _published_or(
 
 
 def published(out: Location) -> str | None:
-    """The digest of the packed directory `out`; None if there is none."""
+    """Returns the digest of the packed directory `out`; None if there is none."""
     with suppress(ArtifactError):
         return read_manifest(out, artifacts.PACKED).digest
     return None

@@ -79,7 +79,7 @@ def make_part_again(
 
 
 class _PartRepair:
-    """What has to be made again of a packed directory, and from what."""
+    """Says what has to be made again of a packed directory, and from what."""
 
     def __init__(self, packed: Packed, damages: Sequence[Damage]) -> None:
         self._packed, self._damages = packed, damages
@@ -100,7 +100,7 @@ class _PartRepair:
         self.part = Part(frozenset(damaged), extents, whole)
 
     def by_split(self) -> Iterator[_PartRepair]:
-        """The same in parts: each split, and what is of none."""
+        """Returns the same in parts: each split, and what is of none."""
         of_split: dict[str | None, list[Damage]] = {}
         for damage in self._damages:
             first, *_ = re.split("[-.]", damage.file)
@@ -163,7 +163,7 @@ class _PartRepair:
 
     @property
     def _counts_accesses(self) -> bool:
-        """Whether it matters which rows are static."""
+        """Returns True if it matters which rows are static."""
         config = self._packed.config
         if not any(row_set.num_static for row_set in config.row_sets):
             return False
@@ -172,7 +172,7 @@ class _PartRepair:
 
 
 def _is_sampled(path: Path, plan: SamplingPlan) -> bool:
-    """Whether samples that are whole are there, and have what `plan` would give."""
+    """Returns True if samples that are whole are there, and have what `plan` would give."""
     try:
         manifest, damages = find_damage(path)
         samples = Samples(manifest)
@@ -211,7 +211,7 @@ def _static_nodes_of_ranks(packed: Packed) -> dict[str, Nodes] | None:
 
 
 def _tiers(config: PackedConfig) -> list[TierRows]:
-    """[K] tiers that give each sequence the slots it has: fewer were asked for, or all rows fit in fewer."""
+    """Returns [K] tiers that give each sequence the slots it has: fewer were asked for, or all rows fit in fewer."""
     found = []
     for number, row_set in enumerate(config.row_sets):
         slots = {split: sequence.row_sets[number].cpu_rows for split, sequence in config.splits.items()}

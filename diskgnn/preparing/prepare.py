@@ -141,7 +141,7 @@ def prepare(
 
 
 def prepare_ranks(request: PrepareRequest, ranks: int, engine: Engine, *, overwrite: bool = False) -> list[StageReport]:
-    """`prepare` for so many ranks, once its arguments are checked."""
+    """Prepares so many ranks, once the arguments of `prepare` are checked."""
     if ranks == 1:
         return prepare_request(request, engine, overwrite=overwrite)
     request.plan.hold_out(request.resources.reporter)
@@ -163,7 +163,8 @@ def prepare_ranks(request: PrepareRequest, ranks: int, engine: Engine, *, overwr
 def _each(
     engine: Engine, requests: Sequence[PrepareRequest], prepare: Callable[[PrepareRequest], list[StageReport]]
 ) -> list[StageReport]:
-    """What `prepare` reports of each request, in order. What are made at the same time share out the disk budget."""
+    """Returns what `prepare` reports of each request, in order. What are made at the same time share out the disk
+    budget."""
     if len(requests) > 1 and not engine.is_here:
         disks = requests[0].resources.disk.divided([each.written(1) for each in requests])
         lock = threading.Lock()
@@ -177,7 +178,7 @@ def _beside_others(request: PrepareRequest, disk: DiskBudget, lock: threading.Lo
 
 
 def sample_request(request: PrepareRequest, engine: Engine, *, overwrite: bool = False) -> list[StageReport]:
-    """The first half of `prepare_request`, which then goes on with it."""
+    """Does the first half of `prepare_request`, which then goes on with it."""
     with _ready(request, overwrite=overwrite):
         return _sample(request, engine)
 
@@ -185,7 +186,7 @@ def sample_request(request: PrepareRequest, engine: Engine, *, overwrite: bool =
 def prepare_request(
     request: PrepareRequest, engine: Engine | None = None, *, overwrite: bool = False
 ) -> list[StageReport]:
-    """`prepare` of one directory, once its arguments are checked."""
+    """Prepares one directory, once the arguments of `prepare` are checked."""
     engine = engine or LocalEngine()
     with _ready(request, overwrite=overwrite):
         reports = _sample(request, engine)
@@ -198,7 +199,8 @@ def prepare_request(
 
 @contextmanager
 def _ready(request: PrepareRequest, *, overwrite: bool) -> Iterator[None]:
-    """Nobody else prepares this, and nothing says that it cannot be done. What is done stays if the block fails."""
+    """Makes sure that nobody else prepares this, and that nothing says that it cannot be done. What is done stays
+    if the block fails."""
     with preparing_alone(request.out):
         request.resources.disk.look()
         try:
@@ -249,7 +251,9 @@ def _is_samples(path: Path) -> bool:
 
 
 def _remove_stale_scratch(request: PrepareRequest) -> None:
-    """Of a run that was killed when it had published the output. What a run with `overwrite` goes on with stays."""
+    """Removes the scratch of a run that was killed when it had published the output. What a run with `overwrite` goes
+    on with stays.
+    """
     path = request.scratch / "samples"
     with suppress(ArtifactError):
         packed = read_manifest(request.out)
@@ -285,7 +289,7 @@ def _saying_what_is_kept(request: PrepareRequest) -> Iterator[None]:
 
 
 def _bytes_in(folder: Path) -> int:
-    """Of all that a run would go on with, not of what only says that it began."""
+    """Returns the bytes of all that a run would go on with, not of what only says that it began."""
     files = (path for path in folder.glob("**/*") if path.is_file() and path.name != JOURNAL)
     return sum(path.stat().st_size for path in files)
 
@@ -321,7 +325,7 @@ def _refuse_disk(request: PrepareRequest) -> None:
 
 
 def _device(path: Path) -> int:
-    """The file system that `path` is on, or will be."""
+    """Returns the file system that `path` is on, or will be."""
     while not path.exists():
         path = path.parent
     return path.stat().st_dev

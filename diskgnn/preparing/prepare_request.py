@@ -56,26 +56,26 @@ class PrepareRequest:
 
     @property
     def out(self) -> Path:
-        """Where the packed directory is made."""
+        """Returns where the packed directory is made."""
         return self.destination.path
 
     @property
     def graph(self) -> Graph:
-        """What is sampled and packed."""
+        """Returns what is sampled and packed."""
         return self.plan.graph
 
     @property
     def samples_path(self) -> Path:
-        """Where the samples go."""
+        """Returns where the samples go."""
         return self.samples or self.scratch / "samples"
 
     @property
     def scratch(self) -> Path:
-        """What is only needed while preparing, and goes when that is done."""
+        """Returns what is only needed while preparing, and goes when that is done."""
         return scratch_of(self.out)
 
     def packing(self, samples: Samples) -> PackRequest:
-        """What is to be packed, of the samples that were made.
+        """Returns what is to be packed, of the samples that were made.
 
         Raises:
             ArtifactError, ConfigError: see `PackRequest`.
@@ -96,13 +96,14 @@ class PrepareRequest:
         return {name: np.load(self.static_from / artifacts.static_nodes_file(name)) for name in names}
 
     def written(self, ranks: int) -> list[Path]:
-        """All places that preparing so many ranks writes to, but for an output that it replaces in one step."""
+        """Returns all places that preparing so many ranks writes to, but for an output that it replaces in one step."""
         out = resolved(self.out)
         samples = [] if self.samples is None else [self.samples, staging_of(resolved(self.samples))]
         return [self.scratch, staging_of(out) if ranks == 1 else out, *samples]
 
     def is_sampled(self) -> bool:
-        """Whether just the samples that would be made are there, damaged or not: those of a run that was killed."""
+        """Returns True if just the samples that would be made are there, damaged or not: those of a run that was
+        killed."""
         try:
             samples = Samples(read_manifest(self.samples_path, artifacts.SAMPLES))
             source = samples.manifest.source or {}
@@ -112,5 +113,5 @@ class PrepareRequest:
 
 
 def scratch_of(out: Path) -> Path:
-    """Where preparing `out` keeps what it needs only meanwhile."""
+    """Returns where preparing `out` keeps what it needs only meanwhile."""
     return out.with_name(f".{out.name}.preparing")

@@ -40,7 +40,7 @@ def preparing_alone(out: Path) -> Iterator[None]:
 
 @contextmanager
 def unfinished_ranks(request: PrepareRequest, ranks: int, *, overwrite: bool) -> Iterator[list[PrepareRequest]]:
-    """What is still to be prepared of `ranks` ranks: one request for each, in order, which may be done anywhere.
+    """Yields what is still to be prepared of `ranks` ranks: one request for each, in order, which may be done anywhere.
 
     `request` is for all minibatches, and its output the folder. Caches are those of each rank. A rank whose directory
     is there, made with the same settings, is done; when all are, `overwrite` makes them all again. When the block ends
@@ -81,7 +81,7 @@ def _refuse_others(out: Location, differing: Mapping[str, str | None], ranks: in
 
 
 def _of_rank(request: PrepareRequest, rank: int, ranks: int) -> PrepareRequest:
-    """What one rank has of `request`, which is for all of them."""
+    """Returns what one rank has of `request`, which is for all of them."""
     name = artifacts.rank_directory(rank, ranks)
     samples = None if request.samples is None else request.samples / name
     return replace(
@@ -108,7 +108,7 @@ def _ranks_there(out: Location, names: list[str]) -> dict[str, PackedConfig]:
 
 
 def _rank_at(place: Location) -> PackedConfig | None:
-    """What the rank there was made with; None of one that a stopped run has sent in part.
+    """Returns what the rank there was made with; None of one that a stopped run has sent in part.
 
     Raises:
         OutputExistsError: something else is there.

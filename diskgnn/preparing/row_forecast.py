@@ -59,7 +59,7 @@ class SequenceForecast:
 
     @property
     def is_exact(self) -> bool:
-        """True if all accesses are known."""
+        """Returns True if all accesses are known."""
         return self.is_whole and self.share == 1
 
     @cached_property
@@ -98,7 +98,7 @@ class UncachedForecast:
 
     @cached_property
     def num_rows(self) -> int:
-        """Number of different rows that are needed, as far as the run shows."""
+        """Returns the number of different rows that are needed, as far as the run shows."""
         needed = len(np.unique(np.concatenate(self._minibatches)))
         return round(needed * self._of.scale if self._of.is_whole else needed / self._of.share)
 

@@ -55,7 +55,8 @@ def sample_sequences(
     max_seconds: float,
     max_accesses: int = MAX_ACCESSES,
 ) -> tuple[list[Mapping[str, SequenceSample]], float]:
-    """Each plan's splits that have any, and the seconds that sampling a minibatch took; all plans are of one graph.
+    """Returns each plan's splits that have any, and the seconds that sampling a minibatch took; all plans are of one
+    graph.
 
     Takes `max_seconds`, or as long as the first few minibatches of each take. All get as many: a run that grows from
     the middle of the sequence.
@@ -108,7 +109,7 @@ def _splits_with_minibatches(plan: SamplingPlan) -> list[str]:
 
 
 def header_layout_of(plan: SamplingPlan, row_sets: Sequence[RowSet], *, keep_input_nodes: bool) -> MinibatchLayout:
-    """What the headers of these minibatches will have."""
+    """Returns what the headers of these minibatches will have."""
     config = plan.config()
     return PackedConfig.before_placing(
         config, label_target(plan.graph, config.spec.target), [row_set.config for row_set in row_sets],
@@ -117,7 +118,7 @@ def header_layout_of(plan: SamplingPlan, row_sets: Sequence[RowSet], *, keep_inp
 
 
 def _same_minibatches(plan: SamplingPlan, split: str) -> tuple[str, SamplingSpec]:
-    """What decides the minibatches of one split."""
+    """Returns what decides the minibatches of one split."""
     if split == "train":
         return split, plan.spec
     return split, replace(plan.spec, draw_period=1, group_seeds=1)
@@ -139,11 +140,11 @@ class _Growing:
 
     @property
     def size(self) -> SequenceSize:
-        """Of the whole sequence."""
+        """Returns the size of the whole sequence."""
         return self.plan.sizes[self.split]
 
     def minibatch(self, position: int) -> PlannedMinibatch:
-        """The one at `position` of the sequence."""
+        """Returns the one at `position` of the sequence."""
         epoch, number = divmod(position, self.size.batches_per_epoch)
         if epoch not in self.epochs:
             prepared = self.plan.prepared_epochs(self.split)
@@ -161,7 +162,7 @@ class _Growing:
         self.sampled += 1
 
     def sample(self, accesses: Sequence[AccessSample]) -> SequenceSample:
-        """What was found."""
+        """Returns what was found."""
         num_seeds = self._num_seeds()
         return SequenceSample(
             self.size, tuple(SequenceForecast(of_set, self.number, num_seeds) for of_set in accesses),
@@ -170,7 +171,7 @@ class _Growing:
         )  # fmt: skip
 
     def _num_seeds(self) -> npt.NDArray[np.int64]:
-        """[B] of each minibatch."""
+        """Returns [B] the seeds of each minibatch."""
         num_seeds = np.full(self.size.batches_per_epoch, self.plan.spec.batch_size)
         num_seeds[-1] = self.plan.last_size(self.split)
         return np.tile(num_seeds, self.size.epochs)

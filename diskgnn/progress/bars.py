@@ -62,7 +62,7 @@ class BarReporter:
 
     @contextmanager
     def stage(self, description: str, total: int, unit: str) -> Iterator[Advance]:
-        """One bar; bars of one run stay in view until the outermost is done."""
+        """Yields one bar; bars of one run stay in view until the outermost is done."""
         if not self._open_stages:
             self._progress.start()
         task = self._progress.add_task(escape(description), total=total, unit=unit)
@@ -87,7 +87,7 @@ class LineReporter:
 
     @contextmanager
     def stage(self, description: str, total: int, unit: str) -> Iterator[Advance]:
-        """One line, which ends with the stage."""
+        """Yields one line, which ends with the stage."""
         completed, written = 0, 0.0
 
         def advance(amount: int) -> None:

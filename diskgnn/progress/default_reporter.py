@@ -8,8 +8,9 @@ from diskgnn.progress.reporter import SILENT, Reporter
 
 
 def reporter_for(reporter: Reporter | None, progress: bool) -> Reporter:
-    """What a public function tells its progress: `reporter` if it was given one; otherwise, with `progress`, bars on
-    stderr if that is a terminal, or in a notebook. Nothing in scripts without a terminal, and in ranks other than 0.
+    """Returns what a public function tells its progress: `reporter` if it was given one; otherwise, with `progress`,
+    bars on stderr if that is a terminal, or in a notebook. Nothing in scripts without a terminal, and in ranks other
+    than 0.
     """
     if reporter is not None:
         return reporter

@@ -68,7 +68,7 @@ def stages_of(reporter: Reporter) -> Reporter:
 
 @dataclass(frozen=True)
 class StageReport:
-    """What one offline stage did. `read_bytes` is 0 where nothing was read of files, or nobody counted it."""
+    """Tells what one offline stage did. `read_bytes` is 0 where nothing was read of files, or nobody counted it."""
 
     stage: str
     seconds: float

@@ -40,7 +40,7 @@ class Drawn:
 
     @staticmethod
     def of_minibatch(graph: Graph, batch: AnyMiniBatch) -> Drawn:
-        """What a loader yields that was asked for input nodes and edge ids."""
+        """Returns what a loader yields that was asked for input nodes and edge ids."""
         if isinstance(batch, MiniBatch):
             (name,), (edge_type,) = graph.nodes, graph.edges
             batch = batch.by_type(name, edge_type)
@@ -56,7 +56,7 @@ class Drawn:
 
     @staticmethod
     def of_sample(graph: Graph, sample: SampledMinibatch) -> Drawn:
-        """What is sampled now: its rows are read where the graph has them."""
+        """Returns what is sampled now: its rows are read where the graph has them."""
         nodes = {
             name: torch.from_numpy(ids.astype(np.int64))
             for name, ids in zip(graph.nodes, sample.input_nodes, strict=True)
@@ -123,19 +123,19 @@ class Drawn:
 
 
 def edge_ids(hops: Sequence[Mapping[EdgeType, Block]], edge_type: EdgeType) -> Tensor:
-    """[E] of the edges of a type, hop after hop."""
+    """Returns [E] the ids of the edges of a type, hop after hop."""
     return torch.cat([hop[edge_type].edge_ids for hop in hops])  # type: ignore[misc]
 
 
 def rows_of(data: NodeSet | EdgeSet, positions: Any) -> Tensor:
-    """[n, D] rows of features as loaders deliver them, from the memory map."""
+    """Returns [n, D] rows of features as loaders deliver them, from the memory map."""
     file = data.feature_file
     assert file is not None
     return file.x(file.rows.as_tensor(np.ascontiguousarray(data.features[positions])))
 
 
 def placed(rows: tuple[Tensor, Tensor], ids: Tensor) -> Tensor:
-    """[n, D] the rows of `ids` [n], among those there are."""
+    """Returns [n, D] the rows of `ids` [n], among those there are."""
     known, values = rows
     ids = ids.to(known.device)
     if torch.equal(known, ids):

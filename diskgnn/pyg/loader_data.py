@@ -70,7 +70,7 @@ class Source:
         return Source(stored, time_attr, weight_attr)
 
     def graph_input(self) -> GraphInput:
-        """What `convert` takes: x, edge_attr, and what draws depend on."""
+        """Returns what `convert` takes: x, edge_attr, and what draws depend on."""
         nodes = {
             name: NodeInput(each.num_rows, times=self._attribute(each, self.time_attr), **_rows(each, "x"))
             for name, each in self.stored.nodes.items()
@@ -89,7 +89,7 @@ class Source:
         return None if name is None or name not in stored.attributes else as_source(stored.attributes[name])
 
     def node_times(self) -> dict[str, Tensor] | None:
-        """[N] of the node types that have times; None if draws do not go by times."""
+        """Returns [N] of the node types that have times; None if draws do not go by times."""
         if self.time_attr is None:
             return None
         return {
@@ -98,7 +98,7 @@ class Source:
         }  # fmt: skip
 
     def size_bytes(self) -> int:
-        """What the graph directory takes, about: rows that go to the disk, and edges with their numbers."""
+        """Returns what the graph directory takes, about: rows that go to the disk, and edges with their numbers."""
         types = [*self.stored.nodes.values(), *self.stored.edges.values()]
         found = [_rows(each, name)["features"] for each in types if (name := _on_disk(each)) is not None]
         row_bytes = sum(
@@ -138,7 +138,7 @@ def _large_in_memory(stored: StoredGraph) -> Iterator[str]:
 
 
 def _bytes_of(value: Any) -> int:
-    """Of tensors, and of those that a TensorFrame consists of."""
+    """Returns the bytes of tensors, and of those that a TensorFrame consists of."""
     if isinstance(value, Tensor | np.ndarray):
         return value.nbytes
     if isinstance(value, Mapping):
@@ -148,7 +148,7 @@ def _bytes_of(value: Any) -> int:
 
 
 def _on_disk(stored: Stored) -> str | None:
-    """The attribute of a type whose rows go to the disk."""
+    """Returns the attribute of a type whose rows go to the disk."""
     name = "edge_attr" if stored.topology else "x"
     return name if _rows(stored, name) else None
 
@@ -186,13 +186,13 @@ def without_rows(data: Any) -> Any:
 
 
 class _StoreWithoutRows:
-    """What PyG asks of a FeatureStore while it slices: all attributes but x and edge_attr."""
+    """Answers what PyG asks of a FeatureStore while it slices: all attributes but x and edge_attr."""
 
     def __init__(self, store: Any) -> None:
         self._store = store
 
     def get_all_tensor_attrs(self) -> list[Any]:
-        """The others."""
+        """Returns the others."""
         return [attr for attr in self._store.get_all_tensor_attrs()
                 if attr.attr_name not in ("x", "edge_attr") and not isinstance(attr.group_name, tuple)]  # fmt: skip
 
@@ -202,7 +202,7 @@ class _StoreWithoutRows:
 
 
 def stand_in(graph: Graph) -> Data | HeteroData:
-    """A graph directory as PyG's loaders take data: what is small is mapped, x and edges are on the disk.
+    """Returns a graph directory as PyG's loaders take data: what is small is mapped, x and edges are on the disk.
 
     It is `HeteroData` where types have names of their own, also if there is one of each.
     """

@@ -40,7 +40,7 @@ def check_lengths(num_seeds: int, **given: Tensor | None) -> None:
 
 @dataclass(frozen=True)
 class Preparation:
-    """What a loader reads, once it is there."""
+    """Says what a loader reads, once it is there."""
 
     packed: Packed
     plan: SamplingPlan
@@ -139,7 +139,7 @@ class LoaderRequest:
         )
 
     def prepare(self, loader: Any) -> Preparation:
-        """The graph and the packed directory of `loader`, made or found."""
+        """Returns the graph and the packed directory of `loader`, made or found."""
         graph = self.graph
         source, uses = None, list[Use]()
         if graph is None:

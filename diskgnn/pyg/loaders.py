@@ -123,7 +123,7 @@ class NeighborLoader(PreparedBatches, NodeLoader):  # type: ignore[misc]
         return NodeLoader
 
     def _identity(self) -> dict[str, Any]:
-        """What minibatches start from, for the key."""
+        """Returns what minibatches start from, for the key."""
         found = self.input_data
         return {"nodes": argument(found.node), "time": argument(found.time), "type": found.input_type}
 
@@ -216,7 +216,7 @@ class LinkNeighborLoader(PreparedBatches, LinkLoader):  # type: ignore[misc]
         return LinkLoader
 
     def _identity(self) -> dict[str, Any]:
-        """What minibatches start from, for the key."""
+        """Returns what minibatches start from, for the key."""
         found, sampling = self.input_data, self.neg_sampling
         negatives = sampling and {name: argument(value) for name, value in vars(sampling).items()}
         assert sampling is None or isinstance(sampling, NegativeSampling)

@@ -91,7 +91,7 @@ class PreparedBatches:
     collate_fn = __call__
 
     def filter_fn(self, out: Any) -> Any:
-        """The batch of what was sampled: PyG slices what is in memory, the rows on disk were read before."""
+        """Returns the batch of what was sampled: PyG slices what is in memory, the rows on disk were read before."""
         preparation, rows = self.prepare(), out.rows
         if self.transform_sampler_output is not None:
             out = self.transform_sampler_output(out)

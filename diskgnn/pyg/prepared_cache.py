@@ -68,7 +68,7 @@ class Bars:
 
 @dataclass(frozen=True)
 class Cache:
-    """Where graphs and packed directories of PyG loaders are, and what making them may spend."""
+    """Says where graphs and packed directories of PyG loaders are, and what making them may spend."""
 
     folder: Path
     limit_bytes: int | None  # of the folder; None: no limit
@@ -98,7 +98,8 @@ class Cache:
             tqdm.write(f"diskgnn: {text}", file=sys.stderr)
 
     def graph(self, source: Source) -> tuple[Graph, Use]:
-        """The graph directory of `source`, made if there is none of this content. It stays as long as its `Use`.
+        """Returns the graph directory of `source`, made if there is none of this content. It stays as long as its
+        `Use`.
 
         Raises:
             ConfigError, InputError, DiskFullError: see `diskgnn.convert`; or `cache_limit` leaves too little room.
@@ -113,7 +114,7 @@ class Cache:
         return self._found_or_made(path, Graph.open, make)
 
     def packed(self, plan: SamplingPlan, arguments: Mapping[str, Any], cpu_cache: int | str) -> tuple[Packed, Use]:
-        """The packed directory of `plan`, made if there is none. It stays as long as its `Use`.
+        """Returns the packed directory of `plan`, made if there is none. It stays as long as its `Use`.
 
         Args:
             plan: what is sampled.
@@ -187,7 +188,7 @@ def rows_in_memory(graph: Graph, cpu_cache: int | str | None) -> int | str:
 
 
 def argument(value: Any) -> Any:
-    """A plain value that stands for one of a loader's arguments in a key."""
+    """Returns a plain value that stands for one of a loader's arguments in a key."""
     if isinstance(value, Tensor):
         found = hashlib.blake2b(digest_size=16)
         update(found, value)
@@ -201,8 +202,8 @@ def _key(said: Mapping[str, Any]) -> str:
 
 
 def _most_bytes(request: PrepareRequest) -> int:
-    """What the packed directory takes at most, from some minibatches of an epoch: as if memory for rows saved no read,
-    unless it holds all of them, which are then on disk once.
+    """Returns what the packed directory takes at most, from some minibatches of an epoch: as if memory for rows saved
+    no read, unless it holds all of them, which are then on disk once.
     """
     plan, row_sets = request.plan, row_sets_of(request.graph, request.plan.config())
     epoch, num_batches = plan.minibatches("train", 0), plan.sizes["train"].num_batches

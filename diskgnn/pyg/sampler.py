@@ -38,7 +38,7 @@ Ends = dict[str, Tensor]  # by node type
 
 @dataclass(frozen=True)
 class Rules:
-    """How minibatches start and what PyG makes of them."""
+    """Says how minibatches start and what PyG makes of them."""
 
     is_typed: bool
     num_nodes: Mapping[str, int]
@@ -48,7 +48,7 @@ class Rules:
     neg_sampling: Any = None  # PyG's NegativeSampling
 
     def sampled(self, inputs: SamplerInput, draw: Callable[[Ends, Ends | None], Output]) -> Output:
-        """What PyG's sampler returns for `inputs`, with `draw` in place of its own draws."""
+        """Returns what PyG's sampler returns for `inputs`, with `draw` in place of its own draws."""
 
         def by_type(seed: Tensor | Ends, time: Tensor | Ends | None = None) -> Output:
             if isinstance(seed, dict):
@@ -67,7 +67,7 @@ class Rules:
 
     @property
     def pairs_anew(self) -> bool:
-        """True if the negatives of a minibatch that comes again get other partners.
+        """Returns True if the negatives of a minibatch that comes again get other partners.
 
         Where each seed has nodes of its own, they were drawn until the time of their pair: it stays.
         """
@@ -92,7 +92,7 @@ class Rules:
         return out
 
     def times_of(self, seeds: Ends, given: Ends | None) -> dict[str, npt.NDArray[np.int64]] | None:
-        """[B] until when each seed may draw; None if times do not matter."""
+        """Returns [B] until when each seed may draw; None if times do not matter."""
         if not self.disjoint:
             return None
         found = {}
@@ -137,7 +137,7 @@ class InputSeeds:
         return self._count
 
     def listed(self, split: str) -> npt.NDArray[np.int64]:
-        """[n] these nodes, or [n, 2] these pairs."""
+        """Returns [n] these nodes, or [n, 2] these pairs."""
         found = self._inputs
         ids: npt.NDArray[np.int64] = (
             found.node if isinstance(found, NodeSamplerInput) else torch.stack([found.row, found.col], 1)
@@ -145,7 +145,7 @@ class InputSeeds:
         return ids
 
     def inputs(self, positions: npt.NDArray[np.int64]) -> SamplerInput:
-        """Those at `positions`, as PyG's samplers take them."""
+        """Returns those at `positions`, as PyG's samplers take them."""
         return self._inputs[torch.from_numpy(np.ascontiguousarray(positions))]
 
     @contextmanager
@@ -197,7 +197,7 @@ class DiskSampler(BaseSampler):  # type: ignore[misc]
         self._plan, self._rules, self._sampler = plan, rules, plan.parts.mapped()
 
     def sample(self, inputs: SamplerInput) -> Output:
-        """A neighbourhood drawn now, other ones at each call."""
+        """Returns a neighbourhood drawn now, other ones at each call."""
         return self._rules.sampled(inputs, self._draw)
 
     def sample_from_nodes(self, index: SamplerInput, **_: Any) -> Output:

@@ -72,12 +72,14 @@ class EdgeSeeds:
         return len(self._edges[split])
 
     def listed(self, split: str) -> npt.NDArray[np.int64]:
-        """[n, 2] seed edges of a split."""
+        """Returns [n, 2] seed edges of a split."""
         return self._edges[split]
 
     @property
     def negatives_bytes(self) -> int:
-        """Of the lists of what negatives are not. Known edges are counted for it, which reads all of the type."""
+        """Returns the bytes of the lists of what negatives are not. Known edges are counted for it, which reads all of
+        the type.
+        """
         if not self._num_negatives:
             return 0
         num_nodes = self._ends[1].num_nodes
@@ -88,7 +90,7 @@ class EdgeSeeds:
 
     @property
     def held_out_bytes(self) -> int:
-        """What `held_out` takes of memory, and finding it."""
+        """Returns what `held_out` takes of memory, and finding it."""
         return held_out_bytes(
             sum(len(self._edges.get(split, ())) for split in HELD_OUT_SPLITS), self._held_out_directions
         )
@@ -107,7 +109,7 @@ class EdgeSeeds:
         return self._directions(with_reverse=self.target.exclude != "self")
 
     def _directions(self, *, with_reverse: bool) -> list[Direction]:
-        """The edge types that have the seed edges, where their times do not decide what is drawn anyway."""
+        """Returns the edge types that have the seed edges, where their times do not decide what is drawn anyway."""
         target = self.target
         found: list[Direction] = [(target.edge_type, False)]
         if with_reverse and target.reverse_edge_type is not None:
@@ -120,7 +122,7 @@ class EdgeSeeds:
 
     @property
     def _num_negatives(self) -> int:
-        """Of an edge, at most."""
+        """Returns the negatives of an edge, at most."""
         return max(self.target.negatives if split == "train" else self.target.eval_negatives for split in self.splits)
 
     @property
@@ -204,7 +206,8 @@ class EdgeSeeds:
 
     @cached_property
     def _pair_times(self) -> dict[str, npt.NDArray[np.int64]]:
-        """The time of each seed edge, by split: the one it was given with, or that of the later one of its ends."""
+        """Returns the time of each seed edge, by split: the one it was given with, or that of the later one of its
+        ends."""
         given = self.target.times
         if given is not None:
             return {split: np.asarray(given[split], np.int64) for split in self.splits}
@@ -235,7 +238,8 @@ class EdgeSeeds:
 def _by_first_appearance(
     ends: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]], same_type: bool
 ) -> tuple[list[npt.NDArray[np.int64]], list[npt.NDArray[np.int64]]]:
-    """The distinct nodes of both ends, together where they are of one type, and where each end is among them."""
+    """Returns the distinct nodes of both ends, together where they are of one type, and where each end is among
+    them."""
     lists = [np.concatenate(ends)] if same_type else list(ends)
     seeds, places = [], []
     for nodes in lists:

@@ -41,7 +41,8 @@ def nearness_order(
     chunk_nodes: int = _CHUNK_NODES,
     chunk_edges: int = _CHUNK_EDGES,
 ) -> npt.NDArray[np.int64]:
-    """[n] positions of seeds, in an order where every `group_size` consecutive ones are near each other in `graph`.
+    """Returns [n] positions of seeds, in an order where every `group_size` consecutive ones are near each other in
+    `graph`.
 
     A pure function of the graph, the seeds and the size. The topology is checked, then read three times, a chunk at a
     time. Memory is 8 bytes per node of all types (12 from 2^31 nodes on), and that of a chunk. Nodes of all types have
@@ -92,8 +93,8 @@ def _neighbourhoods(
     chunk_nodes: int,
     chunk_edges: int,
 ) -> Iterator[_Chunk]:
-    """All nodes that edges lead to, front to back, with their in-neighbours of all types: of a long list, of each edge
-    type, the beginning.
+    """Yields all nodes that edges lead to, front to back, with their in-neighbours of all types: of a long list, of
+    each edge type, the beginning.
     """
     for node_type, first_node in first_nodes.items():
         into = [_Lists(edges, first_nodes[edges.type[0]]) for edges in followed if edges.type[2] == node_type]
@@ -125,7 +126,7 @@ class _Lists:
         self._starts = npy_data_offset(self._indptr), npy_data_offset(self._indices)
 
     def bounds(self, first: int, num_nodes: int) -> npt.NDArray[np.int64]:
-        """[num_nodes + 1] where the lists of these destinations begin and end."""
+        """Returns [num_nodes + 1] where the lists of these destinations begin and end."""
         found = read_array(self._indptr, np.int64, num_nodes + 1, self._starts[0] + 8 * first)
         return self._edges.checked_offsets(found)
 

@@ -122,7 +122,8 @@ def _warn(graph: Graph, nodes: NodeSet, column: str | int, num_seeds: int) -> No
 
 
 def _other_features(graph: Graph, nodes: NodeSet, column: str) -> str:
-    """How to name all columns of the features but this one; or none, so that all without a role become features."""
+    """Returns how to name all columns of the features but this one; or none, so that all without a role become
+    features."""
     others = [each.name for each in graph.config.contents.read
               if (each.of, each.use) == (nodes.name, "features") and each.name != column]  # fmt: skip
     if nodes.name != ONE_NODE_TYPE:
@@ -136,7 +137,7 @@ def _other_features(graph: Graph, nodes: NodeSet, column: str) -> str:
 
 
 def _rows(file: FeatureFile, nodes: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-    """[n, D] values as stored, or codes of them, of ascending `nodes`."""
+    """Returns [n, D] values as stored, or codes of them, of ascending `nodes`."""
     page_bytes, row_bytes = 4096, file.row_bytes
     slot_bytes = -(-(row_bytes + page_bytes) // page_bytes) * page_bytes
     piece = max(1, _PIECE_BYTES // slot_bytes)
@@ -157,7 +158,8 @@ def _rows(file: FeatureFile, nodes: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
 
 
 def _columns(graph: Graph, nodes: NodeSet, values: npt.NDArray[Any]) -> Iterator[tuple[str | int, npt.NDArray[Any]]]:
-    """The columns of the user's table, each with the numbers [n, width] that it became; or else each number alone."""
+    """Yields the columns of the user's table, each with the numbers [n, width] that it became; or else each number
+    alone."""
     read = [each for each in graph.config.contents.read if each.of == nodes.name and each.use == "features"]
     widths = [each.width or 0 for each in read]
     if sum(widths) != values.shape[1]:
@@ -170,7 +172,7 @@ def _columns(graph: Graph, nodes: NodeSet, values: npt.NDArray[Any]) -> Iterator
 
 
 def _is_renamed(column: npt.NDArray[Any], labels: npt.NDArray[Any]) -> bool:
-    """True if values [n, width] of a column and classes [n] name each other."""
+    """Returns True if values [n, width] of a column and classes [n] name each other."""
     _, classes, sizes = np.unique(labels, return_inverse=True, return_counts=True)
     compared = sizes[classes] > 1  # a class of one seed has a value of its own in any column of distinct values
     column, classes = column[compared], classes[compared]
@@ -188,7 +190,7 @@ def _is_renamed(column: npt.NDArray[Any], labels: npt.NDArray[Any]) -> bool:
 
 
 def _is_scaled(column: npt.NDArray[Any], labels: npt.NDArray[Any]) -> bool:
-    """True if the numbers [n, 1] of a column are those of `labels` [n], scaled and shifted."""
+    """Returns True if the numbers [n, 1] of a column are those of `labels` [n], scaled and shifted."""
     x, y = (each.reshape(len(labels), -1).astype(np.float64) for each in (column, labels))
     if x.shape[1] > 1 or not (x.std() > 0 and y.std() > 0):
         return False
@@ -200,7 +202,8 @@ def _is_scaled(column: npt.NDArray[Any], labels: npt.NDArray[Any]) -> bool:
 
 
 def _is_nearly_all(agree: npt.NDArray[np.bool_], labels: npt.NDArray[Any]) -> bool:
-    """True if `agree` [n] holds of nearly all seeds, those with the most frequent label and the others alike."""
+    """Returns True if `agree` [n] holds of nearly all seeds, those with the most frequent label and the others
+    alike."""
     most = _is_most_frequent(labels)
     if len(agree) < _LEAST_SEEDS or np.count_nonzero(~most) < _LEAST_OTHERS:
         return False

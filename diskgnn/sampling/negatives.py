@@ -64,7 +64,7 @@ class AvoidedDestinations:
 
     @property
     def num_bytes(self) -> int:
-        """What the lists take at most, and making them."""
+        """Returns what the lists take at most, and making them."""
         worked_on = max(min(CHUNK_EDGES, self.num_edges), int(self._counts.max(initial=0)))
         return self.num_edges * self._dtype.itemsize + 5 * self.sources.nbytes + _WORK_BYTES * worked_on
 
@@ -100,7 +100,7 @@ class AvoidedDestinations:
     def _sorted(
         self, lists: npt.NDArray[np.signedinteger], indptr: npt.NDArray[np.int64]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.signedinteger]]:
-        """The lists, each ascending and without repetitions, in place."""
+        """Returns the lists, each ascending and without repetitions, in place."""
         distinct, written, first = np.zeros(len(indptr), np.int64), 0, 0
         while first < len(indptr) - 1:
             last = max(first + 1, int(np.searchsorted(indptr, indptr[first] + CHUNK_EDGES, side="right")) - 1)
@@ -115,7 +115,8 @@ class AvoidedDestinations:
 
 
 def _distinct_sources(edges: Sequence[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
-    """[S] those of edges [n, 2], ascending; they take as much as there are distinct ones, however many edges."""
+    """Returns [S] those of edges [n, 2], ascending; they take as much as there are distinct ones, however many
+    edges."""
     found, waiting, num_waiting = np.empty(0, np.int64), [np.empty(0, np.int64)], 0
     for each in edges:
         for begin in range(0, len(each), CHUNK_EDGES):
@@ -167,7 +168,7 @@ class NegativeDestinations:
 
     @staticmethod
     def num_bytes(avoided: AvoidedDestinations, num_destinations: int) -> int:
-        """What drawing by places takes at most beside the lists, with the places."""
+        """Returns what drawing by places takes at most beside the lists, with the places."""
         return 8 * (avoided.num_edges + 1) + 16 * (num_destinations + 1)
 
     def draw(
@@ -176,7 +177,7 @@ class NegativeDestinations:
         bits: npt.NDArray[np.uint64],
         moments: npt.NDArray[np.int64] | None = None,
     ) -> npt.NDArray[np.int64]:
-        """[n, K] destinations for [n] `sources`, each of which has a list, or none has; one for each of `bits`.
+        """Returns [n, K] destinations for [n] `sources`, each of which has a list, or none has; one for each of `bits`.
 
         With `appearing`, `moments` [n] say when: destinations that appear later are not drawn. Where a source has edges
         to all that exist then, these edges are drawn from in place of nothing, with a DataWarning.
@@ -222,7 +223,8 @@ class NegativeDestinations:
     def _first_from(
         self, numbers: npt.NDArray[np.int64], first: npt.NDArray[np.int64], end: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.int64]:
-        """[n] where in each ascending list [first, end) the first destination of at least `numbers` [n] lies."""
+        """Returns [n] where in each ascending list [first, end) the first destination of at least `numbers` [n]
+        lies."""
         low, high = first.copy(), end.copy()
         while (searching := low < high).any():
             middle = (low + high) // 2
@@ -234,7 +236,8 @@ class NegativeDestinations:
     def _taken_below(
         self, rank: npt.NDArray[np.int64], first: npt.NDArray[np.int64], end: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.int64]:
-        """[n, K] places of the avoided destinations that come before each [n, K] rank, within lists [first, end)."""
+        """Returns [n, K] places of the avoided destinations that come before each [n, K] rank, within lists [first,
+        end)."""
         low, high = np.broadcast_to(first, rank.shape).copy(), np.broadcast_to(end, rank.shape).copy()
         taken = self._taken(first)
         while (searching := low < high).any():
@@ -271,22 +274,22 @@ class Appearing:
 
     @staticmethod
     def num_bytes(num_nodes: int) -> int:
-        """What it takes at most, being made included, and `numbers`."""
+        """Returns what it takes at most, being made included, and `numbers`."""
         return 40 * num_nodes
 
     def numbers(self) -> npt.NDArray[np.int64]:
-        """[N] the place of each node in this order."""
+        """Returns [N] the place of each node in this order."""
         found = np.empty(len(self.nodes), np.int64)
         found[self.nodes] = np.arange(len(self.nodes))
         return found
 
     def count_at(self, moments: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """[n] how many nodes there are at each of `moments` [n]: those that appear no later."""
+        """Returns [n] how many nodes there are at each of `moments` [n]: those that appear no later."""
         return np.searchsorted(self.times, moments, side="right")
 
 
 def _sums_before(count: int, part: Callable[[int, int], npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
-    """[count + 1] sums of the numbers before each, and of all; `part` has those from one to another."""
+    """Returns [count + 1] sums of the numbers before each, and of all; `part` has those from one to another."""
     sums = np.zeros(count + 1, np.int64)
     for first in range(0, count, CHUNK_EDGES):
         end = min(count, first + CHUNK_EDGES)
@@ -296,7 +299,7 @@ def _sums_before(count: int, part: Callable[[int, int], npt.NDArray[np.int64]]) 
 
 
 def count_destinations(edges: npt.NDArray[np.int64], num_destinations: int) -> npt.NDArray[np.int64]:
-    """[num_destinations] how many of edges [n, 2] end in each."""
+    """Returns [num_destinations] how many of edges [n, 2] end in each."""
     found = np.zeros(num_destinations, np.int64)
     for first in range(0, len(edges), CHUNK_EDGES):
         destinations, counts = np.unique(edges[first : first + CHUNK_EDGES, 1], return_counts=True)
@@ -305,6 +308,7 @@ def count_destinations(edges: npt.NDArray[np.int64], num_destinations: int) -> n
 
 
 def negative_bits(key: int, positives: npt.NDArray[np.int64], per_positive: int) -> npt.NDArray[np.uint64]:
-    """[n, per_positive] random bits for the positive pairs with these numbers: a function of key, number and place."""
+    """Returns [n, per_positive] random bits for the positive pairs with these numbers: a function of key, number
+    and place."""
     places = positives[:, None] * max(per_positive, 1) + np.arange(per_positive)
     return random_bits(key, places.astype(np.uint64))

@@ -49,7 +49,7 @@ class Neighbourhood:
     def from_edges(
         seeds: Ids | Mapping[str, Ids], layers: Sequence[Sequence[Ids]] | Sequence[Mapping[EdgeType, Sequence[Ids]]]
     ) -> Neighbourhood:
-        """The neighbourhood with these edges.
+        """Returns the neighbourhood with these edges.
 
         Args:
             seeds: as the sampler got them.
@@ -99,7 +99,7 @@ class _Numbering:
         self.ids = np.asarray(ids, np.int64)
 
     def places(self, wanted: Ids) -> Ids:
-        """[n] where they are, -1 for those that are not."""
+        """Returns [n] where they are, -1 for those that are not."""
         if not len(self.ids):
             return np.full(len(wanted), -1)
         order = np.argsort(self.ids)
@@ -108,7 +108,7 @@ class _Numbering:
         return np.where(self.ids[found] == wanted, found, -1)
 
     def numbered(self, wanted: Ids) -> Ids:
-        """[n] where they are; those that were not there are added."""
+        """Returns [n] where they are; those that were not there are added."""
         new = wanted[self.places(wanted) < 0]
         _, first = np.unique(new, return_index=True)
         self.ids = np.concatenate([self.ids, new[np.sort(first)]])

@@ -66,7 +66,7 @@ class NodeSeeds:
         return len(self.nodes[split])
 
     def listed(self, split: str) -> npt.NDArray[np.int64]:
-        """[n] distinct nodes of a split."""
+        """Returns [n] distinct nodes of a split."""
         return self.nodes[split]
 
     def _moments(self, split: str) -> npt.NDArray[np.int64]:
@@ -74,7 +74,7 @@ class NodeSeeds:
         return self._nodes.times_of(self.nodes[split]) if given is None else np.asarray(given[split], np.int64)
 
     def batch(self, split: str, epoch: int, positions: npt.NDArray[np.int64]) -> SeedBatch:
-        """The same in every epoch."""
+        """Returns the same in every epoch."""
         seeds = self.nodes[split][positions]
         counts = tuple(len(seeds) if nodes is self._nodes else 0 for nodes in self._graph.nodes.values())
         times = self._times[split][positions] - int(self._strict) if self._is_timed else None

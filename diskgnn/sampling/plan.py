@@ -78,7 +78,7 @@ class SamplingPlan:
         }
 
     def load_sampler(self) -> Sampler:
-        """What draws its minibatches: the user's function, or a sampler with the topology in memory.
+        """Returns what draws its minibatches: the user's function, or a sampler with the topology in memory.
 
         Raises:
             ArtifactError: a file of the topology is damaged.
@@ -90,12 +90,12 @@ class SamplingPlan:
 
     @property
     def sampler_bytes(self) -> int:
-        """What `load_sampler` reads, and holds in memory."""
+        """Returns what `load_sampler` reads, and holds in memory."""
         return self.parts.num_bytes if self.spec.sampler is None else 0
 
     @property
     def negatives_bytes(self) -> int:
-        """What drawing pairs without an edge takes of memory, whatever the minibatch.
+        """Returns what drawing pairs without an edge takes of memory, whatever the minibatch.
 
         Raises:
             ArtifactError: edges that they are not to be had to be counted, and the topology is damaged.
@@ -104,12 +104,12 @@ class SamplingPlan:
 
     @property
     def held_out_bytes(self) -> int:
-        """What `held_out` takes of memory, and finding it."""
+        """Returns what `held_out` takes of memory, and finding it."""
         return self._seeds.held_out_bytes
 
     @cached_property
     def held_out(self) -> HeldOut:
-        """The edges of the graph that minibatches of no split draw. The graph is read for it, once.
+        """Returns the edges of the graph that minibatches of no split draw. The graph is read for it, once.
 
         Raises:
             ArtifactError: its topology is damaged.
@@ -154,11 +154,13 @@ class SamplingPlan:
             )
 
     def redrawn(self, draws: str, draw_period: int) -> SamplingPlan:
-        """The same seeds in the same minibatches, around which other neighbours are drawn; groups are found once."""
+        """Returns the same seeds in the same minibatches, around which other neighbours are drawn; groups are found
+        once."""
         return self._copy(replace(self.spec, draws=draws, draw_period=draw_period))
 
     def shard(self, rank: int, world_size: int) -> SamplingPlan:
-        """The minibatches of one rank, see `Shard`: each is byte for byte that of this plan, number and draws included.
+        """Returns the minibatches of one rank, see `Shard`: each is byte for byte that of this plan, number and draws
+        included.
 
         A plan is a value for other processes, too: pickled, it is the graph's path and digest, the spec, and the groups
         of seeds.
@@ -193,19 +195,19 @@ class SamplingPlan:
         return config.minibatch_layout([np.dtype(self.parts.id_dtype).name] * len(config.num_nodes))
 
     def config(self) -> SamplesConfig:
-        """What a samples directory of this plan says of itself."""
+        """Returns what a samples directory of this plan says of itself."""
         spec = replace(self.spec, target=self._seeds.target)
         num_nodes = {name: nodes.num_nodes for name, nodes in self.graph.nodes.items()}
         num_edges = {edge_type: edges.num_edges for edge_type, edges in self.graph.edges.items()}
         return SamplesConfig(spec, num_nodes, num_edges, self.sizes, self.layout)
 
     def prepared_epochs(self, split: str) -> range:
-        """The epochs of `split` that are sampled in advance."""
+        """Returns the epochs of `split` that are sampled in advance."""
         first = self.spec.first_epoch if split == "train" else 0
         return range(first, first + self.sizes[split].epochs)
 
     def key(self, split: str, epoch: int) -> int:
-        """What names the draws of one epoch, see `draws.batch_key`."""
+        """Returns what names the draws of one epoch, see `draws.batch_key`."""
         return batch_key(self.spec.seed, split, epoch)
 
     def most_seeds(self, split: str) -> int:
@@ -225,7 +227,7 @@ class SamplingPlan:
         return min(size, self._seeds.count(split) - last * size)
 
     def order(self, split: str, epoch: int) -> npt.NDArray[np.int64]:
-        """[n] positions in the split in the order in which an epoch has its seeds, those of all ranks.
+        """Returns [n] positions in the split in the order in which an epoch has its seeds, those of all ranks.
 
         Raises:
             ArtifactError: see `nearness_order`.
@@ -235,8 +237,8 @@ class SamplingPlan:
         return np.arange(self._seeds.count(split))
 
     def minibatches(self, split: str, epoch: int) -> Sequence[PlannedMinibatch]:
-        """The minibatches of one epoch, any epoch: shuffled for 'train' unless the spec says otherwise, in the given
-        order otherwise.
+        """Returns the minibatches of one epoch, any epoch: shuffled for 'train' unless the spec says otherwise, in the
+        given order otherwise.
 
         Repeated nodes are dropped, repeated seed edges are not, nor nodes that are given with times; the last minibatch
         may be smaller. Groups of seeds are shuffled as wholes; a group may lie in two minibatches.
@@ -254,13 +256,14 @@ class SamplingPlan:
         return PlannedEpoch(plan, self.spec.shard.numbers(self._num_batches[split]))
 
     def seeds(self, split: str, epoch: int) -> npt.NDArray[np.int64]:
-        """[n] the seed nodes or [n, 2] the seed edges of a split in the order of one epoch, those of all ranks."""
+        """Returns [n] the seed nodes or [n, 2] the seed edges of a split in the order of one epoch, those of all
+        ranks."""
         return self._seeds.listed(split)[self.order(split, epoch)]
 
     def minibatch_of(
         self, batch: SeedBatch, split: str, key: int, number: int, name: str, slice_start: int | None = None
     ) -> PlannedMinibatch:
-        """The minibatch of these seeds, drawn as those of `split` are."""
+        """Returns the minibatch of these seeds, drawn as those of `split` are."""
         return PlannedMinibatch(
             batch.seeds, self.fanouts[split], key, number, slice_start, batch.seed_counts, batch.times,
             batch.excluded, self.held_out.edges, batch.pairs, batch.places, self._rules, name,
@@ -282,7 +285,7 @@ class SamplingPlan:
         return nearness_order(self.graph, ends, size, edge_types=followed)
 
     def _shuffled_positions(self, epoch: int) -> npt.NDArray[np.int64]:
-        """[n] positions in `_grouped_positions` in the order of one epoch."""
+        """Returns [n] positions in `_grouped_positions` in the order of one epoch."""
         num_seeds = self._seeds.count("train")
         size = min(self.spec.group_seeds, num_seeds)
         groups = permutation(-(-num_seeds // size), batch_key(self.spec.seed, "train/shuffle", epoch))

@@ -19,7 +19,7 @@ Sampler = NeighborSampler | UserDraws
 
 @dataclass(frozen=True)
 class DrawRules:
-    """How all minibatches of a plan draw, beside their fanouts."""
+    """Says how all minibatches of a plan draw, beside their fanouts."""
 
     weighted: bool = False  # where an edge type has weights
     latest: bool = False  # the latest, where there are times
@@ -68,7 +68,7 @@ class PlannedMinibatch:
         return self.drawn(sampler.draw(self.request()))
 
     def drawn(self, arrays: DrawnArrays) -> SampledMinibatch:
-        """The minibatch that native samplers returned as `arrays`."""
+        """Returns the minibatch that native samplers returned as `arrays`."""
         nodes, trees, layers, counts = arrays
         return SampledMinibatch(
             seeds=self.seeds,
@@ -81,7 +81,7 @@ class PlannedMinibatch:
         )
 
     def seeds_by_type(self) -> list[npt.NDArray[np.int64]]:
-        """The seeds of each node type."""
+        """Returns the seeds of each node type."""
         return self._by_type(self.seeds)
 
     def _by_type(self, values: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:

@@ -112,7 +112,7 @@ def sample_plan(
     once: bool = False,
     engine: Engine | None = None,
 ) -> StageReport:
-    """`sample`, once its arguments are checked.
+    """Samples, once the arguments of `sample` are checked.
 
     Args:
         shard_minibatches: consecutive minibatches in one file, the unit that a kill may cost; more where an epoch would
@@ -198,8 +198,8 @@ def _num_tasks(engine: Engine, plan: SamplingPlan, resources: Resources) -> int:
 def sample_a_few(
     plan: SamplingPlan, minibatches: Iterable[PlannedMinibatch], resources: Resources
 ) -> Iterator[SampledMinibatch]:
-    """Each of the minibatches of `plan` as `sample` makes it. `minibatches` may be asked for more of them at any time
-    until it ends.
+    """Yields each of the minibatches of `plan` as `sample` makes it. `minibatches` may be asked for more of them at any
+    time until it ends.
     """
     if loads_topology(plan, resources):
         sampler = plan.load_sampler()

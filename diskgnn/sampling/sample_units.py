@@ -72,7 +72,7 @@ class SampledUnit(MadeUnit[SampleUnit]):
 
 
 def sample_units(plan: SamplingPlan, shard_minibatches: int = MINIBATCHES_PER_SHARD) -> list[SampleUnit]:
-    """All units of `plan`, in the order of training.
+    """Returns all units of `plan`, in the order of training.
 
     Args:
         shard_minibatches: those of one unit; more where an epoch would have more than MAX_SHARDS_PER_EPOCH files.
@@ -137,7 +137,7 @@ _Write = Callable[[SampleUnit, Iterator[SampledMinibatch]], SampledUnit]
 
 
 def _planned(plan: SamplingPlan, units: Iterator[SampleUnit]) -> Iterator[_Planned]:
-    """Each unit and its minibatches. An epoch is planned once for consecutive units."""
+    """Yields each unit and its minibatches. An epoch is planned once for consecutive units."""
     for (split, epoch), same_epoch in groupby(units, lambda unit: (unit.split, unit.epoch)):
         minibatches = plan.minibatches(split, epoch)
         for unit in same_epoch:
@@ -199,7 +199,7 @@ def _check_topology(plan: SamplingPlan, resources: Resources) -> int:
 def _sample_by_sweeping(
     write: _Write, planned: Iterator[_Planned], plan: SamplingPlan, resources: Resources
 ) -> Generator[SampledUnit, None, int]:
-    """One unit after the other, from sweeps over topology that stays on disk; returns the bytes read."""
+    """Yields one unit after the other, from sweeps over topology that stays on disk; returns the bytes read."""
     ahead, to_write = tee(planned)
     with SweepingSampler(plan.parts, resources) as sampler:
         sampled = sampler.sample(minibatch for _, minibatches in ahead for minibatch in minibatches)

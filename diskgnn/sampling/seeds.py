@@ -33,26 +33,26 @@ class Seeds(Protocol):
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """Those of the splits asked for that the graph has."""
+        """Returns those of the splits asked for that the graph has."""
         ...
 
     @property
     def target(self) -> NodeTarget | LinkTarget:
-        """What was asked for, with every type named."""
+        """Returns what was asked for, with every type named."""
         ...
 
     @property
     def negatives_bytes(self) -> int:
-        """What drawing pairs without an edge takes of memory, whatever the minibatch."""
+        """Returns what drawing pairs without an edge takes of memory, whatever the minibatch."""
         ...
 
     @property
     def held_out_bytes(self) -> int:
-        """What `held_out` takes of memory, and finding it."""
+        """Returns what `held_out` takes of memory, and finding it."""
         ...
 
     def held_out(self, reporter: Reporter) -> HeldOut:
-        """The edges of the graph that minibatches of no split draw; the graph is read for it.
+        """Returns the edges of the graph that minibatches of no split draw; the graph is read for it.
 
         Raises:
             ArtifactError: its topology is damaged.
@@ -64,9 +64,9 @@ class Seeds(Protocol):
         ...
 
     def listed(self, split: str) -> npt.NDArray[np.int64]:
-        """[n] these nodes, or [n, 2] these edges, in the order of their positions."""
+        """Returns [n] these nodes, or [n, 2] these edges, in the order of their positions."""
         ...
 
     def batch(self, split: str, epoch: int, positions: npt.NDArray[np.int64]) -> SeedBatch:
-        """The minibatch of those at these `positions` of the split."""
+        """Returns the minibatch of those at these `positions` of the split."""
         ...

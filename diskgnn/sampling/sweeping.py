@@ -72,7 +72,7 @@ class SweepingSampler:
         return self._sweep.read_bytes
 
     def sample(self, minibatches: Iterable[PlannedMinibatch]) -> Iterator[SampledMinibatch]:
-        """Each minibatch, in order. All have the same number of layers.
+        """Yields each minibatch, in order. All have the same number of layers.
 
         Raises:
             IndexError: the topology leads outside of itself.
@@ -125,7 +125,7 @@ class SweepingSampler:
                 yield from self._grow(part, layers_left - 1, budget_bytes - held_bytes)
 
     def _take_fitting(self, waiting: deque[Expansion32], left_bytes: int, layers_left: int) -> _Expansions:
-        """Those from the front of `waiting` whose next layer fits; at least one."""
+        """Returns those from the front of `waiting` whose next layer fits; at least one."""
         share_bytes = left_bytes * _WAITING_SHARE ** (layers_left - 1)
         part: _Expansions = []
         taken_bytes = relabel_bytes = 0

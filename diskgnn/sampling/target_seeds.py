@@ -11,7 +11,7 @@ from diskgnn.specs.targets import LinkTarget
 
 
 def seeds_of(graph: Graph, spec: SamplingSpec) -> Seeds:
-    """What `spec.target` asks for.
+    """Returns what `spec.target` asks for.
 
     Raises:
         ConfigError: a type that the graph does not have, or no one type to choose.

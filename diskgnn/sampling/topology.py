@@ -20,7 +20,8 @@ _LOADED_AT_ONCE = 2  # files: while one waits for the disk, the kernel clears me
 
 @dataclass(frozen=True)
 class TopologyParts:
-    """What sampling reads of a graph: offsets and neighbours of each edge type, and what draws depend on beside them.
+    """Holds what sampling reads of a graph: offsets and neighbours of each edge type, and what draws depend on beside
+    them.
 
     Weights and times are those of the types that have them.
     """
@@ -31,33 +32,34 @@ class TopologyParts:
 
     @property
     def is_wide(self) -> bool:
-        """Whether sampled node ids are int64: where the neighbours of some edge type are."""
+        """Returns True if sampled node ids are int64: where the neighbours of some edge type are."""
         return any(edges.id_dtype == np.int64 for edges in self.graph.edges.values())
 
     @property
     def id_dtype(self) -> npt.DTypeLike:
-        """Of sampled node ids."""
+        """Returns the dtype of sampled node ids."""
         return np.int64 if self.is_wide else np.int32
 
     @property
     def edge_bytes(self) -> int:
-        """What all edge types take in memory."""
+        """Returns what all edge types take in memory."""
         files = self.graph.manifest.files
         return self.graph.topology_bytes + sum(files[name].bytes for name in self._edge_data_files())
 
     @property
     def num_bytes(self) -> int:
-        """What all of it takes in memory."""
+        """Returns what all of it takes in memory."""
         return self.edge_bytes + self.node_bytes
 
     @property
     def node_bytes(self) -> int:
-        """What times of nodes take, which are in memory wherever the edges are: they are looked up at random."""
+        """Returns what times of nodes take, which are in memory wherever the edges are: they are looked up at
+        random."""
         files = self.graph.manifest.files
         return sum(files[name].bytes for name in self._node_data_files())
 
     def files(self) -> list[str]:
-        """The names of the files of all of it."""
+        """Returns the names of the files of all of it."""
         topology = [name for edges in self.graph.edges.values() for name in edges.topology_files]
         return [*topology, *self._edge_data_files(), *self._node_data_files()]
 
@@ -87,13 +89,13 @@ class TopologyParts:
         return [nodes.num_nodes for nodes in self.graph.nodes.values()]
 
     def _node_times(self) -> list[npt.NDArray[np.int64] | None]:
-        """Of each node type, loaded."""
+        """Returns the times of each node type, loaded."""
         wanted = self._node_data_files()
         files = [node_file(TIMES, name) for name in self.graph.nodes]
         return [self.graph.manifest.checked_array(file) if file in wanted else None for file in files]
 
     def mapped(self) -> NeighborSampler:
-        """A sampler with offsets and neighbours in memory maps that read no more than what is touched.
+        """Returns a sampler with offsets and neighbours in memory maps that read no more than what is touched.
 
         Weights and times of edges are mapped, too; times of nodes are in memory.
         """
@@ -108,7 +110,7 @@ class TopologyParts:
         return self._sampler(relations)
 
     def load(self) -> NeighborSampler:
-        """A sampler with all of it in memory.
+        """Returns a sampler with all of it in memory.
 
         Raises:
             ArtifactError: a file is damaged.
@@ -130,7 +132,7 @@ class TopologyParts:
         return NeighborSampler(num_nodes=self._num_nodes(), relations=relations, node_times=self._node_times())
 
     def open_files(self) -> GraphFiles:
-        """All of it on disk, but times of nodes.
+        """Returns all of it on disk, but times of nodes.
 
         Raises:
             ArtifactError: these are damaged.

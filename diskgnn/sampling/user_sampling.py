@@ -28,7 +28,7 @@ DrawnArrays = tuple[
 
 
 class UserDraws:
-    """What draws the minibatches of a plan by a `UserSampler`.
+    """Draws the minibatches of a plan by a `UserSampler`.
 
     Args:
         sampler: called as `neighbourhood` says; by several threads.
@@ -129,7 +129,7 @@ class UserDraws:
         blocks: Sequence[Mapping[EdgeType, Sequence[Array]]],
         seeds: Mapping[str, Array],
     ) -> list[dict[str, int]]:
-        """[layers + 1] nodes of each type, outermost first."""
+        """Returns [layers + 1] nodes of each type, outermost first."""
         if found.counts is None:
             _require(len(nodes) == 1, "expected `counts` of the nodes of each type, found none")
             (name,) = nodes
@@ -184,7 +184,7 @@ class UserDraws:
 
 
 class _Unfit(Exception):  # noqa: N818  # becomes an InputError that names the minibatch
-    """What a function returned is no neighbourhood."""
+    """Tells that what a function returned is no neighbourhood."""
 
 
 def _require(condition: bool, message: str) -> None:

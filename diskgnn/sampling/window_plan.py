@@ -36,12 +36,12 @@ class WindowPlan(SamplingPlan):
         return WindowPlan, (self._plan, self._window)
 
     def minibatches(self, split: str, epoch: int) -> list[PlannedMinibatch]:
-        """Those of the window; there is one epoch."""
+        """Returns those of the window; there is one epoch."""
         assert (split, epoch) == ("train", self.spec.first_epoch), (split, epoch)
         return self.planned()
 
     def planned(self) -> list[PlannedMinibatch]:
-        """The minibatches of the window."""
+        """Returns the minibatches of the window."""
         first, last, size = self._window[0], self._window[-1], self._batches_per_epoch
         found: list[PlannedMinibatch] = []
         for number in range(first // size, last // size + 1):

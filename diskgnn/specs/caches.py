@@ -12,7 +12,7 @@ DEFAULT_CPU_CACHE = "10%"  # of all rows
 
 @dataclass(frozen=True)
 class CacheSpec:
-    """How much memory training may spend on feature rows: bytes, '2GiB', or a share of all rows such as '10%'."""
+    """Says how much memory training may spend on feature rows: bytes, '2GiB', or a share of all rows such as '10%'."""
 
     cpu: int | str  # the cpu tier of the train split
     static: int | str = "auto"  # rows that stay: those of the device and pinned tiers; 'auto' is none without a GPU

@@ -42,7 +42,7 @@ def num_layers(fanouts: CheckedFanouts) -> int:
 
 
 def by_layer(fanouts: CheckedFanouts, edge_types: Sequence[EdgeType]) -> list[list[int]]:
-    """[layers, edge types] numbers; 0 for an edge type that is left out.
+    """Returns [layers, edge types] numbers; 0 for an edge type that is left out.
 
     Raises:
         ConfigError: they are given for an edge type that is not among `edge_types`.

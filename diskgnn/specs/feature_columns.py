@@ -27,12 +27,12 @@ class FeatureColumn:
 
     @staticmethod
     def of_record(record: Mapping[str, Any]) -> FeatureColumn:
-        """The column that `dataclasses.asdict` made this of."""
+        """Returns the column that `dataclasses.asdict` made this of."""
         values = record["values"]
         return FeatureColumn(**{**record, "values": None if values is None else tuple(values)})
 
     def is_like(self, other: FeatureColumn) -> bool:
-        """True if the same values become the same numbers, to the precision of float32."""
+        """Returns True if the same values become the same numbers, to the precision of float32."""
         if (self.name, self.encoding, self.width, self.values) != (
             other.name, other.encoding, other.width, other.values
         ):  # fmt: skip

@@ -65,7 +65,7 @@ def _described(doc: str | None, placeholder: str, spec_doc: str, names: Sequence
 
 
 def _default_of(of_spec: Field[Any]) -> Any:
-    """The annotation that a signature shows."""
+    """Returns the annotation that a signature shows."""
     if of_spec.default is not MISSING:
         return of_spec.default
     return inspect.Parameter.empty if of_spec.default_factory is MISSING else None

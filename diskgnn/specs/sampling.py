@@ -52,7 +52,7 @@ class SamplingOptions(DrawingOptions, total=False):
 
 @dataclass(frozen=True)
 class SamplingSpec:
-    """How minibatches are sampled; with a graph, all that their content depends on.
+    """Says how minibatches are sampled; with a graph, all that their content depends on.
 
     Attributes:
         fanouts: neighbours drawn per layer, from the seeds outwards; -1 takes all. With several edge types, one list
@@ -115,7 +115,7 @@ class SamplingSpec:
 
     @staticmethod
     def of(splits: Sequence[str] = SPLITS, first_epoch: int = 0, **options: Unpack[SamplingOptions]) -> SamplingSpec:
-        """What a user's keywords say.
+        """Returns what a user's keywords say.
 
         Raises:
             ConfigError: a value that makes no sense.
@@ -172,7 +172,7 @@ class SamplingSpec:
             raise ConfigError("weighted: temporal='last' takes the latest edges whatever they weigh; choose one")
 
     def _check_own_draws(self, *fanouts: CheckedFanouts) -> None:
-        """What only our own sampler does is refused with another."""
+        """Refuses with another sampler what only our own one does."""
         if any(fanout != -1 for each in fanouts for fanout in (each if isinstance(each, tuple) else (0,))):
             raise ConfigError("fanouts: a sampler of your own decides what it draws; pass -1 for each of its layers")
         refused = {
@@ -196,7 +196,7 @@ class SamplingSpec:
 
     @property
     def is_temporal(self) -> bool:
-        """True if draws go by times."""
+        """Returns True if draws go by times."""
         return self.temporal in ("uniform", "last")
 
     @property
@@ -216,7 +216,7 @@ class SamplingSpec:
         return fanouts
 
     def fanouts_by_type(self, split: str, edge_types: Sequence[EdgeType]) -> list[list[int]]:
-        """[layers, edge types] fanouts of one split.
+        """Returns [layers, edge types] fanouts of one split.
 
         Raises:
             ConfigError: they are given for an edge type that is not among `edge_types`.

@@ -40,7 +40,7 @@ def check_type_name(name: object, what: str = "node type") -> str:
 
 
 def edge_type_name(edge_type: EdgeType) -> str:
-    """An edge type in JSON, YAML and on the command line.
+    """Returns an edge type in JSON, YAML and on the command line.
 
     Example:
         >>> edge_type_name(("author", "writes", "paper"))
@@ -50,7 +50,7 @@ def edge_type_name(edge_type: EdgeType) -> str:
 
 
 def parse_edge_type(name: object, what: str = "edge type") -> EdgeType:
-    """The edge type of an `edge_type_name`, or of a sequence of three names; `what` it is, for the message.
+    """Returns the edge type of an `edge_type_name`, or of a sequence of three names; `what` it is, for the message.
 
     Example:
         >>> parse_edge_type("author:writes:paper")
@@ -68,14 +68,14 @@ def parse_edge_type(name: object, what: str = "edge type") -> EdgeType:
 
 
 def are_class_values(values: Sequence[object], num_classes: int) -> bool:
-    """Whether these can be what as many classes are called: all different, and all text, all whole numbers or all truth
-    values."""
+    """Returns True if these can be what as many classes are called: all different, and all text, all whole numbers or
+    all truth values."""
     kinds = {type(value) for value in values}
     return (kinds <= {str} or kinds <= {int} or kinds <= {bool}) and len({*values}) == len(values) == num_classes
 
 
 def reverse_edge_type(edge_type: EdgeType) -> EdgeType:
-    """The type of the same edges in the other direction.
+    """Returns the type of the same edges in the other direction.
 
     Example:
         >>> reverse_edge_type(("author", "writes", "paper"))
@@ -92,7 +92,7 @@ def are_paths(segments: Iterable[tuple[str, int]]) -> bool:
 
 @dataclass(frozen=True)
 class SourceSchema:
-    """What a `BatchSource` yields: types of nodes and edges, and what the seeds are asked for.
+    """Says what a `BatchSource` yields: types of nodes and edges, and what the seeds are asked for.
 
     A source of one node type and one edge type yields `MiniBatch`es, any other source `TypedMiniBatch`es, and one with
     segments `HopBatch`es. Types are in the order of the graph; the number of a type is its position there.
@@ -109,14 +109,14 @@ class SourceSchema:
 
     @staticmethod
     def of_record(record: Mapping[str, Any]) -> SourceSchema:
-        """The schema that `dataclasses.asdict` made this of, as checkpoints keep it."""
+        """Returns the schema that `dataclasses.asdict` made this of, as checkpoints keep it."""
         columns = [(name, tuple(map(FeatureColumn.of_record, each))) for name, each in record.get("columns", ())]
         segments = tuple((name, width) for name, width in record.get("segments", ()))
         return SourceSchema(**{**record, "columns": tuple(columns), "segments": segments})
 
     @property
     def known_columns(self) -> dict[str | EdgeType, tuple[FeatureColumn, ...] | None]:
-        """The columns of each type that has features; None where nobody knows them, as of an array."""
+        """Returns the columns of each type that has features; None where nobody knows them, as of an array."""
         columns = dict(self.columns)
         types: list[str | EdgeType] = [name for name, _, width in self.node_types if width is not None]
         types += [name for name, width in self.edge_types if width is not None]
@@ -124,7 +124,7 @@ class SourceSchema:
 
     @property
     def has_paths(self) -> bool:
-        """The segments are of paths of edge types, in place of the hops of an operator."""
+        """Returns True if the segments are of paths of edge types, in place of the hops of an operator."""
         return are_paths(self.segments)
 
     @property
@@ -149,7 +149,7 @@ class SourceSchema:
 
 
 def one_type_schema(num_nodes: int, num_features: int, num_classes: int) -> SourceSchema:
-    """The schema of a source of one node type and one edge type whose seeds are nodes with a class each."""
+    """Returns the schema of a source of one node type and one edge type whose seeds are nodes with a class each."""
     return SourceSchema(
         ((ONE_NODE_TYPE, num_nodes, num_features),), ((ONE_EDGE_TYPE, None),), ONE_NODE_TYPE, "class", num_classes
     )

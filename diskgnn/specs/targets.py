@@ -125,7 +125,7 @@ class LinkTarget:
 
     @property
     def is_own_negatives(self) -> bool:
-        """Whether the other edges of a train minibatch are an edge's negatives."""
+        """Returns True if the other edges of a train minibatch are an edge's negatives."""
         return self.negatives == 0 and self.labels is None
 
     def _keep_no_negatives(self) -> None:
@@ -150,7 +150,7 @@ Target = NodeTarget | LinkTarget
 
 
 def as_target(given: object) -> Target:
-    """A target, or the name of one: of a node type, 'paper', or of an edge type, 'author:writes:paper'.
+    """Returns a target, or the name of one: of a node type, 'paper', or of an edge type, 'author:writes:paper'.
 
     Raises:
         ConfigError: neither.
@@ -223,7 +223,7 @@ def _keep_labels(target: Target) -> None:
 
 
 def _require_for_seeds(name: str, given: SplitArrays, seeds: Mapping[str, Any] | None) -> None:
-    """Whether there is one for each seed."""
+    """Checks that there is one for each seed."""
     if seeds is None:
         raise ConfigError(f"{name}: expected the seeds that they are of, found no seeds")
     sizes, found = ({split: len(each) for split, each in arrays.items()} for arrays in (seeds, given))

@@ -30,7 +30,7 @@ class UserSampler:
 
     @staticmethod
     def of(given: AnySampler | None) -> UserSampler | None:
-        """The sampler that is a function, or has the name 'module:function'; None of None.
+        """Returns the sampler that is a function, or has the name 'module:function'; None of None.
 
         Raises:
             ConfigError: it is neither, or cannot be imported.
@@ -46,7 +46,7 @@ class UserSampler:
         return UserSampler(f"{named.__module__}:{named.__qualname__}", str(getattr(given, "version", "")), given)
 
     def load(self) -> Callable[..., Any]:
-        """The function; imported by its name where only that is known.
+        """Returns the function; imported by its name where only that is known.
 
         Raises:
             ConfigError: it cannot be imported.

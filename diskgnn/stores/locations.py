@@ -38,23 +38,23 @@ class StoredPath:
 
     @property
     def name(self) -> str:
-        """The last part of the path."""
+        """Returns the last part of the path."""
         return urlsplit(self.url).path.rstrip("/").rpartition("/")[2]
 
     @property
     def root(self) -> StoredPath:
-        """The bucket, or the root of the server."""
+        """Returns the bucket, or the root of the server."""
         return StoredPath(urlunsplit(urlsplit(self.url)._replace(path="/")))
 
     @property
     def parent(self) -> StoredPath:
-        """The folder that it lies in."""
+        """Returns the folder that it lies in."""
         parts = urlsplit(self.url)
         return StoredPath(urlunsplit(parts._replace(path=parts.path.rpartition("/")[0])))
 
     @property
     def parents(self) -> list[StoredPath]:
-        """The folders that it lies in: the nearest first, the root last."""
+        """Returns the folders that it lies in: the nearest first, the root last."""
         parts = urlsplit(self.url)
         return [StoredPath(urlunsplit(parts._replace(path=str(each)))) for each in PurePosixPath(parts.path).parents]
 

@@ -91,7 +91,7 @@ def refusal() -> str:
 
 
 def _make(name: str, limit_bytes: int, self_cgroup: Path, root: Path) -> Path:
-    """The first place, from this process's cgroup upwards, where a limited cgroup can be made."""
+    """Returns the first place, from this process's cgroup upwards, where a limited cgroup can be made."""
     refused: OSError = FileNotFoundError("no memory cgroup is mounted here")
     for procs in cgroup_settings("memory", "cgroup.procs", "cgroup.procs", self_cgroup, root):
         _remove_left(procs.parent)

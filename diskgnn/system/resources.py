@@ -139,7 +139,7 @@ class Resources:
         return replace(self, memory_bytes=self.memory_bytes - taken_bytes, held_bytes=self.held_bytes + taken_bytes)
 
     def _for_fewer_threads(self, needed_bytes: int) -> Resources:
-        """The same with the memory of as many threads, but one, as `needed_bytes` take the place of."""
+        """Returns the same with the memory of as many threads, but one, as `needed_bytes` take the place of."""
         if not self.thread_bytes or needed_bytes <= self.memory_bytes:
             return self
         fewer = min(self.threads - 1, -((self.memory_bytes - needed_bytes) // self.thread_bytes))

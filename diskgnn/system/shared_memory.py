@@ -70,8 +70,8 @@ class SharedMemory:
 
 
 def _listener_or_memory(address: str, num_bytes: int) -> tuple[socket.socket | None, Memory | None]:
-    """A socket to hand memory on at `address`, or the memory that another process hands on there; neither if there is
-    no way to share."""
+    """Returns a socket to hand memory on at `address`, or the memory that another process hands on there; neither
+    if there is no way to share."""
     for _ in range(_ATTEMPTS):
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -125,7 +125,7 @@ class _Server:
         _servers.add(self)
 
     def made(self, num_bytes: int) -> Memory:
-        """The memory, all zeros."""
+        """Returns the memory, all zeros."""
         os.truncate(self._descriptor, num_bytes)
         return _mapped(self._descriptor, num_bytes)
 

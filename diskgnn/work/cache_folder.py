@@ -71,7 +71,7 @@ def use(path: Path) -> Use | None:
 
 
 def list_directories(folder: Path) -> list[CachedDirectory]:
-    """What is in the cache folder, used longest ago first; nothing if there is no such folder.
+    """Returns what is in the cache folder, used longest ago first; nothing if there is no such folder.
 
     Raises:
         ConfigError: the folder is another user's.

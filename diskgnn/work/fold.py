@@ -55,7 +55,7 @@ class Output:
 
     @property
     def stays_here(self) -> bool:
-        """False if a file is written to a store at once: nobody can go on with that."""
+        """Returns False if a file is written to a store at once: nobody can go on with that."""
         return not any(file.is_streamed for file in self._files)
 
     def __enter__(self) -> Output:

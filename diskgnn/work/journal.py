@@ -46,7 +46,7 @@ class Journal:
         self._first_line = json.dumps(making, sort_keys=True)
 
     def read(self) -> bool:
-        """Whether the journal is there and about what is being made; then what it says is known."""
+        """Returns True if the journal is there and about what is being made; then what it says is known."""
         try:
             content = self.path.read_bytes()
         except OSError:
@@ -116,7 +116,8 @@ class Journal:
         return self._complete.get(name)
 
     def checksum(self, name: str) -> int | None:
-        """CRC-32C of file `name` if it is complete and still what it was then; None if it has to be made again."""
+        """Returns the CRC-32C of file `name` if it is complete and still what it was then; None if it has to be
+        made again."""
         if name not in self._complete:
             return None
         path = self.path.parent / name
@@ -128,7 +129,7 @@ class Journal:
 
     @property
     def has_files(self) -> bool:
-        """True if any file was complete."""
+        """Returns True if any file was complete."""
         return bool(self._complete or self._consumed)
 
     def note(self, name: str, done: Mapping[str, npt.NDArray[Any]], files: Iterable[str]) -> None:
@@ -205,8 +206,8 @@ class Journal:
 
 
 def appended_scratch(path: Path) -> list[str]:
-    """What the journal at `path`, of a directory that was published, says is scratch in that. Only its names of files
-    are believed."""
+    """Returns what the journal at `path`, of a directory that was published, says is scratch in that. Only its names of
+    files are believed."""
     found: list[str] = []
     for line in filter(None, checked_lines(path.read_bytes())):
         with suppress(ValueError, KeyError, RecursionError):  # lines about other things

@@ -115,7 +115,7 @@ def require_place_there(target: StoredPath) -> None:
 
 
 def artifact_at(target: StoredPath) -> Manifest | None:
-    """The artifact on a store that is at `target`; None if there is none.
+    """Returns the artifact on a store that is at `target`; None if there is none.
 
     Raises:
         OutputExistsError: a manifest is there, of something that is not known.
@@ -192,7 +192,8 @@ def remove_left(manifest: Manifest) -> None:
 
 
 def _left(manifest: Manifest) -> list[str]:
-    """What a killed run left in the directory that it published, and is no part of it; the journal comes last."""
+    """Returns what a killed run left in the directory that it published, and is no part of it; the journal comes
+    last."""
     journal = manifest.folder / JOURNAL
     if not journal.is_file():
         return []

@@ -80,7 +80,7 @@ class Shuffle:
 
     @property
     def in_memory(self) -> bool:
-        """True if there is no log."""
+        """Returns True if there is no log."""
         return self.path is None
 
     @property
@@ -223,7 +223,7 @@ class Shuffle:
 
     @contextmanager
     def _reading(self) -> Iterator[int]:
-        """A descriptor of the log."""
+        """Yields a descriptor of the log."""
         assert self.path is not None
         try:
             with opened(self.path) as file:

@@ -150,12 +150,12 @@ class WorkFolder:
 
     @property
     def is_resumable(self) -> bool:
-        """True if another run may go on with this one."""
+        """Returns True if another run may go on with this one."""
         return self._resumable
 
     @property
     def _has_something(self) -> bool:
-        """True if there is something for another run to go on with."""
+        """Returns True if there is something for another run to go on with."""
         return self._journal.has_files or any(path.exists() for path in self._kept)
 
     def path(self, name: str) -> Path:
@@ -222,7 +222,7 @@ class WorkFolder:
 
     @property
     def sends(self) -> bool:
-        """True if what is complete leaves this disk."""
+        """Returns True if what is complete leaves this disk."""
         return False
 
     def _send(self, names: Iterable[str]) -> None:

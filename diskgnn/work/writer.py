@@ -155,7 +155,7 @@ class ArtifactWriter(WorkFolder):
 
     @property
     def sends(self) -> bool:
-        """True if what is complete leaves this disk."""
+        """Returns True if what is complete leaves this disk."""
         return self._outbox is not None
 
     def _send(self, names: Iterable[str]) -> None:
@@ -173,7 +173,7 @@ class ArtifactWriter(WorkFolder):
         return self._adopt_sent(name) or super().adopt(name)
 
     def _adopt_sent(self, name: str) -> bool:
-        """The same of a file that was sent. Others may have sent to the same place since."""
+        """Returns the same of a file that was sent. Others may have sent to the same place since."""
         recorded = self._journal.recorded(name)
         if self._outbox is None or recorded is None or (sent := self._outbox.adopt(name, *recorded)) is None:
             return False
@@ -254,7 +254,7 @@ class ArtifactWriter(WorkFolder):
         return open_artifact(outbox.target, self.format)
 
     def _document(self, external: Mapping[str, ExternalFile]) -> str:
-        """What manifest.json says."""
+        """Returns what manifest.json says."""
         content = {
             "format": self.format,
             "version": VERSIONS[self.format],

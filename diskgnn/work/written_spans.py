@@ -21,11 +21,11 @@ _READ_BYTES = 4 << 20
 
 
 class Written(Protocol):
-    """What a step has written to a file."""
+    """Says what a step has written to a file."""
 
     @property
     def offset(self) -> int:
-        """Where it begins."""
+        """Returns where it begins."""
         ...
 
     def is_whole(self, file: SpanReader) -> bool:

@@ -108,7 +108,7 @@ def _line_label(line: tuple[float, str] | None, high: float) -> list[dict[str, A
 
 
 def _name_label(row: Row, top: float, middle: float, name_pixels: int) -> dict[str, Any]:
-    """A heading, or the name of a row: beside its bars, or above them where names have no width."""
+    """Returns a heading, or the name of a row: beside its bars, or above them where names have no width."""
     if not row.bars:
         place = {"y": top + _HEADING_PIXELS - 4, "xanchor": "left", "xshift": -name_pixels, "yanchor": "bottom"}
     elif name_pixels:

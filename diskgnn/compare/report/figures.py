@@ -30,7 +30,7 @@ INK = "#010203"  # the style sheet makes it the colour of text
 
 @dataclass(frozen=True)
 class Series:
-    """How one line of a plot looks."""
+    """Says how one line of a plot looks."""
 
     name: str
     color: str
@@ -51,12 +51,12 @@ class Figure:
     narrow: go.Figure | None = None  # the plot where there is little width, if it is another
 
     def captioned(self, caption: str) -> Figure:
-        """The same with a caption."""
+        """Returns the same with a caption."""
         return replace(self, caption=caption)
 
 
 def color_of(loader: str) -> str:
-    """The colour that a loader has in every figure."""
+    """Returns the colour that a loader has in every figure."""
     return _COLORS.get(loader, _OTHER_COLOR)
 
 
@@ -66,7 +66,7 @@ def plain(text: str) -> str:
 
 
 def layout(height: int, margin: dict[str, int]) -> dict[str, Any]:
-    """What all figures share. Pixels; `margin` as Plotly names its sides."""
+    """Returns what all figures share. Pixels; `margin` as Plotly names its sides."""
     return {
         "template": None, "height": height, "margin": margin, "showlegend": False, "dragmode": False,
         "paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)",

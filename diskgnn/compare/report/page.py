@@ -85,7 +85,7 @@ def _asset(name: str) -> str:
 
 
 def _spec(figure: Figure) -> str:
-    """The figure as JSON that may stand inside a script element."""
+    """Returns the figure as JSON that may stand inside a script element."""
     plots = {"wide": figure.plot, **({"narrow": figure.narrow} if figure.narrow else {})}
     spec = {name: json.loads(plot.to_json()) for name, plot in plots.items()}
     return json.dumps(spec, separators=(",", ":")).replace("<", "\\u003c")
@@ -109,14 +109,14 @@ def _conditions(comparison: Comparison) -> Iterable[str]:
 
 
 def _fanouts(fanouts: Any) -> str:
-    """Of all edge types, or of each."""
+    """Returns the fanouts of all edge types, or of each."""
     if isinstance(fanouts, Mapping):
         return ", ".join(f"{edge_type}={_fanouts(each)}" for edge_type, each in fanouts.items())
     return ",".join(map(str, fanouts))
 
 
 def _notes(comparison: Comparison, summaries: Sequence[LoaderSummary]) -> Iterable[str]:
-    """What a reader must know before believing the figures."""
+    """Yields what a reader must know before believing the figures."""
     if not comparison.memory_capped:
         yield (
             "Memory was not capped: the page cache could use all that the machine has, so loaders that live by it look "

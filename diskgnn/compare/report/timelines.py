@@ -26,7 +26,7 @@ LEGEND = tuple(
 
 
 def timeline(summary: LoaderSummary, key: str) -> Figure | None:
-    """The stages of a few minibatches of one loader, None where no trace was kept."""
+    """Returns the stages of a few minibatches of one loader, None where no trace was kept."""
     if not summary.trace:
         return None
     events = sorted(summary.trace, key=lambda event: (event.start_ns, -event.end_ns))

@@ -13,7 +13,7 @@ from diskgnn.work.overwriting import refuse_inside_artifact
 
 
 def check_report_possible() -> None:
-    """Whether `write_report` will find the library that draws; worth asking before a comparison of hours.
+    """Raises now if `write_report` will not find the library that draws, before a comparison of hours.
 
     Raises:
         ConfigError: Plotly or Jinja is not installed.

@@ -30,7 +30,8 @@ Source = str | os.PathLike[str] | npt.ArrayLike | RowSource  # a path, what NumP
 
 
 def named(what: str, owner: str, source: object) -> str:
-    """How messages call `what` of type `owner`: with the file that it comes from. Without an owner: just that."""
+    """Returns how messages call `what` of type `owner`: with the file that it comes from. Without an owner: just
+    that."""
     if not owner:
         return what
     return f"{what} of {owner}" + (f" ({source})" if isinstance(source, (str, os.PathLike)) else "")
@@ -140,7 +141,8 @@ def _file(name: str, path: Location) -> RowSource:
 
 
 def _mapped(path: Path) -> npt.NDArray[Any]:
-    """A .npy file as np.load maps it, but a failed read of the header is made again. Nothing of the map is touched."""
+    """Returns a .npy file as np.load maps it, but a failed read of the header is made again. Nothing of the map is
+    touched."""
     with ReadableFile(path) as file:
         shape, fortran, dtype = read_npy_header(file)
         if dtype.hasobject:
@@ -149,7 +151,8 @@ def _mapped(path: Path) -> npt.NDArray[Any]:
 
 
 def _stored_rows(name: str, source: Source) -> RowSource | None:
-    """The rows of a .npy file in C order on a store, streamed from there; None if it is none, which is copied."""
+    """Returns the rows of a .npy file in C order on a store, streamed from there; None if it is none, which is
+    copied."""
     path = located(source) if isinstance(source, (str, os.PathLike)) else None
     if not isinstance(path, StoredPath) or path.suffix != ".npy" or not path.is_file():
         return None

@@ -25,7 +25,7 @@ COMPRESSED = (".gz", ".zst", ".bz2")
 
 
 def open_text(name: str, path: Location) -> Any:
-    """The text of a file as a stream that Arrow reads; unpacked, if its name ends in .gz, .zst or .bz2.
+    """Returns the text of a file as a stream that Arrow reads; unpacked, if its name ends in .gz, .zst or .bz2.
 
     Args:
         name: for messages.
@@ -58,7 +58,7 @@ def damage_of_compressed(error: Exception, path: Location) -> str:
 
 @contextmanager
 def text_for_arrow(name: str, path: Location) -> Iterator[tuple[pa.NativeFile, Callable[[Batches], Batches]]]:
-    """The same for Arrow's threads to read within the block, and what gives the batches that Arrow makes of it.
+    """Yields the same for Arrow's threads to read within the block, and what gives the batches that Arrow makes of it.
 
     A thread of Arrow's that gives back something of Python's while the interpreter ends aborts the process. So it gets
     copies of what was read, and no exception: for such a thread the text just ends, perhaps within a row. The error is
@@ -91,7 +91,7 @@ class _EndingText(io.RawIOBase):
         self._stream, self._reading, self._position = stream, threading.Lock(), 0
 
     def readable(self) -> bool:
-        """True."""
+        """Returns True."""
         return True
 
     def tell(self) -> int:
@@ -99,7 +99,7 @@ class _EndingText(io.RawIOBase):
         return self._position
 
     def read(self, size: int = -1) -> bytes:
-        """The next `size` bytes, fewer at the end."""
+        """Returns the next `size` bytes, fewer at the end."""
         with self._reading:
             if self.closed or self._error is not None:
                 return b""
@@ -117,7 +117,8 @@ class _EndingText(io.RawIOBase):
             raise self._error
 
     def checked(self, batches: Batches) -> Batches:
-        """The same, of what was read without an error. However it ends, Arrow's threads have nothing left to read."""
+        """Yields the same, of what was read without an error. However it ends, Arrow's threads have nothing left to
+        read."""
         try:
             for batch in batches:
                 self.raise_error()
@@ -135,7 +136,7 @@ class _EndingText(io.RawIOBase):
 
 
 class _Unpacked(io.RawIOBase):
-    """What a compressed file holds, up to a limit. A file for Arrow."""
+    """Reads what a compressed file holds, up to a limit. A file for Arrow."""
 
     def __init__(self, name: str, path: Location, stream: pa.NativeFile, stored_bytes: int) -> None:
         super().__init__()
@@ -143,7 +144,7 @@ class _Unpacked(io.RawIOBase):
         self._most_bytes, self._position = max(_ALWAYS_BYTES, _MOST_RATIO * stored_bytes), 0
 
     def readable(self) -> bool:
-        """True."""
+        """Returns True."""
         return True
 
     def tell(self) -> int:
@@ -151,7 +152,7 @@ class _Unpacked(io.RawIOBase):
         return self._position
 
     def read(self, size: int = -1) -> bytes:
-        """The next `size` bytes, fewer at the end."""
+        """Returns the next `size` bytes, fewer at the end."""
         data: bytes = self._stream.read(None if size < 0 else size)
         self._position += len(data)
         if self._position > self._most_bytes:

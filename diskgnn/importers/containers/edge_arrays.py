@@ -19,7 +19,7 @@ _CHUNK_NODES = CHUNK_EDGES // 8  # of a CSC matrix: several arrays of that lengt
 
 
 def edge_list(source: Source | EdgeStream, name: str = "edges") -> EdgeStream:
-    """An edge list [2, E] or [E, 2]. An array [2, 2] is taken as [2, E]; a list gets a DataWarning.
+    """Returns an edge list [2, E] or [E, 2]. An array [2, 2] is taken as [2, E]; a list gets a DataWarning.
 
     Raises:
         InputError: another shape, or ids that are not whole numbers.
@@ -40,7 +40,7 @@ def edge_list(source: Source | EdgeStream, name: str = "edges") -> EdgeStream:
 
 
 def csc(indptr: Source, indices: Source, owner: str = "") -> EdgeStream:
-    """The edges of a CSC matrix (in-neighbours of v: indices[indptr[v]:indptr[v+1]]).
+    """Returns the edges of a CSC matrix (in-neighbours of v: indices[indptr[v]:indptr[v+1]]).
 
     Raises:
         InputError: indptr does not start with 0, decreases, or does not end with the number of indices.
@@ -95,7 +95,7 @@ def _csc_edges(starts: RowSource, sources: RowSource, first: int) -> Iterator[Ed
 
 
 def seed_edges(name: str, source: Source | EdgeStream, num_sources: int, num_nodes: int) -> npt.NDArray[np.int64]:
-    """[n, 2] (source, destination) of an edge list [2, n] or [n, 2]; [2, 2] is taken as [2, n].
+    """Returns [n, 2] (source, destination) of an edge list [2, n] or [n, 2]; [2, 2] is taken as [2, n].
 
     Raises:
         InputError: another shape, ids that are not whole numbers or out of range, or no edge.

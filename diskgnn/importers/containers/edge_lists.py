@@ -61,7 +61,7 @@ def of_ends(sources: RowSource, destinations: RowSource, num_nodes: int | None =
 
 
 def signed(edges: EdgeStream) -> EdgeStream:
-    """The same edges, their ids as int32 or int64; one past int64, which no node has, is an InputError."""
+    """Returns the same edges, their ids as int32 or int64; one past int64, which no node has, is an InputError."""
 
     def read(first: int) -> Iterator[EdgeChunk]:
         for ends in edges.chunks_from(first):
@@ -79,7 +79,7 @@ def signed(edges: EdgeStream) -> EdgeStream:
 
 
 def turned(edges: EdgeStream) -> EdgeStream:
-    """The edges the other way round. They have no `origin`: that names edges as they were."""
+    """Returns the edges the other way round. They have no `origin`: that names edges as they were."""
 
     def read(first: int) -> Iterator[EdgeChunk]:
         return ((dst, src) for src, dst in edges.chunks_from(first))

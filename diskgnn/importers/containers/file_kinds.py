@@ -55,7 +55,8 @@ _NAMES = {
 
 
 def kind_of(path: AnyPath) -> str | None:
-    """What the file at `path` is: "npy", "npz", "torch", "parquet", "csv", ...; None if nothing tells, or no file.
+    """Returns what the file at `path` is: "npy", "npz", "torch", "parquet", "csv", ...; None if nothing tells, or no
+    file.
 
     Raises:
         InputError: it may not be read.
@@ -92,7 +93,7 @@ def kind_of(path: AnyPath) -> str | None:
 
 
 def has_utf8_name(path: Path) -> bool:
-    """False for a name that Arrow opens no file by; Python and the kernel take any bytes."""
+    """Returns False for a name that Arrow opens no file by; Python and the kernel take any bytes."""
     try:
         str(path).encode()
     except UnicodeEncodeError:

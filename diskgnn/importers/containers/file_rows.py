@@ -68,7 +68,7 @@ def file_columns(
 
 
 def headerless(name: str, path: Path, row_shape: tuple[int, ...], dtype: npt.DTypeLike) -> RowSource:
-    """The rows of a file that holds nothing else, as np.memmap and ndarray.tofile leave it.
+    """Returns the rows of a file that holds nothing else, as np.memmap and ndarray.tofile leave it.
 
     Raises:
         InputError: there is no such file, or it ends within a row.

@@ -16,7 +16,7 @@ _MAPS = Path("/proc/self/maps")
 
 
 def mapped_rows(name: str, path: Path, array: npt.NDArray[Any]) -> RowSource | None:
-    """The rows of an array whose memory is a map of the file; None if it is none, or in pieces."""
+    """Returns the rows of an array whose memory is a map of the file; None if it is none, or in pieces."""
     if not array.ndim or not array.size:
         return None
     in_rows = array.flags.c_contiguous
@@ -29,7 +29,8 @@ def mapped_rows(name: str, path: Path, array: npt.NDArray[Any]) -> RowSource | N
 
 
 def _offset(path: Path, address: int, num_bytes: int) -> int | None:
-    """Where in the file these bytes of memory lie; None if they lie elsewhere, or if the system does not say."""
+    """Returns where in the file these bytes of memory lie; None if they lie elsewhere, or if the system does not
+    say."""
     try:
         lines = _MAPS.read_text().splitlines()
     except OSError:

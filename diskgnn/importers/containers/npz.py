@@ -21,7 +21,7 @@ from diskgnn.importers.containers.rows import CHUNK_BYTES, EdgeStream, RowSource
 
 
 def members(name: str, path: str | os.PathLike[str]) -> dict[str, RowSource]:
-    """The arrays of an archive by their names. One in Fortran order is taken as its transpose.
+    """Returns the arrays of an archive by their names. One in Fortran order is taken as its transpose.
 
     Raises:
         InputError: it is no archive of arrays.
@@ -79,7 +79,7 @@ def _chunks(
 
 
 def edges(name: str, path: str | os.PathLike[str], member: str, pairs: RowSource) -> EdgeStream:
-    """The edge list [2, E] or [E, 2] that `members` found as `member`; [2, 2] is taken as [2, E].
+    """Returns the edge list [2, E] or [E, 2] that `members` found as `member`; [2, 2] is taken as [2, E].
 
     Raises:
         InputError: another shape, or ids that are not whole numbers.

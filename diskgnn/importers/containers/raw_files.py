@@ -50,7 +50,7 @@ class RawFile:
         return cls(dtype, int(width) if width else None, local(path, "raw:"))
 
     def rows(self, name: str) -> RowSource:
-        """The numbers.
+        """Returns the numbers.
 
         Raises:
             InputError: the file is not there, or ends within a row.
@@ -60,6 +60,6 @@ class RawFile:
         return replace(rows, bfloat16=self.dtype == "bfloat16")
 
     def within(self, folder: Path) -> str:
-        """The same, its path taken as one in `folder`."""
+        """Returns the same, its path taken as one in `folder`."""
         width = "" if self.width is None else f"{self.width}:"
         return f"{_PREFIX}{self.dtype}:{width}{folder / self.path}"

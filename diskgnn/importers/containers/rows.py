@@ -67,7 +67,7 @@ class RowSource:
             position += len(chunk)
 
     def load(self) -> npt.NDArray[Any]:
-        """All rows in memory."""
+        """Returns all rows in memory."""
         loaded, position = np.empty(self.shape, self.dtype), 0
         for chunk in self.chunks():
             loaded[position : position + len(chunk)] = chunk
@@ -80,7 +80,7 @@ class RowSource:
         dtype: np.dtype[Any],
         change: Callable[[npt.NDArray[Any]], npt.NDArray[Any]],
     ) -> RowSource:
-        """These rows with `change` made to each chunk [some rows, ...], which then has `row_shape` and `dtype`.
+        """Returns these rows with `change` made to each chunk [some rows, ...], which then has `row_shape` and `dtype`.
 
         They have no `origin`, which names rows as they were: a killed conversion would go on with those of another
         `change`. Whoever knows that there is only one may give them the origin.
@@ -92,7 +92,7 @@ class RowSource:
         return self.read_by(read, row_shape, dtype)
 
     def as_column(self) -> RowSource:
-        """These numbers [N] as rows [N, 1], with their origin: the shape says which they are."""
+        """Returns these numbers [N] as rows [N, 1], with their origin: the shape says which they are."""
         column = self.mapped((1,), self.dtype, lambda chunk: chunk[:, None])
         return replace(column, origin=self.origin, bfloat16=self.bfloat16)
 
@@ -109,7 +109,7 @@ class RowSource:
         )  # fmt: skip
 
     def widened(self) -> RowSource:
-        """These rows as numbers of a type that NumPy has: bfloat16 as float32, which is exact."""
+        """Returns these rows as numbers of a type that NumPy has: bfloat16 as float32, which is exact."""
         if not self.bfloat16:
             return self
         return self.mapped(self.row_shape, np.dtype(np.float32), widen_bfloat16)
@@ -121,7 +121,7 @@ def widen_bfloat16(bits: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
 
 
 def of_array(name: str, array: npt.NDArray[Any]) -> RowSource:
-    """The rows of an array in memory.
+    """Returns the rows of an array in memory.
 
     Raises:
         InputError: it is a single number.
@@ -150,7 +150,7 @@ class RowReader:
         self._rest = np.empty((0, *rows.row_shape), rows.dtype)
 
     def take(self, count: int) -> npt.NDArray[Any]:
-        """[count, ...] the next rows.
+        """Returns [count, ...] the next rows.
 
         Raises:
             InputError: the source ends before.
@@ -217,7 +217,7 @@ def require_whole(name: str, rows: RowSource) -> None:
 
 
 def first_fraction(rows: RowSource) -> float | None:
-    """The first number with a fractional part, or infinite; None if all are whole, or NaN."""
+    """Returns the first number with a fractional part, or infinite; None if all are whole, or NaN."""
     if rows.dtype.kind == "f":
         for chunk in rows.chunks():
             fractional = chunk[(chunk != np.trunc(chunk)) & ~np.isnan(chunk) | np.isinf(chunk)]

@@ -56,7 +56,7 @@ def column(name: str, path: Path, num_rows: int, dtype: Any) -> RowSource:
 
 
 def whole_column(name: str, path: Path) -> npt.NDArray[np.int64]:
-    """[any number] the whole numbers of a small file with one column.
+    """Returns [any number] the whole numbers of a small file with one column.
 
     Raises:
         InputError: as `column`.
@@ -66,7 +66,7 @@ def whole_column(name: str, path: Path) -> npt.NDArray[np.int64]:
 
 
 def table(name: str, path: Path) -> dict[str, list[Any]]:
-    """A small file with a header: the values of each column by its name.
+    """Returns a small file with a header: the values of each column by its name.
 
     Raises:
         InputError: it is none.
@@ -80,7 +80,7 @@ def table(name: str, path: Path) -> dict[str, list[Any]]:
 
 
 def lines(name: str, path: Path) -> list[list[str]]:
-    """The fields of each line of a small file without a header.
+    """Returns the fields of each line of a small file without a header.
 
     Raises:
         InputError: it cannot be read.
@@ -96,7 +96,7 @@ def lines(name: str, path: Path) -> list[list[str]]:
 
 
 def first_lines(name: str, path: Path) -> list[str]:
-    """The first lines of a file, the last of which may be cut off.
+    """Returns the first lines of a file, the last of which may be cut off.
 
     Raises:
         InputError: it cannot be read.
@@ -110,8 +110,8 @@ def first_lines(name: str, path: Path) -> list[str]:
 
 
 def text_block_bytes(head: Sequence[str] | Sequence[bytes], skipped: int = 0) -> int:
-    """How much of a text file that begins with the lines of `head` to parse at once: pyarrow reads 32 such blocks
-    ahead. The first one has to have all lines that are skipped.
+    """Returns how much of a text file that begins with the lines of `head` to parse at once: pyarrow reads 32 such
+    blocks ahead. The first one has to have all lines that are skipped.
     """
     lengths = [len(line) + 2 for line in head]
     return max(_BLOCK_BYTES, 8 * max(lengths, default=0), 2 * sum(lengths[: skipped + 1]))

@@ -68,13 +68,13 @@ def unpickled(path: Path) -> Any:
 
 
 def is_zip(path: Path) -> bool:
-    """False for a file in torch.save's former format."""
+    """Returns False for a file in torch.save's former format."""
     with ReadableFile(path) as file:
         return bool(file.read(2) == b"PK")
 
 
 def tensor(name: str, path: Path) -> RowSource:
-    """The one tensor or array that the file holds.
+    """Returns the one tensor or array that the file holds.
 
     Raises:
         InputError: it is damaged, or holds something else, or a tensor of a kind that `of_tensor` refuses.
@@ -86,7 +86,7 @@ def tensor(name: str, path: Path) -> RowSource:
 
 
 def rows(name: str, path: Path, found: Any) -> RowSource:
-    """A tensor or an array that `load` found in the file; it is read from there, where it was mapped.
+    """Returns a tensor or an array that `load` found in the file; it is read from there, where it was mapped.
 
     Raises:
         InputError: it is a single number, or a tensor of a kind that `of_tensor` refuses.
@@ -96,7 +96,7 @@ def rows(name: str, path: Path, found: Any) -> RowSource:
 
 
 def tensor_rows(name: str, value: Any) -> RowSource:
-    """The rows of a tensor on the CPU, which share its memory.
+    """Returns the rows of a tensor on the CPU, which share its memory.
 
     Raises:
         InputError: it is a single number, or a tensor of a kind that `of_tensor` refuses.
@@ -105,7 +105,8 @@ def tensor_rows(name: str, value: Any) -> RowSource:
 
 
 def as_array(value: Any) -> npt.NDArray[Any] | None:
-    """The numbers of a tensor or an array, bfloat16 as float32; None for something else. Others share its memory.
+    """Returns the numbers of a tensor or an array, bfloat16 as float32; None for something else. Others share its
+    memory.
 
     Raises:
         InputError: a tensor of a kind that `of_tensor` refuses.
@@ -119,18 +120,18 @@ def as_array(value: Any) -> npt.NDArray[Any] | None:
 
 
 def is_tensor(value: object) -> bool:
-    """True of a tensor of torch, which is not imported for it: that takes seconds."""
+    """Returns True of a tensor of torch, which is not imported for it: that takes seconds."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
 
 
 def is_bfloat16(value: Any) -> bool:
-    """True of a tensor whose numbers NumPy has no type for: `of_tensor` returns their bits."""
+    """Returns True of a tensor whose numbers NumPy has no type for: `of_tensor` returns their bits."""
     return str(getattr(value, "dtype", "")) == "torch.bfloat16"
 
 
 def of_tensor(name: str, value: Any) -> npt.NDArray[Any]:
-    """A tensor on the CPU as an array that shares its memory; of bfloat16 the bits, as uint16.
+    """Returns a tensor on the CPU as an array that shares its memory; of bfloat16 the bits, as uint16.
 
     Raises:
         InputError: it is sparse, nested, on another device, quantised, or of a type that NumPy does not have.

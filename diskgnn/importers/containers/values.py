@@ -118,7 +118,7 @@ def _checked(rows: RowSource, dtype: np.dtype[Any], is_wrong: Check, expected: s
 
 
 def _vector(rows: RowSource) -> RowSource:
-    """The rows [N]; of [N, 1] what stands in each."""
+    """Returns the rows [N]; of [N, 1] what stands in each."""
     if rows.row_shape == (1,):
         return rows.mapped((), rows.dtype, lambda chunk: chunk.reshape(-1))
     if rows.row_shape:

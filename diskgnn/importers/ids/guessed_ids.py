@@ -25,7 +25,7 @@ _OF_IDS = re.compile(r"(.*id|node|key|name)$")
 def guessed_ids(
     name: str, nodes: NodeInput, owner: str, ends: Mapping[EdgeType, IdColumns | None]
 ) -> str | None:  # fmt: skip
-    """The column of the table of `nodes` that has every id of the first edges, and no value twice.
+    """Returns the column of the table of `nodes` that has every id of the first edges, and no value twice.
 
     Whole numbers may be numbers of rows as well, so such a column must also be called like ids. A DataWarning says
     which column was taken.

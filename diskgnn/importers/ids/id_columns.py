@@ -23,7 +23,7 @@ from diskgnn.importers.tables.table_rows import no_integers
 
 
 def node_ids(name: str, source: Source | IdColumns, columns: TableColumns) -> IdColumns:
-    """The ids that an array [any number], or the id column of a table, holds.
+    """Returns the ids that an array [any number], or the id column of a table, holds.
 
     Raises:
         InputError: neither; no such column; ids of a type that cannot be, and while they are read, null.
@@ -41,20 +41,21 @@ def node_ids(name: str, source: Source | IdColumns, columns: TableColumns) -> Id
 
 
 def _id_column(name: str, source: Any, columns: TableColumns) -> str:
-    """The column that was named; or "id", where that was said of the table of nodes, and this is one of splits."""
+    """Returns the column that was named; or "id", where that was said of the table of nodes, and this is one of
+    splits."""
     found = Table(name, source, columns).schema.names
     return "id" if columns.id is None or (columns.id not in found and "id" in found) else columns.id
 
 
 def edge_ends(given: EdgeInput, owner: str) -> IdColumns | None:
-    """The ids of both ends of edges that are given as a list; None if they are not."""
+    """Returns the ids of both ends of edges that are given as a list; None if they are not."""
     if given.edges is None:
         return None
     return end_ids(named("edges", owner, given.edges), given.edges, given.columns)
 
 
 def end_ids(name: str, source: Source | EdgeStream | IdColumns, columns: TableColumns) -> IdColumns:
-    """The ids of both ends of edges: in an array [2, E] or [E, 2], in two columns of a table, or in a stream.
+    """Returns the ids of both ends of edges: in an array [2, E] or [E, 2], in two columns of a table, or in a stream.
 
     Raises:
         InputError: none of these; no such column; ids of a type that cannot be, and while they are read, null.

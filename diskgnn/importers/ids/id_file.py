@@ -49,5 +49,5 @@ class IdFile:
 
     @property
     def crc32c(self) -> int:
-        """CRC-32C of the complete file."""
+        """Returns the CRC-32C of the complete file."""
         return self._file.crc32c

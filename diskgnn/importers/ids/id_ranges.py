@@ -106,7 +106,7 @@ class IdRanges:
         return len(self.bounds) + 1
 
     def find(self, ids: pa.Array) -> npt.NDArray[np.uint16]:
-        """[n] the range of each of `ids` [n]."""
+        """Returns [n] the range of each of `ids` [n]."""
         if pa.types.is_integer(ids.type):
             return np.searchsorted(np.asarray(self.bounds), np.asarray(ids), side="right").astype(np.uint16)
         ranges = np.empty(len(ids), np.uint16)

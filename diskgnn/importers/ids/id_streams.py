@@ -46,7 +46,7 @@ class IdColumns:
 
     @property
     def key_kinds(self) -> tuple[pa.DataType, ...]:
-        """Of the chunks."""
+        """Returns the kinds of keys of the chunks."""
         kinds = tuple(map(id_kind, self.kinds))
         assert None not in kinds
         return kinds

@@ -15,7 +15,8 @@ _KINDS = {
 
 
 def id_kind(kind: pa.DataType) -> pa.DataType | None:
-    """How ids of an Arrow type are compared: as int64, uint64, large_string or large_binary. None: they cannot be."""
+    """Returns how ids of an Arrow type are compared: as int64, uint64, large_string or large_binary. None: they cannot
+    be."""
     if isinstance(kind, pa.BaseExtensionType):
         kind = kind.storage_type
     if pa.types.is_dictionary(kind):
@@ -37,12 +38,12 @@ def id_keys(ids: pa.Array) -> pa.Array:
 
 
 def readable_kind(kind: pa.DataType) -> str:
-    """An id type's name in messages."""
+    """Returns an id type's name in messages."""
     return str(kind).removeprefix("large_")
 
 
 def id_file_kind(kind: pa.DataType) -> pa.DataType:
-    """The type of the column in an `IdFile`: a plain one, which every reader of Parquet knows."""
+    """Returns the type of the column in an `IdFile`: a plain one, which every reader of Parquet knows."""
     if isinstance(kind, pa.BaseExtensionType):
         kind = kind.storage_type
     if pa.types.is_fixed_size_binary(kind):

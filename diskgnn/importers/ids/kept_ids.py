@@ -35,7 +35,8 @@ def _ids(file: pq.ParquetFile) -> Iterator[pa.Array]:
 def nodes_of_ids(
     name: str, nodes: NodeSet, ids: Sequence[pa.ChunkedArray], hint: str = ""
 ) -> list[npt.NDArray[np.int64]]:
-    """The nodes [n] of each of `ids` [n]: the user's own ids where the graph keeps some, numbers of rows elsewhere.
+    """Returns the nodes [n] of each of `ids` [n]: the user's own ids where the graph keeps some, numbers of rows
+    elsewhere.
 
     Numbers of rows are returned as they are; whoever takes them checks that there are such nodes.
 

@@ -25,7 +25,7 @@ from diskgnn.stores.locations import local, located
 
 
 def chosen_nodes(nodes: npt.ArrayLike | None, num_nodes: int) -> npt.NDArray[np.int64] | None:
-    """[n] ids in the order given; None: all.
+    """Returns [n] ids in the order given; None: all.
 
     Raises:
         ConfigError: they are no nodes.
@@ -49,7 +49,7 @@ def chosen_nodes(nodes: npt.ArrayLike | None, num_nodes: int) -> npt.NDArray[np.
 
 
 def read_nodes(path: PathLike, nodes: NodeSet | None) -> npt.NDArray[Any]:
-    """The nodes [n], or bool [N], that a .npy file, or the column `id` of a table, names.
+    """Returns the nodes [n], or bool [N], that a .npy file, or the column `id` of a table, names.
 
     Args:
         path: of the file; of a table also a folder of parts.

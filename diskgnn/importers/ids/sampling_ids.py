@@ -30,7 +30,7 @@ _RANGES = "ranges"  # what is noted of them
 
 @dataclass(frozen=True)
 class SampledIds:
-    """What is known of the ids of one type of nodes after the first reading."""
+    """Holds what is known of the ids of one type of nodes after the first reading."""
 
     kind: pa.DataType  # of `id_keys`
     file_kind: pa.DataType

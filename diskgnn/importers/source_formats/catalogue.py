@@ -46,7 +46,7 @@ class Catalogue:
 
 
 def source_of(catalogue: Catalogue, times: str | None) -> RelationalSource:
-    """The tables as node types, and their keys as edges.
+    """Returns the tables as node types, and their keys as edges.
 
     Args:
         catalogue: the tables.

@@ -24,7 +24,7 @@ def read(
     exclude: Sequence[str] = (),
     encoding: GivenEncoding | None = None,
 ) -> GraphInput:
-    """The graph of a database in a file.
+    """Returns the graph of a database in a file.
 
     Args:
         catalogue_of: opens the file.

@@ -26,7 +26,8 @@ def read(
     source: Any, *, number: int | None = None, features: str | None = "feat", labels: str | None = "label",
     weights: str | None = None, times: str | None = None, task: str | None = None, split: int | None = None,
 ) -> GraphInput:  # fmt: skip
-    """The graph with its data: features, labels, and the masks `train_mask`, `val_mask` and `test_mask` of nodes.
+    """Returns the graph with its data: features, labels, and the masks `train_mask`, `val_mask` and `test_mask` of
+    nodes.
 
     Args:
         source: a DGLGraph, or the path of a file.

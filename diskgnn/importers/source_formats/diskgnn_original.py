@@ -33,7 +33,7 @@ def recognises(source: object) -> bool:
 
 
 def read(source: Path) -> GraphInput:
-    """A graph of one type.
+    """Returns a graph of one type.
 
     Args:
         source: the folder: conf.json, features.bin, graph.pth, labels.pth and split_idx.pth.
@@ -107,7 +107,7 @@ def _find(value: Any) -> dict[str, Any] | None:
 
 
 def _labels(labels: RowSource, num_nodes: int, num_classes: int, offset: int) -> RowSource:
-    """Those of the nodes from `offset` on; what is no class is none."""
+    """Returns those of the nodes from `offset` on; what is no class is none."""
 
     def chunks() -> Iterator[npt.NDArray[np.int64]]:
         reader = RowReader(labels)

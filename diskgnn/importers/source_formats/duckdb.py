@@ -16,17 +16,17 @@ _KEYS = """
 
 
 def recognises(source: object) -> bool:
-    """A DuckDB file, by its first bytes."""
+    """Returns True for a DuckDB file, by its first bytes."""
     return isinstance(source, Path) and source.is_file() and kind_of(source) == "duckdb"
 
 
 def held_bytes(source: object) -> int:
-    """Of memory, that DuckDB takes while it reads."""
+    """Returns the bytes of memory that DuckDB takes while it reads."""
     return HELD_BYTES
 
 
 def catalogue(path: Path) -> Catalogue:
-    """The tables of a DuckDB file.
+    """Returns the tables of a DuckDB file.
 
     Raises:
         UnavailableError: the package duckdb is not there.

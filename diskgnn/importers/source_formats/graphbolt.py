@@ -40,7 +40,7 @@ def read(
     weights: str | None = AUTO,
     times: str | None = AUTO,
 ) -> GraphInput:
-    """The graph of a data set, with the seeds and labels of one of its tasks.
+    """Returns the graph of a data set, with the seeds and labels of one of its tasks.
 
     Args:
         source: the folder, or its metadata.yaml.
@@ -121,7 +121,7 @@ class _Given:
         return counts, edges
 
     def task(self, name: str | None) -> Record:
-        """One of the tasks; no task is one without seeds."""
+        """Returns one of the tasks; no task is one without seeds."""
         tasks = {
             str(record.get("name", number)): record for number, record in enumerate(self._described.get("tasks") or [])
         }
@@ -134,8 +134,8 @@ class _Given:
         return tasks[name] if name is not None else next(iter(tasks.values()), {})
 
     def attributes(self, domain: str, owner: str | EdgeType) -> Attributes:
-        """The files of what the nodes or edges of a type have. One that `feature_data` and `graph.feature_data` both
-        name has the prefix "graph." in the latter.
+        """Returns the files of what the nodes or edges of a type have. One that `feature_data` and `graph.feature_data`
+        both name has the prefix "graph." in the latter.
         """
         found = self._records(self._described, domain, owner)
         for name, path in self._records(self._described["graph"], domain, owner).items():
@@ -150,7 +150,8 @@ class _Given:
         }
 
     def called(self, domain: str, owner: str | EdgeType, asked: str | None, usual: Sequence[str]) -> str | None:
-        """The name of an attribute that sampling goes by: as asked for, or a usual one of `graph.feature_data`."""
+        """Returns the name of an attribute that sampling goes by: as asked for, or a usual one of
+        `graph.feature_data`."""
         if asked != AUTO:
             return asked
         named = self._records(self._described["graph"], domain, owner)
@@ -160,8 +161,8 @@ class _Given:
     def features(
         self, known: Attributes, domain: str, owner: str | EdgeType, asked: str | None, use: str
     ) -> Path | RowSource | None:
-        """The rows of features: what was asked for, or the only one of `feature_data` that nothing else needs. One
-        number for each is a row of one.
+        """Returns the rows of features: what was asked for, or the only one of `feature_data` that nothing else needs.
+        One number for each is a row of one.
         """
         others = [name for name in self._records(self._described, domain, owner) if not known.is_taken(name)]
         if asked is not None and asked not in known.values and len(others) == 1:
@@ -188,7 +189,7 @@ class _Given:
         return parse_edge_type(name) if name else ONE_EDGE_TYPE
 
     def edges(self, record: Record) -> EdgeStream | Path:
-        """[2, E] of NumPy, or a line for each edge without a header."""
+        """Returns [2, E] of NumPy, or a line for each edge without a header."""
         path = self._path(record)
         if record.get("format") != "csv":
             return path

@@ -49,7 +49,7 @@ def read(
     num_papers: int | None = None,
     seed: int = 0,
 ) -> GraphInput:
-    """The graph of one size.
+    """Returns the graph of one size.
 
     IGB's loader draws a split of 60, 20 and 20 % anew each time; here it depends on `seed`. Of "full" the papers
     without a label come last, and its loader splits the others by their position; so does this.
@@ -156,7 +156,7 @@ def _splits(labels: RowSource, labelled: int | None, seed: int) -> dict[str, Any
 
 
 def _drawn(labels: RowSource, seed: int, first: float, last: float) -> Iterator[npt.NDArray[np.bool_]]:
-    """Of the labelled nodes of each chunk those that a permutation brings to this share."""
+    """Yields the labelled nodes of each chunk that a permutation brings to this share."""
     reader = RowReader(labels)
     for number, start in enumerate(range(0, labels.num_rows, _SPLIT_CHUNK)):
         has_label = reader.take(min(_SPLIT_CHUNK, labels.num_rows - start)) >= 0

@@ -32,7 +32,7 @@ def _root(source: Path) -> Path:
 
 
 def read(source: Path, *, homogenise: bool = False) -> GraphInput:
-    """The graph; features are those of papers, float16 [N, 768], its years are times.
+    """Returns the graph; features are those of papers, float16 [N, 768], its years are times.
 
     Nodes of the test split have no label in public: the split is left out if they have none.
 

@@ -52,7 +52,7 @@ def read(
     task: str | None = None,
     edge_data: bool = True,
 ) -> GraphInput:
-    """The graph of a data set's folder, the one that holds `raw` and `split`.
+    """Returns the graph of a data set's folder, the one that holds `raw` and `split`.
 
     Args:
         source: the folder.
@@ -87,7 +87,7 @@ def read(
 
 
 def _is_undirected(source: Path) -> bool:
-    """True if the ogb package adds reverse edges to the data set in the folder."""
+    """Returns True if the ogb package adds reverse edges to the data set in the folder."""
     name = source.name.lower().replace("-", "_").removeprefix("ogbn_").removeprefix("ogbl_")
     name = name.removesuffix("_pyg").removesuffix("_dgl")
     if name not in (*_UNDIRECTED, *_DIRECTED):
@@ -145,7 +145,7 @@ def _text(
 
 
 def _file(listing: SourceListing, raw: Path, of: str, path: Path, use: str, *, wanted: bool = True) -> bool:
-    """True if a file is there and wanted, which is noted."""
+    """Returns True if a file is there and wanted, which is noted."""
     if path.is_file() and wanted:
         listing.read(of, _name(path, raw), use)
     elif path.is_file():

@@ -29,12 +29,13 @@ ENTITY = "entity"  # the one type of nodes of wikikg2
 
 
 def with_triples(split: Path | None) -> Path | None:
-    """A split's folder, if it holds triples."""
+    """Returns a split's folder, if it holds triples."""
     return None if split is None or _triples(split, "train") is None else split
 
 
 def held_bytes(raw: Path, split: Path) -> int:
-    """What `of_one_list` has in memory at most, by the sizes of files: edges while it sorts them, or edges and triples.
+    """Returns what `of_one_list` has in memory at most, by the sizes of files: edges while it sorts them, or edges and
+    triples.
 
     Unpickling a file of arrays and sorting its triples by relation take three times what the file has, besides it.
     """
@@ -46,7 +47,7 @@ def held_bytes(raw: Path, split: Path) -> int:
 def of_one_list(
     raw: Path, split: Path, num_nodes: int, num_edges: int, undirected: bool, listing: SourceListing
 ) -> GraphInput:
-    """The graph of wikikg2: nodes are `entity`, relation r is the edge type (entity, relation_r, entity).
+    """Returns the graph of wikikg2: nodes are `entity`, relation r is the edge type (entity, relation_r, entity).
 
     Edges are held in memory, sorted by relation: 16 bytes each, and while they are sorted 24.
 
@@ -72,7 +73,8 @@ def of_one_list(
 
 
 def _by_relation(path: Path, num_edges: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """[relations + 1] where each begins in edges sorted by relation, and [num_edges] where each edge goes there."""
+    """Returns [relations + 1] where each begins in edges sorted by relation, and [num_edges] where each edge goes
+    there."""
     chunks = text_numbers.column("relations", path, num_edges, np.int64).chunks()
     relations = np.concatenate([np.empty(0, np.int64), *chunks])
     if relations.min(initial=0) < 0:
@@ -85,7 +87,7 @@ def _by_relation(path: Path, num_edges: int) -> tuple[npt.NDArray[np.int64], npt
 
 
 def of_several_lists(graph: GraphInput, raw: Path, split: Path, listing: SourceListing) -> GraphInput:
-    """The graph of biokg with the triples of its splits as seed edges of their types.
+    """Returns the graph of biokg with the triples of its splits as seed edges of their types.
 
     Raises:
         InputError: a relation of a split is that of no edges, or of edges of two types.

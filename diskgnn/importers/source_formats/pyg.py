@@ -61,7 +61,7 @@ def read(
     split: int | None = None,
     link_split: str | None = None,
 ) -> GraphInput:
-    """A graph of PyG. Arguments name attributes; one that a type lacks is left out, and so is one that is None.
+    """Returns a graph of PyG. Arguments name attributes; one that a type lacks is left out, and so is one that is None.
 
     The values of an `adj_t` in torch.sparse_csr are weights (numbers that are not all 1) or features (rows) of edges
     that have no other ones.
@@ -122,7 +122,7 @@ def read(
 
 
 def _parts(source: Any) -> list[StoredGraph]:
-    """The graph, or the three graphs of RandomLinkSplit."""
+    """Returns the graph, or the three graphs of RandomLinkSplit."""
     if isinstance(source, Path):
         return of_file(source)
     if is_link_split(source):

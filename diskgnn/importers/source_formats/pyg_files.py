@@ -24,8 +24,8 @@ from diskgnn.importers.source_formats.pyg_graphs import (
 
 
 def load(path: Path) -> Any:
-    """The graph in a .pt file, or the three graphs of RandomLinkSplit, with memory-mapped tensors. Nothing but tensors
-    and PyG's own classes is unpickled.
+    """Returns the graph in a .pt file, or the three graphs of RandomLinkSplit, with memory-mapped tensors. Nothing but
+    tensors and PyG's own classes is unpickled.
 
     Raises:
         InputError: there is none.
@@ -82,8 +82,8 @@ def _unpickled_too(known: list[Any]) -> Iterator[None]:
 
 
 def of_file(path: Path) -> list[StoredGraph]:
-    """What the graph in a .pt file has, or each of the three graphs of RandomLinkSplit; tensors are read when they are
-    asked for.
+    """Returns what the graph in a .pt file has, or each of the three graphs of RandomLinkSplit; tensors are read when
+    they are asked for.
 
     Raises:
         InputError, UnavailableError: see `load`.

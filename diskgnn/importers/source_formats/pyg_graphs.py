@@ -22,7 +22,7 @@ from diskgnn.specs.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, EdgeType, edge_ty
 
 @dataclass(frozen=True)
 class Stored:
-    """What a source has of one type of nodes or edges."""
+    """Holds what a source has of one type of nodes or edges."""
 
     num_rows: int
     attributes: Mapping[str, Any]  # tensors or arrays, or RowSources of a store
@@ -31,7 +31,7 @@ class Stored:
 
 @dataclass(frozen=True)
 class StoredGraph:
-    """What a source has, by type; types of a graph without any are called as everywhere in diskgnn."""
+    """Holds what a source has, by type; types of a graph without any are called as everywhere in diskgnn."""
 
     nodes: Mapping[str, Stored]
     edges: Mapping[EdgeType, Stored]
@@ -73,7 +73,8 @@ def stored_graph(source: Any) -> StoredGraph:
 
 
 def is_stores(source: Any) -> bool:
-    """True of (FeatureStore, GraphStore). HeteroData is both, and so is Data, but that cannot list what it has."""
+    """Returns True of (FeatureStore, GraphStore). HeteroData is both, and so is Data, but that cannot list what it
+    has."""
     from torch_geometric.data import Data, FeatureStore, GraphStore
 
     is_pair = isinstance(source, tuple) and len(source) == 2
@@ -81,7 +82,8 @@ def is_stores(source: Any) -> bool:
 
 
 def is_data_set(source: Any) -> bool:
-    """True of a data set of PyG in memory, or of the tuple (data, slices, ...) that an InMemoryDataset saves."""
+    """Returns True of a data set of PyG in memory, or of the tuple (data, slices, ...) that an InMemoryDataset
+    saves."""
     from torch_geometric.data import Data, Dataset, HeteroData
 
     if isinstance(source, Dataset):
@@ -93,7 +95,7 @@ def is_data_set(source: Any) -> bool:
 
 
 def only_graph(source: Any, where: str) -> Any:
-    """The graph of a data set that has one: Data or HeteroData.
+    """Returns the graph of a data set that has one: Data or HeteroData.
 
     Args:
         source: as `is_data_set` takes it.
@@ -126,14 +128,14 @@ def only_graph(source: Any, where: str) -> Any:
 
 
 def _are_slices(value: object) -> bool:
-    """True of the offsets of each attribute, which HeteroData has by type."""
+    """Returns True of the offsets of each attribute, which HeteroData has by type."""
     return isinstance(value, dict) and all(
         each is None or _are_slices(each) or isinstance(each, Sized) for each in value.values()
     )
 
 
 def _have_several(slices: Mapping[str, Any]) -> bool:
-    """True if more than one graph lies between the offsets of each attribute, which HeteroData has by type."""
+    """Returns True if more than one graph lies between the offsets of each attribute, which HeteroData has by type."""
     return any(
         _have_several(each) if isinstance(each, Mapping) else each is not None and len(each) > 2
         for each in slices.values()
@@ -141,13 +143,13 @@ def _have_several(slices: Mapping[str, Any]) -> bool:
 
 
 def is_link_label(name: str) -> bool:
-    """True of what RandomLinkSplit calls seed edges and their labels, whose number is not that of the edges."""
+    """Returns True of what RandomLinkSplit calls seed edges and their labels, whose number is not that of the edges."""
     return name in ("edge_label", "edge_label_index", "pos_edge_label", "pos_edge_label_index", "neg_edge_label",
                     "neg_edge_label_index")  # fmt: skip
 
 
 def is_link_split(source: Any) -> bool:
-    """True of the three graphs that RandomLinkSplit makes of one."""
+    """Returns True of the three graphs that RandomLinkSplit makes of one."""
     from torch_geometric.data import Data, HeteroData
 
     return (
@@ -156,7 +158,7 @@ def is_link_split(source: Any) -> bool:
 
 
 def is_numeric(value: Any) -> bool:
-    """True of tensors and arrays of numbers: what `as_source` takes."""
+    """Returns True of tensors and arrays of numbers: what `as_source` takes."""
     import torch
 
     return isinstance(value, torch.Tensor | np.ndarray | RowSource)
@@ -280,7 +282,7 @@ def _agreed(what: str, counts: Mapping[str, int]) -> int | None:
 
 
 def _rows(store: Any, attr: Any) -> RowSource:
-    """The rows of one attribute of a FeatureStore, asked for some at a time."""
+    """Returns the rows of one attribute of a FeatureStore, asked for some at a time."""
     import copy
 
     import torch

@@ -56,7 +56,8 @@ class SourceFormat:
 
     @property
     def has_tables(self) -> bool:
-        """True if `read` takes columns to leave out of its tables (`exclude`), and the `encoding` of another graph."""
+        """Returns True if `read` takes columns to leave out of its tables (`exclude`), and the `encoding` of
+        another graph."""
         return "exclude" in self._keywords
 
     @property
@@ -102,7 +103,7 @@ def read_source(
     resources: Resources,
     encoding: GivenEncoding | None = None,
 ) -> GraphInput:
-    """The graph that `source` holds.
+    """Returns the graph that `source` holds.
 
     Args:
         source: a path, or an object in memory.

@@ -48,8 +48,8 @@ from diskgnn.specs.schema import EdgeType
 
 
 def recognises(source: object) -> bool:
-    """A folder with relational.yaml, that file, a folder of RelBench, a `RelationalSource`, or an object with tables by
-    name.
+    """Returns True for a folder with relational.yaml, that file, a folder of RelBench, a `RelationalSource`, or an
+    object with tables by name.
     """
     if isinstance(source, Path):
         return _has_description(source) or relbench_folder.recognises(source)
@@ -70,7 +70,7 @@ def read(
     exclude: Sequence[str] = (),
     encoding: GivenEncoding | None = None,
 ) -> GraphInput:
-    """The graph of a database.
+    """Returns the graph of a database.
 
     Args:
         source: see `recognises`.
@@ -105,7 +105,7 @@ def graph_of(
     exclude: Sequence[str] = (),
     encoding: GivenEncoding | None = None,
 ) -> GraphInput:
-    """The graph of a database whose description was read; see `read`."""
+    """Returns the graph of a database whose description was read; see `read`."""
     listing = SourceListing()
     source = _without_excluded(source, exclude, listing)
     for (of, name), reason in source.left_out.items():

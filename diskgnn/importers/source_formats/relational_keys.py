@@ -17,7 +17,7 @@ from diskgnn.importers.tables.frames import RowTable
 
 
 def primary_key(name: str, rows: RowTable, column: str) -> IdColumns:
-    """The ids of the rows of a table."""
+    """Returns the ids of the rows of a table."""
     where, quoted = f"table {name}", (f"column {column!r}",)
     kind = _key_kind(where, rows, column)
 

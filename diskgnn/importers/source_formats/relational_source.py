@@ -31,7 +31,7 @@ class KeyedTable:
 
 @dataclass(frozen=True)
 class TaskTables:
-    """What is to be predicted: a row for each entity and time, in tables by split."""
+    """Says what is to be predicted: a row for each entity and time, in tables by split."""
 
     splits: Mapping[str, RowTable]  # "train", "valid", "test"
     entity: tuple[str, str]  # the column that names the entity, and the table of entities

@@ -32,7 +32,7 @@ def recognises(path: Path) -> bool:
 
 
 def read_folder(folder: Path) -> RelationalSource:
-    """The tables of a folder, and those of its tasks that diskgnn can train on.
+    """Returns the tables of a folder, and those of its tasks that diskgnn can train on.
 
     Rows after `test_timestamp` are left out, as by `dataset.get_db()`.
 
@@ -65,7 +65,7 @@ def _manifest(folder: Path) -> dict[Any, Any]:
 
 
 def _task(folder: Path, tables: Mapping[str, KeyedTable]) -> TaskTables | str:
-    """A task, or why it is not read."""
+    """Returns a task, or why it is not read."""
     where, manifest = str(folder / _MANIFEST), _manifest(folder)
     kind = _KINDS.get(str(manifest.get("task_type")))
     if kind is None:

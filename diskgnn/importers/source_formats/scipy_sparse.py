@@ -32,7 +32,7 @@ def _in_memory(source: object) -> bool:
 
 
 def read(source: Any, *, weights: bool | None = None) -> GraphInput:
-    """A graph of one type, without features.
+    """Returns a graph of one type, without features.
 
     Args:
         source: a square matrix or array of scipy.sparse, whose rows and columns are expanded in memory if it is not in

@@ -40,7 +40,7 @@ def read(
     times: bool | int = False,
     delimiter: str | None = None,
 ) -> GraphInput:
-    """A graph of one type, without features. The file is read once to count its edges and nodes.
+    """Returns a graph of one type, without features. The file is read once to count its edges and nodes.
 
     Sparse ids become dense ones, in ascending order; `user_ids` of the graph's nodes says which.
 
@@ -139,7 +139,8 @@ def _column(rows: RowSource, column: int, dtype: Any) -> RowSource:
 
 
 def _header(source: Path) -> tuple[int | None, str, bool]:
-    """The number of nodes that a comment says, what stands between columns, and if a comment says undirected."""
+    """Returns the number of nodes that a comment says, what stands between columns, and if a comment says
+    undirected."""
     said, is_undirected = None, False
     for line in text_numbers.first_lines("edges", source):
         if line.startswith("#"):

@@ -12,12 +12,12 @@ from diskgnn.importers.tables.sqlite_tables import SqliteFile, SqliteTable, quot
 
 
 def recognises(source: object) -> bool:
-    """An SQLite file, by its first bytes."""
+    """Returns True for an SQLite file, by its first bytes."""
     return isinstance(source, Path) and source.is_file() and kind_of(source) == "sqlite"
 
 
 def catalogue(path: Path) -> Catalogue:
-    """The tables of an SQLite file.
+    """Returns the tables of an SQLite file.
 
     Raises:
         InputError: no SQLite file, or values that are not of their column's type.

@@ -162,12 +162,14 @@ class TableEncoding:
 
     @property
     def columns(self) -> list[str]:
-        """Of the table, that are read."""
+        """Returns the columns of the table that are read."""
         return list(self._finders)
 
     @property
     def width(self) -> int:
-        """Of a row of features: at least 1, because a table without feature columns gets a column of ones."""
+        """Returns the numbers of a row of features: at least 1, because a table without feature columns gets a column
+        of ones.
+        """
         return max(1, sum(column.width for column in self.features))
 
     def add(self, columns: Sequence[pa.Array]) -> None:
@@ -209,7 +211,7 @@ class TableEncoding:
             listing.leave_out(of, name, reason, expected=is_known or reason == column_finders.COUNTS_ROWS)
 
     def encode(self, columns: Sequence[pa.Array], num_rows: int) -> npt.NDArray[np.float32]:
-        """[num_rows, width] of rows given as `columns`."""
+        """Returns [num_rows, width] of rows given as `columns`."""
         if not self.features:
             return np.ones((num_rows, 1), np.float32)
         out = np.zeros((num_rows, self.width), np.float32)
@@ -236,7 +238,7 @@ def find_statistics(
 
 
 def encoded_rows(name: str, rows: RowTable, encoding: TableEncoding) -> RowSource:
-    """The features [N, width] float32 of a table whose statistics were found; `name` is for messages."""
+    """Returns the features [N, width] float32 of a table whose statistics were found; `name` is for messages."""
     batch_rows = max(1, CHUNK_BYTES // (4 * encoding.width))
     columns = encoding.columns
 

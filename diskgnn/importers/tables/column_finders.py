@@ -22,7 +22,7 @@ COUNTS_ROWS = "it counts the rows"
 
 
 class Finder(Protocol):
-    """What is found of one column in a first pass."""
+    """Finds what is known of one column after a first pass."""
 
     def add(self, values: pa.Array) -> None:
         """`values` are known."""
@@ -40,7 +40,7 @@ class _ScalableNumbers:
         self._encoding, self._where, self._is_warned = encoding, where, False
 
     def of(self, values: pa.Array) -> npt.NDArray[np.float64]:
-        """[n] numbers, NaN where there is none that can be scaled."""
+        """Returns [n] numbers, NaN where there is none that can be scaled."""
         numbers = column_values.numbers(values, self._encoding, self._where)
         is_extreme = np.abs(numbers) > column_values.LARGEST_SCALED
         if is_extreme.any() and not self._is_warned:
@@ -172,7 +172,7 @@ class UnknownValues:
         self._num_unknown += len(unknown)
 
     def found(self) -> FeatureColumn | str:
-        """The column, as it is known."""
+        """Returns the column, as it is known."""
         return self._column
 
     def told(self, num_rows: int) -> str:

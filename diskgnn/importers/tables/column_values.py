@@ -51,7 +51,7 @@ def numbers(values: pa.Array, encoding: str, where: str) -> npt.NDArray[np.float
 
 
 def scalable(found: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """The numbers, NaN where there is none that can be scaled."""
+    """Returns the numbers, NaN where there is none that can be scaled."""
     return np.where(np.abs(found) <= LARGEST_SCALED, found, np.nan)
 
 
@@ -65,7 +65,7 @@ def truths(values: pa.Array, where: str) -> pa.Array:
 
 
 def words(values: pa.Array, where: str) -> pa.Array:
-    """The values of a category as text: those of 1 and 1.0 are the same."""
+    """Returns the values of a category as text: those of 1 and 1.0 are the same."""
     try:
         return values.cast(pa.string())
     except pa.ArrowException as error:
@@ -73,7 +73,7 @@ def words(values: pa.Array, where: str) -> pa.Array:
 
 
 def lengths(values: pa.Array, where: str) -> npt.NDArray[np.int64]:
-    """[n] of each list or vector; -1 for null."""
+    """Returns [n] the length of each list or vector; -1 for null."""
     if is_vector(values.type):
         return vector_lengths(values)
     if not _is_list(values.type):

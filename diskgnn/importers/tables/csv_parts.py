@@ -123,7 +123,7 @@ class CsvPart:
         return False
 
     def batches(self, columns: Sequence[str], batch_rows: int, first: int = 0) -> Iterator[pa.RecordBatch]:
-        """All rows from the `first` on in order, these columns only; as many at a time as a block of text holds.
+        """Yields all rows from the `first` on in order, these columns only; as many at a time as a block of text holds.
         Those before it are read, too.
 
         Raises:
@@ -170,7 +170,7 @@ class CsvPart:
         return (whole[0].as_py(), grouped[0].as_py()) if len(whole) and len(grouped) else None
 
     def _first_texts(self, column: str) -> pa.Array:
-        """The texts that a column has in the head of the file."""
+        """Returns the texts that a column has in the head of the file."""
         head, types = self._head(), self._types | {column: pa.string()}
         with self._open([column], pa.BufferReader(head), _HEAD_BYTES, types) as reader:
             return next(reader).column(0)
@@ -193,7 +193,7 @@ class CsvPart:
         return open_text(self._name, self.path)
 
     def _head(self) -> bytes:
-        """The first rows. Of those that are more than a head, Arrow takes the whole ones."""
+        """Returns the first rows. Of those that are more than a head, Arrow takes the whole ones."""
         if not self.path.is_file():
             raise InputError(f"{self._name}: expected a CSV file, found no file {self.path}")
         try:
@@ -262,7 +262,8 @@ class CsvPart:
 
 
 def _missing_column_hint(found: Sequence[str]) -> str:
-    """What to say where the file has no column of the name asked for: its first line may be a row of numbers."""
+    """Returns what to say where the file has no column of the name asked for: its first line may be a row of
+    numbers."""
     if any(map(_is_number, found)):
         return "; if the file has no line with names of columns, pass them as `columns`, such as names=src,dst"
     return (
@@ -276,7 +277,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _is_number(text: str) -> bool:
-    """False of nan and inf, which are names to people."""
+    """Returns False of nan and inf, which are names to people."""
     try:
         return math.isfinite(float(text))
     except ValueError:

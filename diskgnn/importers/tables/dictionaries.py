@@ -6,7 +6,7 @@ import pyarrow as pa
 
 
 def decoded_schema(schema: pa.Schema) -> pa.Schema:
-    """The columns with the types of their values."""
+    """Returns the columns with the types of their values."""
     return pa.schema([
         pa.field(column.name, column.type.value_type if pa.types.is_dictionary(column.type) else column.type)
         for column in schema
@@ -14,5 +14,5 @@ def decoded_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def decoded(values: pa.Array) -> pa.Array:
-    """The values of a column."""
+    """Returns the values of a column."""
     return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values

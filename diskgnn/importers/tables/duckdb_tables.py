@@ -46,18 +46,18 @@ class DuckdbFile:
             self._connection = duckdb.connect(str(path), read_only=True, config=settings)
 
     def rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
-        """All rows of a query that has few."""
+        """Returns all rows of a query that has few."""
         with self._errors_named():
             found: list[tuple[Any, ...]] = self._connection.cursor().execute(query, values).fetchall()
             return found
 
     def schema(self, query: str) -> pa.Schema:
-        """The columns of a query."""
+        """Returns the columns of a query."""
         with self._errors_named():
             return self._connection.cursor().sql(query).limit(0).to_arrow_table().schema
 
     def batches(self, query: str, batch_rows: int) -> Iterator[pa.RecordBatch]:
-        """The rows of a query, at most so many at a time."""
+        """Yields the rows of a query, at most so many at a time."""
         with self._errors_named():
             yield from self._connection.cursor().sql(query).to_arrow_reader(min(batch_rows, _BATCH_ROWS))
 
@@ -76,7 +76,7 @@ class DuckdbFile:
 
 
 def quoted(name: str) -> str:
-    """A name in SQL."""
+    """Returns a name in SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -96,7 +96,7 @@ class DuckdbTable:
         return int(self._file.rows(f"SELECT count(*) FROM {self._table}")[0][0])
 
     def field(self, column: str) -> pa.Field:
-        """The column's name and type.
+        """Returns the column's name and type.
 
         Raises:
             InputError: there is no such column.
@@ -104,7 +104,7 @@ class DuckdbTable:
         return field_of(self, column)
 
     def batches(self, columns: Sequence[str], batch_rows: int, first: int = 0) -> Iterator[pa.RecordBatch]:
-        """All rows from the `first` on in order, these columns only, at most `batch_rows` at a time."""
+        """Yields all rows from the `first` on in order, these columns only, at most `batch_rows` at a time."""
         names = ", ".join(map(quoted, columns))
         for batch in self._file.batches(f"SELECT {names} FROM {self._table} OFFSET {first}", batch_rows):
             yield pa.record_batch([*map(decoded, batch.columns)], names=list(columns))

@@ -12,7 +12,7 @@ from diskgnn.importers.tables.dictionaries import decoded, decoded_schema
 
 
 class RowTable(Protocol):
-    """What is asked of a table (`tables.Table` is one)."""
+    """Says what is asked of a table (`tables.Table` is one)."""
 
     name: str
     schema: pa.Schema
@@ -24,16 +24,16 @@ class RowTable(Protocol):
         ...
 
     def field(self, column: str) -> pa.Field:
-        """The column's name and type, or InputError."""
+        """Returns the column's name and type, or InputError."""
         ...
 
     def batches(self, columns: Sequence[str], batch_rows: int, first: int = 0) -> Iterator[pa.RecordBatch]:
-        """All rows from the `first` on in order, these columns only, at most `batch_rows` at a time."""
+        """Returns all rows from the `first` on in order, these columns only, at most `batch_rows` at a time."""
         ...
 
 
 def field_of(table: RowTable, column: str, hint: str = "") -> pa.Field:
-    """The column of the schema of a table; `hint` ends the message if there is none.
+    """Returns the column of the schema of a table; `hint` ends the message if there is none.
 
     Raises:
         InputError: there is none; names those that there are.
@@ -66,7 +66,7 @@ class FrameTable:
         self.schema = decoded_schema(schema)
 
     def field(self, column: str) -> pa.Field:
-        """The column's name and type.
+        """Returns the column's name and type.
 
         Raises:
             InputError: there is no such column.
@@ -74,7 +74,7 @@ class FrameTable:
         return field_of(self, column)
 
     def batches(self, columns: Sequence[str], batch_rows: int, first: int = 0) -> Iterator[pa.RecordBatch]:
-        """All rows from the `first` on in order, these columns only, at most `batch_rows` at a time."""
+        """Yields all rows from the `first` on in order, these columns only, at most `batch_rows` at a time."""
         for start in range(first, self.num_rows, batch_rows):
             yield pa.record_batch([self._part(name, start, batch_rows) for name in columns], names=list(columns))
 
@@ -98,7 +98,7 @@ class JoinedTables:
         self.stored_bytes = sum(table.stored_bytes for table in tables)
 
     def field(self, column: str) -> pa.Field:
-        """The column's name and type, in the first table that has it.
+        """Returns the column's name and type, in the first table that has it.
 
         Raises:
             InputError: another table has no such column.
@@ -107,7 +107,7 @@ class JoinedTables:
         return found[0]
 
     def batches(self, columns: Sequence[str], batch_rows: int, first: int = 0) -> Iterator[pa.RecordBatch]:
-        """All rows from the `first` on in order, these columns only, at most `batch_rows` at a time."""
+        """Yields all rows from the `first` on in order, these columns only, at most `batch_rows` at a time."""
         for table in self._tables:
             skipped = min(first, table.num_rows)
             first -= skipped

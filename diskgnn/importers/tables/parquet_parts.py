@@ -35,7 +35,7 @@ class ParquetPart:
         return self._num_rows
 
     def batches(self, columns: Sequence[str], batch_rows: int, first: int = 0) -> Iterator[pa.RecordBatch]:
-        """All rows from the `first` on in order, these columns only; groups of rows before it are not read.
+        """Yields all rows from the `first` on in order, these columns only; groups of rows before it are not read.
 
         Raises:
             InputError: the file is damaged.

@@ -26,8 +26,8 @@ class TablePart(Protocol):
         ...
 
     def batches(self, columns: Sequence[str], batch_rows: int, first: int = 0) -> Iterator[pa.RecordBatch]:
-        """All rows from the `first` on in order, these columns only. Batches may have another number of rows than
-        `batch_rows`."""
+        """Returns all rows from the `first` on in order, these columns only. Batches may have another number of
+        rows than `batch_rows`."""
         ...
 
 
@@ -40,7 +40,8 @@ def without(batches: Iterable[pa.RecordBatch], skipped: int) -> Iterator[pa.Reco
 
 
 def partition_values(root: Location, files: Sequence[Location]) -> dict[str, pa.Array]:
-    """What folders named `column=value` below `root` say of each of `files`: whole numbers, or otherwise strings."""
+    """Returns what folders named `column=value` below `root` say of each of `files`: whole numbers, or otherwise
+    strings."""
     found: dict[str, list[str | None]] = {}
     for number, file in enumerate(files):
         for folder in _folders(file, root):

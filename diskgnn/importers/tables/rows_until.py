@@ -28,11 +28,11 @@ class RowsUntil:
         return sum(batch.num_rows for batch in self.batches([self._time], CHUNK_EDGES))
 
     def field(self, column: str) -> pa.Field:
-        """The column's name and type, or InputError."""
+        """Returns the column's name and type, or InputError."""
         return self._table.field(column)
 
     def batches(self, columns: Sequence[str], batch_rows: int, first: int = 0) -> Iterator[pa.RecordBatch]:
-        """All rows from the `first` on in order, these columns only, at most `batch_rows` at a time."""
+        """Returns all rows from the `first` on in order, these columns only, at most `batch_rows` at a time."""
         return without(self._known(columns, batch_rows), first)
 
     def _known(self, columns: Sequence[str], batch_rows: int) -> Iterator[pa.RecordBatch]:

@@ -19,7 +19,7 @@ def is_vector(kind: pa.DataType) -> bool:
 
 
 def vector_lengths(column: pa.StructArray) -> npt.NDArray[np.int64]:
-    """[n] how many numbers each vector stands for; -1 for null."""
+    """Returns [n] how many numbers each vector stands for; -1 for null."""
     lengths = pc.if_else(
         pc.equal(column.field("type"), _SPARSE), column.field("size"), pc.list_value_length(column.field("values"))
     )
@@ -28,7 +28,7 @@ def vector_lengths(column: pa.StructArray) -> npt.NDArray[np.int64]:
 
 
 def vector_rows(column: pa.StructArray, width: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """[n, width] the vectors, all of which are of this length; what a sparse one leaves out is 0."""
+    """Returns [n, width] the vectors, all of which are of this length; what a sparse one leaves out is 0."""
     rows = np.zeros((len(column), width), dtype)
     indices, values = column.field("indices"), column.field("values")
     counts = np.asarray(pc.list_value_length(values))

@@ -54,12 +54,12 @@ class SqliteFile:
             self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()  # from here on, one state
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
-        """All rows of a query that has few."""
+        """Returns all rows of a query that has few."""
         with self._errors_named():
             return self._connection.execute(query).fetchall()
 
     def pieces(self, query: str, most_rows: int) -> Iterator[list[tuple[Any, ...]]]:
-        """The rows of a query, at most so many at a time, and fewer of long ones."""
+        """Yields the rows of a query, at most so many at a time, and fewer of long ones."""
         with self._errors_named():
             cursor, piece_rows = self._connection.execute(query), _FIRST_ROWS
             while found := cursor.fetchmany(min(piece_rows, most_rows, _MOST_ROWS)):
@@ -80,7 +80,7 @@ class SqliteFile:
 
 
 def quoted(name: str) -> str:
-    """A name in SQL."""
+    """Returns a name in SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -109,7 +109,7 @@ class SqliteTable:
         return int(self._file.rows(f"SELECT count(*) FROM {quoted(self._table)}")[0][0])
 
     def field(self, column: str) -> pa.Field:
-        """The column's name and type.
+        """Returns the column's name and type.
 
         Raises:
             InputError: there is no such column.
@@ -117,7 +117,7 @@ class SqliteTable:
         return field_of(self, column, f" ({column!r}: {self.left_out[column]})" if column in self.left_out else "")
 
     def batches(self, columns: Sequence[str], batch_rows: int, first: int = 0) -> Iterator[pa.RecordBatch]:
-        """All rows from the `first` on in order, these columns only, at most `batch_rows` at a time.
+        """Yields all rows from the `first` on in order, these columns only, at most `batch_rows` at a time.
 
         Raises:
             InputError: a value that is not of the type of its column.

@@ -25,7 +25,7 @@ _SUFFIXES = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "cs
 
 @dataclass(frozen=True)
 class TableColumns:
-    """What the columns of tables are called, and how to read those of CSV files."""
+    """Says what the columns of tables are called, and how to read those of CSV files."""
 
     src: str = "src"  # edge table: ids of nodes
     dst: str = "dst"
@@ -63,7 +63,7 @@ class TableColumns:
         return self.label or "label"
 
     def label_in(self, table: Table) -> str | None:
-        """The column of labels of a table of nodes, if it has one.
+        """Returns the column of labels of a table of nodes, if it has one.
 
         Raises:
             InputError: the one that was named is not there.
@@ -71,7 +71,7 @@ class TableColumns:
         return _found(self.only_label, table, is_named=self.label is not None)
 
     def split_in(self, table: Table) -> str | None:
-        """The column of splits of a table of nodes, if it has one.
+        """Returns the column of splits of a table of nodes, if it has one.
 
         Raises:
             InputError: the one that was named is not there.
@@ -79,7 +79,7 @@ class TableColumns:
         return _found(self.split or "split", table, is_named=self.split is not None)
 
     def id_in(self, table: Table) -> str | None:
-        """The column of ids of a table of nodes, if it has one.
+        """Returns the column of ids of a table of nodes, if it has one.
 
         Raises:
             InputError: the one that was named is not there.
@@ -110,7 +110,8 @@ def _kind(path: Location) -> str | None:
 
 
 def table_files(path: Location) -> list[Location]:
-    """The files of a table in the order of their paths: `path` itself, or the parts in a folder, without hidden ones.
+    """Returns the files of a table in the order of their paths: `path` itself, or the parts in a folder, without hidden
+    ones.
 
     Names that begin with a dot or `_`, as those of Spark's `_SUCCESS` and checksums, are hidden.
     """
@@ -198,7 +199,7 @@ class Table:
 
     @cached_property
     def num_rows(self) -> int:
-        """Of all parts. Those of CSV files are counted by reading them."""
+        """Returns the rows of all parts. Those of CSV files are counted by reading them."""
         return sum(self._rows_of_parts)
 
     @cached_property
@@ -206,7 +207,7 @@ class Table:
         return tuple(part.count_rows() for part in self._parts)
 
     def field(self, column: str) -> pa.Field:
-        """The column's name and type.
+        """Returns the column's name and type.
 
         Raises:
             InputError: there is no such column; names those that there are.
@@ -225,7 +226,7 @@ class Table:
 
     @property
     def is_csv(self) -> bool:
-        """True of CSV files, False of Parquet."""
+        """Returns True of CSV files, False of Parquet."""
         return isinstance(self._parts[0], csv_parts.CsvPart)
 
     def place(self, row: int) -> str:
@@ -261,7 +262,7 @@ class Table:
                 )
 
     def batches(self, columns: Sequence[str], batch_rows: int, first: int = 0) -> Iterator[pa.RecordBatch]:
-        """All rows from the `first` on in order, these columns only, at most `batch_rows` at a time.
+        """Yields all rows from the `first` on in order, these columns only, at most `batch_rows` at a time.
 
         Raises:
             InputError: a part is damaged, or has one of these columns several times.
@@ -279,7 +280,7 @@ class Table:
                     yield self._complete(batch.slice(start, batch_rows), columns, number)
 
     def _complete(self, batch: pa.RecordBatch, columns: Sequence[str], part: int) -> pa.RecordBatch:
-        """The columns in the order asked for, with those of partitions, decoded."""
+        """Returns the columns in the order asked for, with those of partitions, decoded."""
         arrays = []
         for name in columns:
             if name in batch.schema.names:

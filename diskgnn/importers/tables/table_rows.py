@@ -39,7 +39,7 @@ _FEATURE_TYPES = {pa.float16(): np.float16, pa.float32(): np.float32, pa.float64
 
 
 def edges(path: str | os.PathLike[str], columns: TableColumns, name: str = "edges") -> EdgeStream:
-    """An edge for each row of a table.
+    """Returns an edge for each row of a table.
 
     Raises:
         InputError: a column is missing, has no whole numbers, or (while streaming) holds null.
@@ -64,8 +64,8 @@ def no_integers(
     expected: str = "whole numbers",
     about_fractions: str = "is it another column that was meant?",
 ) -> InputError:
-    """What is wrong with a column that is not of whole numbers, and what mends it: the cast that is advised loses
-    nothing, so the column is read for fractions first.
+    """Returns what is wrong with a column that is not of whole numbers, and what mends it: the cast that is advised
+    loses nothing, so the column is read for fractions first.
     """
     kind = table.field(column).type
     found = f"{table.name}: expected {expected} in column {column!r}, found {kind}"
@@ -274,7 +274,7 @@ def _list_features(table: Table, name: str, row_name: str) -> RowSource:
 
 
 def _lengths(lists: pa.Array) -> npt.NDArray[np.int64]:
-    """[n] of each list or vector; -1 for null."""
+    """Returns [n] the length of each list or vector; -1 for null."""
     if is_vector(lists.type):
         return vector_lengths(lists)
     return np.asarray(pc.list_value_length(lists).cast(pa.int64()).fill_null(-1))
@@ -317,7 +317,7 @@ def labels(
     classes: tuple[ClassValue, ...] | None = None,
     known: KnownClasses | None = None,
 ) -> ClassLabels:
-    """The classes of the nodes of a table.
+    """Returns the classes of the nodes of a table.
 
     Raises:
         InputError: no such column, or no whole numbers, text or truth values.

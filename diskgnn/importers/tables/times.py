@@ -55,7 +55,7 @@ def seconds(values: pa.Array, where: str) -> pa.Array:
 
 
 def moment(argument: str, given: Moment) -> int:
-    """One time, as `seconds` reads those of a column; text of digits is a whole number.
+    """Returns one time, as `seconds` reads those of a column; text of digits is a whole number.
 
     Raises:
         ConfigError: none; names the argument.

@@ -10,7 +10,8 @@ import pyarrow as pa
 
 
 def may_hold_rows(delimiters: npt.NDArray[np.integer], num_columns: int) -> npt.NDArray[np.bool_]:
-    """[n] False for values whose number of delimiters [n] rules out that `holds_rows`; most of people's own lines."""
+    """Returns [n] False for values whose number of delimiters [n] rules out that `holds_rows`; most of people's own
+    lines."""
     if num_columns == 1:
         return np.zeros(len(delimiters), np.bool_)
     remainders = np.remainder(delimiters, num_columns - 1)

@@ -12,6 +12,7 @@ from diskgnn.cli import options
 from diskgnn.cli.command import Command
 from diskgnn.cli.rendering import Output
 from diskgnn.progress.reporter import StageReport
+from diskgnn.specs.null_times import NULL_TIMES
 from diskgnn.specs.schema import edge_type_name
 
 if TYPE_CHECKING:
@@ -160,6 +161,12 @@ def _propose_split(output: Output, graph: Graph) -> None:
     multiple=True,
     metavar="[TABLE.]COLUMN",
     help="Leave a column out, such as one that labels are made from; repeat it. Of a database, too (--from).",
+)
+@_tables(
+    "--null-time",
+    type=click.Choice(list(NULL_TIMES)),
+    help="What a missing time of a node or an edge means: no seed sees it, or every seed does.  [default: there shall "
+    "be none]",
 )
 @_tables(
     "--encoding-of",

@@ -97,6 +97,26 @@ def without_columns(given: GraphInput, exclude: Sequence[str]) -> GraphInput:
     return replace(given, nodes=nodes, edges=edges)
 
 
+def with_null_times(given: GraphInput, null_time: str | None) -> GraphInput:
+    """Returns the graph where a missing time of any type means `null_time`, unless the type says another.
+
+    Raises:
+        ConfigError: no type has times.
+    """
+    if null_time is None:
+        return given
+    types: list[NodeInput | EdgeInput] = [*given.nodes.values(), *given.edges.values()]
+    if not any(each.times is not None or each.columns.time for each in types):
+        raise ConfigError(f"null_time: found {null_time!r}, while no type of nodes or edges has times; leave it out")
+
+    def meant(described: T) -> T:
+        return replace(described, null_time=described.null_time or null_time)
+
+    nodes = {name: meant(each) for name, each in given.nodes.items()}
+    edges = {name: meant(each) for name, each in given.edges.items()}
+    return replace(given, nodes=nodes, edges=edges)
+
+
 def require_excluded(exclude: Sequence[str], there: Mapping[str, Sequence[str]]) -> None:
     """Checks that each column to be excluded is among the columns `there` by table.
 

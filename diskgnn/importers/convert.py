@@ -17,7 +17,7 @@ from diskgnn.formats.source_contents import SourceContents
 from diskgnn.graph.csc import EdgeOptions
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.held_out import told_of_graph
-from diskgnn.importers.completing import completed, is_of_one_type, without_columns
+from diskgnn.importers.completing import completed, is_of_one_type, with_null_times, without_columns
 from diskgnn.importers.containers.arrays import Source
 from diskgnn.importers.containers.edge_arrays import edge_list
 from diskgnn.importers.containers.file_kinds import permission_named
@@ -86,6 +86,7 @@ def convert(
     self_loops: bool = False,
     drop_duplicates: bool = False,
     keep_ids: bool = False,
+    null_time: str | None = None,
     bfloat16: bool = False,
     reference_features: bool = False,
     quantise: str | None = None,
@@ -144,6 +145,8 @@ def convert(
         self_loops: add (v, v) for every node that has none.
         drop_duplicates: keep one of equal edges.
         keep_ids: remember the position of each edge in the list, which `Block.edge_ids` then says.
+        null_time: what a missing time of a node or an edge means: 'never', no seed sees it, or 'always', every seed
+            does. By default there shall be none.
         bfloat16: features stored as uint16 are bfloat16 bits.
         reference_features: leave the feature file where it is (.npy in C order) and refer to it.
         quantise: store the features as 'int8' or 'int4', with a scale and a zero point per column found in a pass of
@@ -202,6 +205,7 @@ def convert(
             source, format, options, schema, topology, on_nodes, on_edges, exclude, measured, encoding
         )
         contents, described = described.contents, replace(described, contents=SourceContents())
+        described = with_null_times(described, null_time)
         warn_of_left_out(contents)
         given = GivenGraph.of(replace(described, encoding=encoding), typed=typed)
     resources = given.resources(
@@ -210,7 +214,7 @@ def convert(
     making = identity({
         "source": source if isinstance(source, (str, os.PathLike)) else described,
         "format": format, "options": options, "schema": None if schema is None else described,
-        "exclude": exclude, "encoding_of": None if encoding is None else encoding.digest,
+        "exclude": exclude, "null_time": null_time, "encoding_of": None if encoding is None else encoding.digest,
         **topology, **on_nodes, **on_edges,
     })  # fmt: skip
     config = {} if making is None else {"making": making}

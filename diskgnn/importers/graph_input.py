@@ -21,6 +21,7 @@ from diskgnn.importers.ids.id_streams import IdColumns
 from diskgnn.importers.random_splits import parse_shares
 from diskgnn.importers.tables.table import TableColumns
 from diskgnn.paths import PathLike
+from diskgnn.specs.null_times import NULL_TIMES
 from diskgnn.specs.schema import (
     TARGET_KINDS,
     ClassValue,
@@ -74,6 +75,8 @@ class NodeInput:
     # Shares of train, valid and test that are drawn among the labelled nodes, in place of these three.
     random_split: str | Sequence[float] | None = None
     times: Source | None = None  # [N] integers or datetime64: when each node appears
+    # What a missing time means: seen by no seed ("never"), or by every one ("always"). None: there shall be none.
+    null_time: str | None = None
     columns: TableColumns = field(default_factory=TableColumns)  # of the table
     bfloat16: bool = False  # features stored as uint16 are bfloat16 bits
     reference_features: bool = False  # leave the feature file where it is, and refer to it
@@ -82,6 +85,7 @@ class NodeInput:
     def __post_init__(self) -> None:
         if self.random_split is not None:
             object.__setattr__(self, "random_split", parse_shares(self.random_split))
+        _check_null_time(self.null_time)
         if self.task not in TARGET_KINDS:
             raise ConfigError(f"task: expected one of {', '.join(TARGET_KINDS)}, found {self.task!r}")
         if self.num_classes is not None and (self.task != "class" or self.num_classes < 1):
@@ -107,6 +111,7 @@ class EdgeInput:
     features: Source | None = None  # [E, D], as those of nodes
     weights: Source | None = None  # [E] numbers, 0 or more
     times: Source | None = None  # [E] integers or datetime64: when each edge appears
+    null_time: str | None = None  # what a missing time means, as of nodes
     train: Source | EdgeStream | None = None  # seed edges for link prediction: integers [2, n] or [n, 2]
     valid: Source | EdgeStream | None = None
     test: Source | EdgeStream | None = None
@@ -119,6 +124,7 @@ class EdgeInput:
     bfloat16: bool = False  # features stored as uint16 are bfloat16 bits
 
     def __post_init__(self) -> None:
+        _check_null_time(self.null_time)
         carried = [name for name in ("features", "weights", "times") if getattr(self, name) is not None]
         carried += ["keep_ids"] * self.keep_ids + ["columns"] * bool(
             self.columns.weight or self.columns.time or self.columns.features
@@ -172,6 +178,11 @@ class GraphInput:
                 raise ConfigError(
                     f"edge type {name}: {changed[0]} needs edges within one node type; leave it out, or use reverse"
                 )
+
+
+def _check_null_time(null_time: str | None) -> None:
+    if null_time is not None and null_time not in NULL_TIMES:
+        raise ConfigError(f"null_time: expected one of {', '.join(NULL_TIMES)}, or None, found {null_time!r}")
 
 
 def read_description(schema: PathLike | Mapping[str, Any] | GraphInput) -> GraphInput:

@@ -293,9 +293,10 @@ def _labels(
 
 def _times(given: NodeInput | EdgeInput, table: Table | None, owner: str) -> RowSource | None:
     if given.times is not None:
-        return values.times(arrays.items(named("times", owner, given.times), given.times))
+        return values.times(arrays.items(named("times", owner, given.times), given.times), given.null_time)
     if given.columns.time is not None and table is not None:
-        return values.times(table_rows.times(table, given.columns.time, named("times", owner, table.path)))
+        rows = table_rows.times(table, given.columns.time, named("times", owner, table.path))
+        return values.times(rows, given.null_time)
     return None
 
 

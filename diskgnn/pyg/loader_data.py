@@ -72,12 +72,14 @@ class Source:
     def graph_input(self) -> GraphInput:
         """Returns what `convert` takes: x, edge_attr, and what draws depend on."""
         nodes = {
-            name: NodeInput(each.num_rows, times=self._attribute(each, self.time_attr), **_rows(each, "x"))
+            name: NodeInput(
+                each.num_rows, times=self._attribute(each, self.time_attr), null_time="always", **_rows(each, "x")
+            )
             for name, each in self.stored.nodes.items()
         }
         edges = {
             edge_type: EdgeInput(
-                **each.topology, times=self._attribute(each, self.time_attr), keep_ids=True,
+                **each.topology, times=self._attribute(each, self.time_attr), null_time="always", keep_ids=True,
                 weights=self._attribute(each, self.weight_attr), **_rows(each, "edge_attr"),
             )
             for edge_type, each in self.stored.edges.items()

@@ -32,7 +32,7 @@ from diskgnn.sampling.negatives import (
     count_destinations,
     negative_bits,
 )
-from diskgnn.sampling.seed_checks import check_nodes, check_times, require_splits
+from diskgnn.sampling.seed_checks import check_nodes, check_times, require_known, require_splits
 from diskgnn.sampling.seeds import Excluded, SeedBatch
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.schema import EdgeType, edge_type_name
@@ -211,14 +211,14 @@ class EdgeSeeds:
         given = self.target.times
         if given is not None:
             return {split: np.asarray(given[split], np.int64) for split in self.splits}
-        return {
-            split: np.maximum.reduce([
-                nodes.times_of(ids)
-                for nodes, ids in zip(self._ends, self._edges[split].T, strict=True)
-                if nodes.config.has_times
-            ])
-            for split in self.splits
-        }  # fmt: skip
+        return {split: self._later_ends(split) for split in self.splits}
+
+    def _later_ends(self, split: str) -> npt.NDArray[np.int64]:
+        pairs = self._edges[split]
+        timed = [(nodes, ids) for nodes, ids in zip(self._ends, pairs.T, strict=True) if nodes.config.has_times]
+        found: npt.NDArray[np.int64] = np.maximum.reduce([nodes.times_of(ids) for nodes, ids in timed])
+        require_known(found, split, lambda seed: f"the edge {pairs[seed][0]} -> {pairs[seed][1]}")
+        return found
 
     def _excluded(
         self, sources: npt.NDArray[np.int64], destinations: npt.NDArray[np.int64]

@@ -13,7 +13,7 @@ from diskgnn.graph.graph import Graph
 from diskgnn.graph.held_out import HeldOut
 from diskgnn.graph.type_data import NodeSet
 from diskgnn.progress.reporter import Reporter
-from diskgnn.sampling.seed_checks import check_nodes, check_times, require_splits
+from diskgnn.sampling.seed_checks import check_nodes, check_times, require_known, require_splits
 from diskgnn.sampling.seeds import SeedBatch
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.targets import NodeTarget
@@ -70,8 +70,11 @@ class NodeSeeds:
         return self.nodes[split]
 
     def _moments(self, split: str) -> npt.NDArray[np.int64]:
-        given = self.target.times
-        return self._nodes.times_of(self.nodes[split]) if given is None else np.asarray(given[split], np.int64)
+        if self.target.times is not None:
+            return np.asarray(self.target.times[split], np.int64)
+        found = self._nodes.times_of(self.nodes[split])
+        require_known(found, split, lambda seed: self._nodes.called(int(self.nodes[split][seed])))
+        return found
 
     def batch(self, split: str, epoch: int, positions: npt.NDArray[np.int64]) -> SeedBatch:
         """Returns the same in every epoch."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy.typing as npt
 from diskgnn.errors import ArtifactError, ConfigError, InputError
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.type_data import NodeSet
+from diskgnn.specs.null_times import is_missing
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.schema import edge_type_name
 from diskgnn.specs.targets import LinkTarget, NodeTarget
@@ -40,6 +41,22 @@ def check_times(spec: SamplingSpec, target: NodeTarget | LinkTarget) -> None:
         raise ConfigError(
             "times: draws do not go by them; pass temporal='uniform' or 'last' with them, or leave them out (a column "
             "called time in a table of seeds is taken without being named); temporal='ignore' does not look at them"
+        )
+
+
+def require_known(times: npt.NDArray[np.int64], split: str, called: Callable[[int], str]) -> None:
+    """Raises ConfigError if a seed has no time, so that nobody knows what it may see.
+
+    Args:
+        times: [n] of the seeds of the split, as the graph has them.
+        split: train, valid or test.
+        called: what seed number i is called in messages.
+    """
+    missing = np.flatnonzero(is_missing(times))
+    if len(missing):
+        raise ConfigError(
+            f"temporal: expected a time for each seed of {split}, found none for {len(missing)} of {len(times)}, the "
+            f"first of which is {called(int(missing[0]))}; give `seeds` with their times, or leave those out"
         )
 
 

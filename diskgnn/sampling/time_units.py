@@ -15,6 +15,7 @@ from diskgnn.formats import artifacts
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.type_files import TypeData
 from diskgnn.sampling.timed_types import type_words
+from diskgnn.specs.null_times import is_missing
 from diskgnn.specs.schema import EdgeType
 
 _RUNS, _RUN_LENGTH = 16, 16  # of the times of a type, all over the file, that are looked at
@@ -33,9 +34,10 @@ def warn_of_units(
         reached: types with times that draws reach.
         seed_times: those that were given, if any.
     """
-    found = {type_words(each): _some_times(_data_of(graph, each)) for each in reached}
+    some = {type_words(each): _some_times(_data_of(graph, each)) for each in reached}
     if seed_times:
-        found["the seeds"] = np.concatenate(seed_times)
+        some["the seeds"] = np.concatenate(seed_times)
+    found = {name: times[~is_missing(times)] for name, times in some.items()}
     medians = {name: float(np.median(times)) for name, times in found.items() if len(times)}
     sizes = {name: max(1.0, abs(median)) for name, median in medians.items()}
     if not sizes:

@@ -239,8 +239,8 @@ def test_times_of_every_kind(tmp_path: Path, kind: pa.DataType) -> None:
     ("values", "message"),
     [
         (["2024-01-01", "soon"], "times.*column 'at': expected dates or times in ISO 8601 .*found 'soon'; convert"),
-        (["2024-01-01", None], "times.*expected a time in column 'at', found null in row 1"),
-        (["2024-01-01", ""], "times.*expected a time in column 'at', found null in row 1"),
+        (["2024-01-01", None], "times.*column 'at': expected a time for each; found none at 1 .*null_time='never'"),
+        (["2024-01-01", ""], "times.*column 'at': expected a time for each; found none at 1 "),
         ([1.0, 2.5], "column 'at': expected timestamps, dates or whole numbers"),
         (["2024-01-01T00:00", "2024-01-01T00:00 CET"], "expected dates or times.*found '2024-01-01T00:00 CET'"),
     ],

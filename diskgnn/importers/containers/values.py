@@ -4,6 +4,7 @@ that they are stored in."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,30 +12,61 @@ import numpy.typing as npt
 
 from diskgnn.errors import InputError
 from diskgnn.importers.containers.rows import RowSource
+from diskgnn.specs.null_times import NULL_TIMES
 
 Check = Callable[[npt.NDArray[Any]], npt.NDArray[np.bool_]]  # which values of a chunk [n] or [n, C] are wrong
-_NOT_A_TIME = np.iinfo(np.int64).min  # NaT's bits
+MISSING_TIME = int(np.iinfo(np.int64).min)  # NaT's bits
 
 
-def times(rows: RowSource) -> RowSource:
+def times(rows: RowSource, null_time: str | None = None) -> RowSource:
     """Times [N], or [N, 1], as int64 [N]: whole numbers; datetime64 as seconds since 1970, rounded down. Both may be
     negative.
 
+    Args:
+        rows: NaN, NaT and `MISSING_TIME` are missing.
+        null_time: what a missing one means, one of `NULL_TIMES`; None: there shall be none.
+
     Raises:
-        InputError: another shape, or (while read) fractions or missing times (NaN, NaT); names the first.
+        InputError: another shape, or (while read) fractions or missing times; names the first.
     """
     rows = _vector(rows)
-    if rows.dtype.kind == "M":
-        dated = _checked(rows, rows.dtype, np.isnat, "a time for each")
-        return dated.mapped((), np.dtype(np.int64), lambda chunk: chunk.astype("datetime64[s]").astype(np.int64))
-    if rows.dtype.kind not in "iuf":
+    if rows.dtype.kind not in "iufM":
         raise InputError(f"{rows.name}: expected whole numbers or datetime64, found dtype {rows.dtype}")
 
     def wrong(chunk: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-        outside = ~((chunk > _NOT_A_TIME) & (chunk < 2.0**63))  # NaN, too
-        return outside | (chunk != np.floor(chunk)) if chunk.dtype.kind == "f" else outside
+        if chunk.dtype.kind == "M":
+            return np.zeros(len(chunk), bool)
+        outside: npt.NDArray[np.bool_] = ~((chunk >= MISSING_TIME) & (chunk < 2.0**63))
+        return (outside | (chunk != np.floor(chunk))) & ~np.isnan(chunk) if chunk.dtype.kind == "f" else outside
 
-    return _checked(rows, np.dtype(np.int64), wrong, "a time for each, a whole number")
+    def whole(chunk: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        if chunk.dtype.kind == "M":
+            return chunk.astype("datetime64[s]").astype(np.int64)
+        if chunk.dtype.kind == "f":
+            missing = np.isnan(chunk)
+            return np.where(missing, MISSING_TIME, np.where(missing, 0, chunk).astype(np.int64))
+        return chunk.astype(np.int64, copy=False)
+
+    found = _checked(rows, rows.dtype, wrong, "a whole number").mapped((), np.dtype(np.int64), whole)
+    if null_time is None:
+        return found.read_by(partial(_none_missing, found), (), found.dtype)
+    stored = NULL_TIMES[null_time]
+    return found.mapped((), found.dtype, lambda chunk: np.where(chunk == MISSING_TIME, stored, chunk))
+
+
+def _none_missing(rows: RowSource, position: int) -> Iterator[npt.NDArray[Any]]:
+    chunks = rows.chunks_from(position)
+    for chunk in chunks:
+        missing = np.flatnonzero(chunk == MISSING_TIME)
+        if len(missing):
+            more = len(missing) - 1 + sum(int(np.count_nonzero(rest == MISSING_TIME)) for rest in chunks)
+            raise InputError(
+                f"{rows.name}: expected a time for each; found none at {position + missing[0]} (from 0)"
+                + (f", nor at {more} after it" if more else "")
+                + "; pass null_time='never' if no seed shall see them, or null_time='always' if every seed shall"
+            )
+        yield chunk
+        position += len(chunk)
 
 
 def weights(rows: RowSource) -> RowSource:

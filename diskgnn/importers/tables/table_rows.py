@@ -18,6 +18,7 @@ from diskgnn.errors import ConfigError, DataWarning, InputError, callers_level
 from diskgnn.graph.edge_buckets import EdgeChunk
 from diskgnn.importers.class_labels import ClassLabels, KnownClasses, LabelColumn, class_labels, is_value
 from diskgnn.importers.containers.rows import CHUNK_BYTES, CHUNK_EDGES, EdgeStream, RowSource, as_signed, first_fraction
+from diskgnn.importers.containers.values import MISSING_TIME
 from diskgnn.importers.source_listing import SourceListing
 from diskgnn.importers.tables.column_encoding import (
     KnownColumns,
@@ -334,19 +335,17 @@ def labels(
 
 
 def times(table: RowTable, column: str, name: str) -> RowSource:
-    """Times [N] int64 of nodes or edges, in seconds since 1970 unless they are whole numbers.
+    """Times [N] int64 of nodes or edges, in seconds since 1970 unless they are whole numbers; `MISSING_TIME` where
+    there is none.
 
     Raises:
-        InputError: no such column, or (while streaming) no times, or null; names the first row without one.
+        InputError: no such column, or (while streaming) something else than times.
     """
     table.field(column)
+    name = f"{name}, column {column!r}"
 
     def read(batch: pa.RecordBatch, position: int) -> npt.NDArray[Any]:
-        found = seconds(batch.column(0), f"{name}: column {column!r}")
-        if found.null_count:
-            row = position + int(np.asarray(found.is_null()).argmax())
-            raise InputError(f"{name}: expected a time in column {column!r}, found null in row {row} (from 0)")
-        return np.asarray(found)
+        return np.asarray(seconds(batch.column(0), name).fill_null(MISSING_TIME))
 
     return _rows(table, name, [column], (), np.dtype(np.int64), read)
 

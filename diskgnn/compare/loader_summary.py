@@ -29,7 +29,7 @@ class Spread:
 
     @staticmethod
     def of(seconds: Sequence[float]) -> Spread | None:
-        """Returns the median of the runs, or None if there were none."""
+        """Returns that of some measurements; None if there are none."""
         return Spread(min(seconds), max(seconds), len(seconds)) if seconds else None
 
     def overlaps(self, other: Spread) -> bool:

@@ -79,7 +79,7 @@ def _tensor(value: Any) -> npt.NDArray[Any] | None:
 
 
 def _objects(array: npt.NDArray[Any]) -> Any:
-    """Returns objects of strings or bytes, as Arrow has them."""
+    """Returns a digest of strings or bytes, as Arrow has them."""
     digest, flat = hashlib.blake2b(digest_size=16), array.reshape(-1)
     for first in range(0, len(flat), _PIECE_OBJECTS):
         try:

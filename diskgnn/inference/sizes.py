@@ -34,7 +34,7 @@ class PassSizes:
         return max(1, rows // CHUNK_ROWS) * CHUNK_ROWS
 
     def _row_bytes(self) -> Iterator[int]:
-        """Returns what a window of each `RowPass` holds for each row."""
+        """Yields the bytes that a window of each `RowPass` holds for each row."""
         network = self._network
         for number in range(len(network.layers) + 1):
             layer = network.layers[number] if number < len(network.layers) else None

@@ -171,7 +171,7 @@ class _Growing:
         )  # fmt: skip
 
     def _num_seeds(self) -> npt.NDArray[np.int64]:
-        """Returns [B] the seeds of each minibatch."""
+        """Returns [B] how many seeds each minibatch has."""
         num_seeds = np.full(self.size.batches_per_epoch, self.plan.spec.batch_size)
         num_seeds[-1] = self.plan.last_size(self.split)
         return np.tile(num_seeds, self.size.epochs)

@@ -122,7 +122,7 @@ class EdgeSeeds:
 
     @property
     def _num_negatives(self) -> int:
-        """Returns the negatives of an edge, at most."""
+        """Returns how many negatives an edge has at most."""
         return max(self.target.negatives if split == "train" else self.target.eval_negatives for split in self.splits)
 
     @property

@@ -146,7 +146,7 @@ def _fetch_file(
     """Copies a file, or what is missing of it, to its part. Returns its name, its CRC-32C and the bytes that came."""
     source, part = manifest.file(name), _part(name)
     path = writer.path(part)
-    begin, crc = _so_far(path, work.state_of(part))
+    begin, crc = _noted_part(path, work.state_of(part))
     offset = noted = begin
     advance(begin)
     with (
@@ -169,7 +169,7 @@ def _fetch_file(
     return name, copy.crc32c, offset - begin
 
 
-def _so_far(path: Path, noted: State) -> tuple[int, int]:
+def _noted_part(path: Path, noted: State) -> tuple[int, int]:
     """Returns the bytes of a file that have come already, and their CRC-32C. What came after them is cut off."""
     if noted:
         num_bytes, crc = int(noted["bytes"]), int(noted["crc32c"])

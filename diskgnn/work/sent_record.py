@@ -64,7 +64,7 @@ class SentRecord:
             with suppress(ValueError, KeyError):  # of another version
                 self._take(typed(json.loads(line), dict))
 
-    def go_on(self) -> None:
+    def open(self) -> None:
         """Reads it, and cuts off what is not whole: new notes follow."""
         self.read()
         if self.path.exists():

@@ -156,7 +156,7 @@ def _splits(labels: RowSource, labelled: int | None, seed: int) -> dict[str, Any
 
 
 def _drawn(labels: RowSource, seed: int, first: float, last: float) -> Iterator[npt.NDArray[np.bool_]]:
-    """Yields the labelled nodes of each chunk that a permutation brings to this share."""
+    """Yields a mask of the labelled nodes of each chunk that a permutation brings to this share."""
     reader = RowReader(labels)
     for number, start in enumerate(range(0, labels.num_rows, _SPLIT_CHUNK)):
         has_label = reader.take(min(_SPLIT_CHUNK, labels.num_rows - start)) >= 0

@@ -76,7 +76,8 @@ def _result(future: Future[Result]) -> Result:
 def submitted(
     pool: Executor, calls: Iterable[Callable[[], Result]], ahead: int
 ) -> Generator[Future[Result], None, None]:
-    """`calls` in their order as futures, which may not be done: so the next of two stages can wait in its own threads.
+    """Yields `calls` in their order as futures, which may not be done: so the next of two stages can wait in its own
+    threads.
 
     `ahead` more are submitted when one is yielded. Those that have not begun when the generator is closed never will,
     but for those that were yielded.

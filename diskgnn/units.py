@@ -17,7 +17,7 @@ _FACTORS = {
 
 
 def parse_size(size: int | str) -> int:
-    """Bytes named by `size`: an int, or text such as '512MiB' (binary) or '2GB' (decimal).
+    """Returns the bytes named by `size`: an int, or text such as '512MiB' (binary) or '2GB' (decimal).
 
     Raises:
         ConfigError: the text is no size, is negative, or is a fraction of a byte: 0.1 is meant to be a share, 10%.
@@ -40,7 +40,7 @@ def parse_size(size: int | str) -> int:
 
 
 def format_size(num_bytes: float) -> str:
-    """`num_bytes` for people, in binary units: 1536 -> '1.5 KiB'."""
+    """Returns `num_bytes` for people, in binary units: 1536 -> '1.5 KiB'."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(num_bytes) < 1024:
             return f"{num_bytes:.0f} {unit}" if unit == "B" else f"{num_bytes:.1f} {unit}"
@@ -68,7 +68,7 @@ def format_seconds(seconds: float) -> str:
 
 
 def format_value(name: str, value: Any) -> str:
-    """`value` for people; the unit is read from the end of `name` (_bytes, _seconds, _rate)."""
+    """Returns `value` for people; the unit is read from the end of `name` (_bytes, _seconds, _rate)."""
     if value is None:
         return "none"
     if isinstance(value, bool):
@@ -96,7 +96,7 @@ def label(name: str) -> str:
 
 
 def whole_number(name: str, value: SupportsIndex, least: int | None = 1) -> int:
-    """`value` as an int: NumPy's numbers are welcome, but no JSON. With `least` None it may be negative.
+    """Returns `value` as an int: NumPy's numbers are welcome, but no JSON. With `least` None it may be negative.
 
     Raises:
         ConfigError: no whole number, or less than `least`.

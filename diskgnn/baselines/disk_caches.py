@@ -34,7 +34,7 @@ class SampledAccesses:
         self._cold = int(counts.sum() - counts[self.static].sum())  # rows requested that are not static
 
     def fit(self, limit_bytes: int, row_bytes: int, segment_batches: int) -> tuple[int, int]:
-        """(rows in each disk cache, minibatches in each segment) with which the stored rows keep to the limit.
+        """Returns (rows in each disk cache, minibatches in each segment) with which the stored rows keep to the limit.
 
         Raises:
             ConfigError: none do.

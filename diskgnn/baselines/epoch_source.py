@@ -145,7 +145,7 @@ class EpochSource(CursorSource):
 
     @property
     def num_features(self) -> int:
-        """D, columns of x."""
+        """Returns D, columns of x."""
         return self._graph.feature_file.rows.num_features
 
     @property

@@ -31,7 +31,8 @@ class FeatureRows(Protocol):
         ...
 
     def gather(self, nodes: npt.NDArray[Any]) -> tuple[Tensor, LoadStats]:
-        """(x [U, D] = features[nodes], where the rows came from). Called by several threads unless `ordered`."""
+        """Returns (x [U, D] = features[nodes], where the rows came from). Called by several threads unless
+        `ordered`."""
         ...
 
     def close(self) -> None:
@@ -90,7 +91,7 @@ class TypedRows:
 
 
 def _gathered_once(rows: FeatureRows, wanted: npt.NDArray[Any]) -> tuple[Tensor, LoadStats]:
-    """Rows of ids that may repeat; each is read once."""
+    """Returns the rows of ids that may repeat; each is read once."""
     distinct, places = np.unique(wanted, return_inverse=True)
     found, cost = rows.gather(distinct)
     return found[torch.from_numpy(places)], cost

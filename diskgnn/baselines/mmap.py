@@ -100,7 +100,7 @@ class ProcessReads:
         self._until = bytes_read_by_process()
 
     def since_last(self) -> int:
-        """Bytes since it was asked the last time."""
+        """Returns the bytes since it was asked the last time."""
         before, self._until = self._until, bytes_read_by_process()
         return self._until - before
 

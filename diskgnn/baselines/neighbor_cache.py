@@ -42,7 +42,7 @@ def sampler_with_neighbor_cache(graph: Graph, neighbor_cache: int | str) -> Neig
 def cached_neighbors(
     graph: Graph, capacity: int, chunk_edges: int = CHUNK_EDGES
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
-    """(starts [N], -1 for nodes without a place; at most `capacity` neighbours).
+    """Returns (starts [N], -1 for nodes without a place; at most `capacity` neighbours).
 
     Reads indices twice, in order, about `chunk_edges` at a time.
     """

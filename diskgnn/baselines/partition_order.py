@@ -37,17 +37,17 @@ class BufferSpec:
 
     @property
     def group(self) -> int:
-        """Physical partitions in a logical one: see `group_size`."""
+        """Returns physical partitions in a logical one: see `group_size`."""
         return group_size(self.num_partitions, self.resident)
 
     @property
     def num_logical(self) -> int:
-        """Logical partitions."""
+        """Returns logical partitions."""
         return self.num_partitions // self.group
 
     @property
     def capacity(self) -> int:
-        """Logical partitions that are resident."""
+        """Returns logical partitions that are resident."""
         return self.resident // self.group
 
     @property
@@ -95,7 +95,7 @@ class Draws:
 
 
 def group_size(num_partitions: int, resident: int) -> int:
-    """Physical partitions in a logical one: so many that two logical ones, or few more, fill the buffer.
+    """Returns physical partitions in a logical one: so many that two logical ones, or few more, fill the buffer.
 
     The paper's rule is 2 * num_partitions / resident logical partitions; here also a divisor of both numbers.
     """

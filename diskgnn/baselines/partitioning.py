@@ -113,7 +113,7 @@ def _write_files(writer: ArtifactWriter, graph: Graph, config: PartitionsConfig,
 def _deal_nodes(
     graph: Graph, num_partitions: int, train_first: bool, seed: int
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64], npt.NDArray[Any]]:
-    """(nodes [N] partition after partition, starts [p + 1], place [N] where each node stands in `nodes`)."""
+    """Returns (nodes [N] partition after partition, starts [p + 1], place [N] where each node stands in `nodes`)."""
     num_nodes = graph.num_nodes
     order = permutation(num_nodes, batch_key(seed, "partitions", 0))
     if train_first:
@@ -165,7 +165,8 @@ def _write_edges(
 def _bucketed(
     graph: Graph, starts: npt.NDArray[np.int64], place: npt.NDArray[Any], resources: Resources
 ) -> Iterator[tuple[npt.NDArray[np.uint16], npt.NDArray[np.int32]]]:
-    """(bucket [n], edges [n, 2]) of consecutive destinations, as many as the budget holds; buckets are j * p + i."""
+    """Yields (bucket [n], edges [n, 2]) of consecutive destinations, as many as the budget holds; buckets are j * p
+    + i."""
     p = len(starts) - 1
     window_edges = max(1, resources.divided(1) // _BYTES_PER_EDGE)
     first = 0

@@ -37,7 +37,8 @@ EDGE_BYTES = 8
 
 
 def partition_rows(num_nodes: int, num_partitions: int, row_bytes: int) -> int:
-    """Rows from one partition to the next, which starts on a page, in the file and in memory: reads go into place."""
+    """Returns the rows from one partition to the next, which starts on a page, in the file and in memory: reads go
+    into place."""
     return align(-(-num_nodes // num_partitions), DIRECT_ALIGNMENT // math.gcd(row_bytes, DIRECT_ALIGNMENT))
 
 

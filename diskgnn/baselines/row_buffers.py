@@ -27,7 +27,7 @@ class RowBuffers:
         self._free: list[npt.NDArray[np.uint8]] = []
 
     def take(self, num_rows: int) -> tuple[Tensor, npt.NDArray[np.uint8]]:
-        """(tensor [num_rows, stored_columns] with any content, its bytes [num_rows * row_bytes])."""
+        """Returns (tensor [num_rows, stored_columns] with any content, its bytes [num_rows * row_bytes])."""
         num_bytes = num_rows * self._rows.row_bytes
         try:
             memory = self._free.pop()

@@ -116,5 +116,5 @@ class Segmented:
 
     @property
     def num_cached(self) -> int:
-        """Rows of all disk caches."""
+        """Returns the rows of all disk caches."""
         return self.manifest.files[CACHES].bytes // self.config.row_bytes

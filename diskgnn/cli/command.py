@@ -217,5 +217,5 @@ class Group(click.Group):
             return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Names in the order of registration."""
+        """Returns the names in the order of registration."""
         return list(self.commands)

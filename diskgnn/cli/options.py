@@ -60,7 +60,7 @@ class Size(click.ParamType):  # type: ignore[type-arg,unused-ignore]
         self.words, self.share = words, share
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
-        """Bytes as an int, or the text that is passed on."""
+        """Returns the bytes as an int, or the text that is passed on."""
         if value in self.words or (self.share and str(value).endswith("%")):
             return str(value)
         try:
@@ -99,7 +99,7 @@ class Column(click.ParamType):  # type: ignore[type-arg,unused-ignore]
         self.roles = (*roles, "names", "delimiter", "types")
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
-        """(role, name)."""
+        """Returns (role, name)."""
         if isinstance(value, tuple):
             return value
         role, equals, name = str(value).partition("=")
@@ -120,7 +120,7 @@ class SplitSource(Place):
         super().__init__(exists=True, urls=True, as_text=True)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """(split or None, a `Path` or the text of a URL)."""
+        """Returns (split or None, a `Path` or the text of a URL)."""
         if isinstance(value, tuple):
             return value
         split, equals, path = str(value).partition("=")
@@ -149,7 +149,7 @@ class Setting(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     name = "name=value"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
-        """(name, value)."""
+        """Returns (name, value)."""
         if isinstance(value, tuple):
             return value
         name, equals, setting = str(value).partition("=")
@@ -173,7 +173,7 @@ class FormatOption(Option):
     """An option whose help names the source formats, which are imported only for --help."""
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        """(the option, its help)."""
+        """Returns (the option, its help)."""
         from diskgnn.importers.source_formats.registry import FORMATS
 
         record = super().get_help_record(ctx)

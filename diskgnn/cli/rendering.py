@@ -32,7 +32,7 @@ _MOST_ALIKE = 8  # columns of a table that get a line each, although they were r
 
 
 def to_json(value: Any) -> Any:
-    """`value` as what json.dumps takes: dataclasses as objects, paths as text, NumPy scalars as numbers."""
+    """Returns `value` as what json.dumps takes: dataclasses as objects, paths as text, NumPy scalars as numbers."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: to_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):

@@ -68,7 +68,7 @@ def _with_seeds(
     target: Target, graph: Path, seeds: tuple[SeedsOption, ...], columns: tuple[tuple[str, str], ...],
     task: str | None, classes: str | None,
 ) -> Target:  # fmt: skip
-    """`target` with the seeds in tables."""
+    """Returns `target` with the seeds in tables."""
     if not seeds:
         of_tables = {"columns": columns, "task": task, "classes": classes}
         if useless := [name for name, value in of_tables.items() if value]:

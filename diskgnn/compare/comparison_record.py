@@ -127,7 +127,7 @@ class Comparison:
 
 
 def disk_bytes(cost: EpochCost) -> int:
-    """Bytes read from the disk: the loader's count, or the kernel's where that is more.
+    """Returns the bytes read from the disk: the loader's count, or the kernel's where that is more.
 
     The kernel knows of page cache misses, on memory-mapped topology, too; on some file systems it counts nothing.
     """

@@ -156,7 +156,7 @@ def rows_by_type(counter: Counter, inputs: Sequence[InputRows], cache_rows: int)
 
 
 def sweep(inputs: Sequence[InputRows], caches: Sequence[tuple[str, int]]) -> list[SweepPoint]:
-    """Rows that each of `COUNTERS` reads with each of `caches` (as given, and in rows)."""
+    """Returns the rows that each of `COUNTERS` reads with each of `caches` (as given, and in rows)."""
     points = []
     requested_rows = sum(each.requested_rows for each in inputs)
     for cache, cache_rows in caches:

@@ -50,7 +50,7 @@ def classes_in(graph: Graph, plan: SamplingPlan, split: str) -> set[int]:
 
 
 def training_target(target: Target, seeds: Mapping[str, npt.NDArray[Any]]) -> Target:
-    """`target` with these alone, where it has seeds that were given."""
+    """Returns `target` with these alone, where it has seeds that were given."""
     if target.seeds is None:
         return target
     arrays: dict[str, Any] = {name: SplitArrays({"train": array}) for name, array in seeds.items()}

@@ -54,7 +54,7 @@ def count_rows(
 
 
 def prepare_evaluation(steps: Steps, job: Job, inputs: LoaderInputs, splits: Sequence[str]) -> Job:
-    """`job` with what all loaders' models will be evaluated on, packed: `splits` of all that `inputs` have."""
+    """Returns `job` with what all loaders' models will be evaluated on, packed: `splits` of all that `inputs` have."""
     folder = steps.folder / "evaluation"
     folder.mkdir()
     steps.needed(
@@ -98,7 +98,8 @@ def is_short(result: LoaderResult) -> bool:
 
 
 def measure_again(steps: Steps, job: Job, variant: Variant, result: LoaderResult) -> LoaderResult:
-    """`result` with what training takes now, some time later, too: the run nearest to the median of both is told."""
+    """Returns `result` with what training takes now, some time later, too: the run nearest to the median of both is
+    told."""
     with _turn(steps, job, variant, replace(result, trace=())) as turn:
         again = _in_turn(result, turn.prepare, turn.train)
     if again.status != "ok" or again.training is None or result.training is None:

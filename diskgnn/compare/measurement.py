@@ -72,7 +72,7 @@ class Finding:
 
     @property
     def costs(self) -> dict[str, Any]:
-        """Seconds and memory, as a record."""
+        """Returns the seconds and memory, as a record."""
         record: dict[str, Any] = {"seconds": round(self.seconds, 2), "cpu_seconds": round(self.cpu_seconds, 2)}
         record["resident_bytes"] = self.resident_bytes
         return record if self.peak_bytes is None else record | {

@@ -51,7 +51,7 @@ class Metric:
         return f"{self.words}, %" if self._is_share else self.words
 
     def on_axis(self, score: float) -> float:
-        """`score` in the axis' unit."""
+        """Returns `score` in the axis' unit."""
         return 100 * score if self._is_share else score
 
     def text(self, score: float) -> str:

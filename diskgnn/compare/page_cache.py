@@ -35,7 +35,7 @@ def drop(files: Iterable[Path]) -> bool:
 
 
 def cached_bytes(file: Path) -> int:
-    """Bytes of `file` in the page cache, in whole pages.
+    """Returns the bytes of `file` in the page cache, in whole pages.
 
     Raises:
         OSError: the kernel does not say: the file belongs to somebody else, or is not there.

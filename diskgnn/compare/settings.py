@@ -93,7 +93,7 @@ class ComparisonSettings:
 
     @property
     def memory_bytes(self) -> int:
-        """`memory` in bytes."""
+        """Returns `memory` in bytes."""
         return parse_size(self.memory)
 
     @property
@@ -116,7 +116,7 @@ class ComparisonSettings:
         return replace(self, sampling=sampling, model=replace(self.model, name=name))
 
     def cached_rows(self, features: ComparedRows) -> int:
-        """Rows of these features that the cache of a loader holds.
+        """Returns the rows of these features that the cache of a loader holds.
 
         Raises:
             ConfigError: they take more than `memory`.

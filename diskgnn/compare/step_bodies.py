@@ -55,7 +55,7 @@ def import_all(optimizing: bool = False) -> None:
 
 
 def prepare(inputs: LoaderInputs, loader: str, variant: str) -> tuple[float, int]:
-    """Seconds of preparing, and bytes on disk afterwards."""
+    """Returns the seconds of preparing, and bytes on disk afterwards."""
     chosen = find(loader, variant)
     assert chosen.prepare is not None
     started = time.perf_counter()

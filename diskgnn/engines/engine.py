@@ -126,11 +126,11 @@ class LocalEngine:
         advance: Advance,
         num_tasks: int,
     ) -> Generator[Made, None, list[Any]]:
-        """By the threads of this process, in `folder` itself."""
+        """Makes them by the threads of this process, in `folder` itself."""
         return [(yield from make(sent.value, units, folder.staging, resources, advance))]
 
     def call(self, task: Callable[..., Result], sent: Sent, resources: Resources, *arguments: Any) -> Result:
-        """In this thread."""
+        """Calls it in this thread."""
         with ShownStages(resources.reporter) as stages:
             return task(sent.value, stages.show, *arguments)
 

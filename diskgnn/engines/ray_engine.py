@@ -103,7 +103,7 @@ class RayEngine:
         return worker_resources(alive_nodes(self._ray), memory, threads, reporter)
 
     def num_workers(self, resources: Resources) -> int:
-        """As many as the nodes that are there now have room for."""
+        """Returns as many as the nodes that are there now have room for."""
         return sum(node.workers(resources.threads, resources.memory_bytes) for node in alive_nodes(self._ray))
 
     def send(self, value: Any, expected: str, instead: str, libraries: Sequence[str] = ()) -> Sent:
@@ -128,7 +128,7 @@ class RayEngine:
         advance: Advance,
         num_tasks: int,
     ) -> Generator[Made, None, list[Any]]:
-        """By tasks of units that follow each other. What arrives gets its name in `folder` here."""
+        """Makes them by tasks of units that follow each other. What arrives gets its name in `folder` here."""
         arriving = folder.path("arriving")  # a folder in the staging directory is scratch: stragglers go with it
         shutil.rmtree(arriving, ignore_errors=True)
         arriving.mkdir()
@@ -170,14 +170,15 @@ class RayEngine:
         return [result for _, result in results]
 
     def call(self, task: Callable[..., Result], sent: Sent, resources: Resources, *arguments: Any) -> Result:
-        """In a worker."""
+        """Calls it in a worker."""
         with ShownStages(resources.reporter) as stages:
             [result] = self._results([(task, sent, *arguments)], resources, stages.show)
         found: Result = result
         return found
 
     def each(self, items: Iterable[Item], do: Callable[[Item], Result]) -> list[Result]:
-        """All at the same time, each in a thread that waits for its tasks. The first error ends all."""
+        """Returns the results of all at the same time, each in a thread that waits for its tasks. The first error
+        ends all."""
         items = list(items)
         if len(items) == 1:
             return [do(items[0])]
@@ -333,7 +334,7 @@ def _require_listener(address: str | None) -> None:
 
 
 def _parts(units: Sequence[Unit], number: int) -> list[list[Unit]]:
-    """`units` in order in at most so many parts, whose lengths differ by 1 at most; none is empty."""
+    """Returns `units` in order in at most so many parts, whose lengths differ by 1 at most; none is empty."""
     number = min(number, len(units))
     return [list(units[len(units) * n // number : len(units) * (n + 1) // number]) for n in range(number)]
 

@@ -16,7 +16,7 @@ class Unit(Protocol):
 
     @property
     def files(self) -> Sequence[str]:
-        """Names of the files that it leaves. Units do not share any."""
+        """Returns the names of the files that it leaves. Units do not share any."""
         ...
 
     @property

@@ -157,7 +157,7 @@ class ChecksummedFile(io.RawIOBase):
 
 
 def npy_header(path: Location) -> tuple[str, tuple[int, ...]]:
-    """dtype (as `numpy.dtype.str`, or the list of fields as JSON) and shape of a .npy file.
+    """Returns the dtype (as `numpy.dtype.str`, or the list of fields as JSON) and shape of a .npy file.
 
     Raises:
         ArtifactError: no .npy file, in Fortran order, of object dtype, or of another length than its header says.
@@ -257,7 +257,7 @@ def npy_header_bytes(dtype: npt.DTypeLike, shape: tuple[int, ...]) -> bytes:
 
 
 def npy_file_bytes(dtype: npt.DTypeLike, shape: tuple[int, ...]) -> int:
-    """Bytes of a .npy file of this dtype and shape, the header included."""
+    """Returns the bytes of a .npy file of this dtype and shape, the header included."""
     return len(npy_header_bytes(dtype, shape)) + math.prod(shape) * np.dtype(dtype).itemsize
 
 

@@ -74,7 +74,7 @@ class DiskBudget:
 
     @contextmanager
     def relieved(self, relieve: Callable[[], bool]) -> Iterator[None]:
-        """Within the block, `relieve` is asked before what `relieved_by` names."""
+        """Asks `relieve` before what `relieved_by` names, within the block."""
         if self.num_bytes is None:
             yield
             return
@@ -162,7 +162,7 @@ UNLIMITED = DiskBudget(None, ())
 
 
 def free_bytes(folder: Path, disk: DiskBudget = UNLIMITED) -> int:
-    """Bytes that a file written under `folder` (or its nearest existing parent) may take."""
+    """Returns the bytes that a file written under `folder` (or its nearest existing parent) may take."""
     while not folder.exists():
         folder = folder.parent
     free = faults.reading("disk.free", shutil.disk_usage(folder).free)
@@ -187,7 +187,7 @@ def require_free_bytes(
 
 
 def allocated_bytes(path: Path) -> int:
-    """Bytes that a file has on the disk already; 0 if it is not there. Of a folder, those of its files."""
+    """Returns the bytes that a file has on the disk already; 0 if it is not there. Of a folder, those of its files."""
     if path.is_dir():
         return folder_bytes(path)
     try:
@@ -197,7 +197,8 @@ def allocated_bytes(path: Path) -> int:
 
 
 def folder_bytes(folder: Path, endings: tuple[str, ...] = ("",)) -> int:
-    """Bytes of disk that the files in `folder`, which may come and go, take; or those whose names end so."""
+    """Returns the bytes of disk that the files in `folder`, which may come and go, take; or those whose names end
+    so."""
     total = 0
     with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
         for entry in entries:

@@ -12,7 +12,7 @@ from diskgnn.files import faults
 
 
 def exchange(one: Path, other: Path) -> None:
-    """Swap two directories of one file system."""
+    """Swaps two directories of one file system."""
     try:
         faults.point("artifact.exchange")
         _rename_exchange(one, other)

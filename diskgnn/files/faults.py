@@ -43,7 +43,8 @@ _pretended: dict[str, Any] = {}
 
 
 def point(name: str) -> None:
-    """A place where something may go wrong; does what `armed` was told to do here, which is nothing in production."""
+    """Marks a place where something may go wrong; does what `armed` was told to do here, which is nothing in
+    production."""
     if not _armed:
         return
     assert name in POINTS, f"{name} is none of faults.POINTS"

@@ -108,7 +108,7 @@ def reading(path: Location, *, front_to_back: bool = False) -> AbstractContextMa
 
 
 def size_of(file: Opened) -> int:
-    """Bytes of what is opened."""
+    """Returns the bytes of what is opened."""
     return file.size if isinstance(file, RemoteFile) else os.fstat(file).st_size
 
 
@@ -146,7 +146,7 @@ def read_into(file: Opened, offset: int, buffer: bytearray | memoryview, path: L
 
 
 def fill(file: Opened, offset: int, buffer: Buffer, path: Location) -> Buffer:
-    """`buffer`, filled from byte `offset` on.
+    """Returns `buffer`, filled from byte `offset` on.
 
     Raises:
         ReadError: see `read_into`.

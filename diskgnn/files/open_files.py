@@ -56,7 +56,7 @@ class PinnedFiles:
                 continue
 
     def path(self, name: str, path: Path) -> Path:
-        """`path`, which file `name` had, in a form that opens the very file that it was.
+        """Returns `path`, which file `name` had, in a form that opens the very file that it was.
 
         Raises:
             ArtifactError: it was not kept open, and was replaced.

@@ -127,7 +127,7 @@ def _open_own_folder(path: Path) -> int | None:
 
 
 def _owner_of_new_files(folder: Path) -> int:
-    """Who owns what this process makes there: on shares that map users, it is not this user."""
+    """Returns who owns what this process makes there: on shares that map users, it is not this user."""
     try:
         with tempfile.TemporaryFile(dir=folder) as probe:
             return os.fstat(probe.fileno()).st_uid

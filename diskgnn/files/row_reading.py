@@ -18,12 +18,14 @@ GAP_BYTES = 32 << 10
 
 
 def row_buffer(num_rows: int, row_bytes: int) -> npt.NDArray[np.uint8]:
-    """Page-aligned memory, of any content, that `read_rows` can read up to `num_rows` neighbouring rows into."""
+    """Returns page-aligned memory, of any content, that `read_rows` can read up to `num_rows` neighbouring rows
+    into."""
     return page_memory(num_rows * row_bytes + 2 * DIRECT_ALIGNMENT)
 
 
 def requests(rows: npt.NDArray[Any], row_bytes: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """(starts, lengths) in bytes of the ranges that `rows` [n] are read in, ascending, from row 0 at offset 0."""
+    """Returns (starts, lengths) in bytes of the ranges that `rows` [n] are read in, ascending, from row 0 at offset
+    0."""
     breaks = np.flatnonzero((np.diff(rows) - 1) * row_bytes > GAP_BYTES)
     starts = rows[np.concatenate([[0], breaks + 1])].astype(np.int64)
     ends = rows[np.concatenate([breaks, [len(rows) - 1]])].astype(np.int64) + 1
@@ -85,7 +87,7 @@ def read_ranges_of(
 
 
 def read_span(path: Location, begin: int, num_bytes: int, *, engine: str = "auto") -> npt.NDArray[np.uint8]:
-    """Bytes [begin, begin + num_bytes) of a file, at least one, in memory of their own.
+    """Returns the bytes [begin, begin + num_bytes) of a file, at least one, in memory of their own.
 
     Raises:
         OSError: the file cannot be read, or ends early.

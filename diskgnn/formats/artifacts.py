@@ -27,12 +27,12 @@ CHECKPOINT = "checkpoint.pt"  # in the directory that training leaves, which has
 
 
 def rank_directory(rank: int, world_size: int) -> str:
-    """In a folder that `prepare` wrote for several ranks: the samples or packed directory of one of them."""
+    """Names the samples or packed directory of one of several ranks in a folder that `prepare` wrote."""
     return f"rank-{rank}-of-{world_size}"
 
 
 def rank_named(directory: str) -> tuple[int, int] | None:
-    """Rank and world size that the name of such a directory says; None if it is another name."""
+    """Returns the rank and world size that the name of such a directory says; None if it is another name."""
     found = re.fullmatch(r"rank-(\d+)-of-(\d+)", directory)
     return None if found is None else (int(found[1]), int(found[2]))
 

@@ -122,5 +122,5 @@ class ExtentIndex:
 
 
 def align(num_bytes: int, alignment: int) -> int:
-    """`num_bytes` rounded up to a multiple of `alignment`."""
+    """Returns `num_bytes` rounded up to a multiple of `alignment`."""
     return -(-num_bytes // alignment) * alignment

@@ -125,7 +125,8 @@ def _window_nodes(
 def read_checked_span(
     features: FeatureFile, checksums: npt.NDArray[np.uint32], first: int, last: int
 ) -> tuple[npt.NDArray[np.uint8], int]:
-    """Rows [first, last), at least one, as bytes in memory of their own, and how many bytes were read for them.
+    """Returns the rows [first, last), at least one, as bytes in memory of their own, and how many bytes were read for
+    them.
 
     Raises:
         ArtifactError: a chunk that was read is damaged.

@@ -71,7 +71,8 @@ class Manifest:
         return path if self.pins is None or isinstance(path, StoredPath) else self.pins.path(name, path)
 
     def local(self, name: str, advance: Callable[[int], None] = lambda _: None) -> Path:
-        """As `file`, a path of this machine: of an artifact on a store, a copy that has the file's checksum.
+        """Returns what `file` does, as a path of this machine: of an artifact on a store, a copy that has the file's
+        checksum.
 
         Raises:
             ArtifactError: the artifact has no such file, or what came is damaged.
@@ -119,7 +120,7 @@ class Manifest:
         return loaded
 
     def num_rows(self, name: str) -> int:
-        """Rows of the .npy file `name`; 0 of a single number."""
+        """Returns the rows of the .npy file `name`; 0 of a single number."""
         shape = self.files[name].shape
         return shape[0] if shape else 0
 
@@ -166,7 +167,7 @@ class Manifest:
             )
 
     def parsed(self, parse: Callable[[dict[str, Any]], T]) -> T:
-        """`config` as `parse` reads it.
+        """Returns `config` as `parse` reads it.
 
         Raises:
             ArtifactError: `parse` raised ValueError, KeyError or TypeError: it is no config of this format.
@@ -180,7 +181,7 @@ class Manifest:
 
     @property
     def total_bytes(self) -> int:
-        """Bytes of all files, external ones included."""
+        """Returns the bytes of all files, external ones included."""
         return sum(entry.bytes for entry in self.files.values())
 
 
@@ -201,7 +202,8 @@ def open_artifact(path: AnyPath, format: str | None = None) -> Manifest:  # noqa
 
 
 def open_pinned(path: AnyPath, format: str | None = None) -> Manifest:  # noqa: A002
-    """As `open_artifact`; what is read from it later are the files of now, also if the directory is replaced meanwhile.
+    """Opens as `open_artifact` does; what is read from it later are the files of now, also if the directory is replaced
+    meanwhile.
 
     Each file takes a descriptor for as long as the manifest or a path from it exists; see `PinnedFiles`.
 

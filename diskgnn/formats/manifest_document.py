@@ -51,7 +51,7 @@ def content_digest(content: Mapping[str, Any]) -> str:
 
 
 def file_name(name: str) -> str:
-    """`name`, if it names a file in the artifact's own directory and nowhere else."""
+    """Returns `name`, if it names a file in the artifact's own directory and nowhere else."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,250}", name) or name in (MANIFEST, JOURNAL):
         raise ValueError(f"{name!r} is no file name of an artifact")
     return name

@@ -223,7 +223,7 @@ class MinibatchLayout:
         return self.value_bytes(minibatch) + _COLUMN_BYTES * len(self.columns)
 
     def num_row_places(self, minibatch: SampledMinibatch, k: int) -> int:
-        """Input nodes or edges of a row set's type, each of which takes a row."""
+        """Returns the input nodes or edges of a row set's type, each of which takes a row."""
         row_set = self.row_sets[k]
         if row_set.is_edges:
             return sum(len(blocks[row_set.number].indices) for blocks in minibatch.blocks)

@@ -68,7 +68,7 @@ class RowSetConfig(Record):
 
     @property
     def name(self) -> str:
-        """As files carry it: no dot is in the name of a node type."""
+        """Returns the name as files carry it: no dot is in the name of a node type."""
         return self.type if isinstance(self.type, str) else ".".join(self.type)
 
     def check_parsed(self) -> None:
@@ -97,12 +97,12 @@ class PackedSplit:
 
     @property
     def num_batches(self) -> int:
-        """T, minibatches in the sequence."""
+        """Returns T, minibatches in the sequence."""
         return self.epochs * self.batches_per_epoch
 
     @property
     def rows(self) -> TierRowCounts:
-        """Input rows of one cycle."""
+        """Returns the input rows of one cycle."""
         return sum((each.rows for each in self.row_sets), TierRowCounts(0, 0, 0, 0))
 
     @property
@@ -117,7 +117,7 @@ class PackedSplit:
 
     @property
     def max_inputs(self) -> int:
-        """Input rows of a minibatch, at most."""
+        """Returns the input rows of a minibatch, at most."""
         return sum(each.max_inputs for each in self.row_sets)
 
 
@@ -175,7 +175,7 @@ class PackedConfig(Record):
 
     @property
     def num_static(self) -> int:
-        """S, static rows of all row sets."""
+        """Returns S, static rows of all row sets."""
         return sum(row_set.num_static for row_set in self.row_sets)
 
     def schema(self) -> SourceSchema:

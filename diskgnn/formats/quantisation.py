@@ -36,7 +36,8 @@ class Quantisation:
 
     @staticmethod
     def read(manifest: Manifest, dtype: str, num_features: int, name: str) -> Quantisation | None:
-        """That in file `name` of an artifact with rows of `num_features` columns of `dtype`; None if it has none.
+        """Returns what file `name` says of an artifact with rows of `num_features` columns of `dtype`; None if it has
+        none.
 
         Raises:
             ArtifactError: the file is damaged, or does not fit the rows.
@@ -57,7 +58,7 @@ class Quantisation:
         return Quantisation(scale, zero_point)
 
     def widened(self, stored: torch.Tensor) -> torch.Tensor:
-        """x [n, D] float32 of rows as `RowFormat.as_tensor` has them, in the host's memory."""
+        """Returns x [n, D] float32 of rows as `RowFormat.as_tensor` has them, in the host's memory."""
         import torch
 
         x = torch.empty((len(stored), len(self.scale)), dtype=torch.float32)

@@ -195,7 +195,7 @@ def _any_of(value: Any, kinds: tuple[Any, ...]) -> Any:
 
 
 def whole(least: int = 0, most: int = MOST_32_BITS) -> Codec[int]:
-    """Whole numbers in [least, most]."""
+    """Returns whole numbers in [least, most]."""
 
     def read(value: Any) -> int:
         if not least <= typed(value, int) <= most:
@@ -217,7 +217,7 @@ def one_of(*choices: str) -> Codec[str]:
 
 
 def typed(value: Any, kind: type[T]) -> T:
-    """`value`, if JSON gave exactly this type (a bool is no int).
+    """Returns `value`, if JSON gave exactly this type (a bool is no int).
 
     Raises:
         ValueError: it is of another type.

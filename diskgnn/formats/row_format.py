@@ -71,7 +71,7 @@ class RowFormat(Record):
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of one row."""
+        """Returns the bytes of one row."""
         return self.stored_columns * self.storage.itemsize
 
     @property
@@ -107,7 +107,7 @@ class FeatureFile:
 
     @property
     def local_path(self) -> Path:
-        """`path`, for what reads files of this machine only.
+        """Returns `path`, for what reads files of this machine only.
 
         Raises:
             ConfigError: it lies on a store.
@@ -115,20 +115,21 @@ class FeatureFile:
         return local(self.path, "this")
 
     def x(self, stored: torch.Tensor) -> torch.Tensor:
-        """x [n, D] of rows as `RowFormat.as_tensor` has them: dequantised to float32, or the rows themselves."""
+        """Returns x [n, D] of rows as `RowFormat.as_tensor` has them: dequantised to float32, or the rows
+        themselves."""
         return stored if self.quantisation is None else self.quantisation.widened(stored)
 
     @property
     def x_row_bytes(self) -> int:
-        """Bytes of one row of x, as loaders deliver it unless they are asked for another dtype."""
+        """Returns the bytes of one row of x, as loaders deliver it unless they are asked for another dtype."""
         return self.row_bytes if self.quantisation is None else 4 * self.rows.num_features
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of one node's feature vector."""
+        """Returns the bytes of one node's feature vector."""
         return self.rows.row_bytes
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of all nodes' feature vectors."""
+        """Returns the bytes of all nodes' feature vectors."""
         return self.num_rows * self.row_bytes

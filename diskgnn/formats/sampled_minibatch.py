@@ -71,10 +71,10 @@ class SampledMinibatch:
 
     @property
     def only_blocks(self) -> tuple[tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]], ...]:
-        """(indptr, indices) of each layer, outermost first, of a graph of one edge type."""
+        """Returns (indptr, indices) of each layer, outermost first, of a graph of one edge type."""
         return tuple((block.indptr, block.indices) for (block,) in self.blocks)
 
     @property
     def num_edges(self) -> int:
-        """Sampled edges of all layers and types."""
+        """Returns the sampled edges of all layers and types."""
         return sum(len(block.indices) for layer in self.blocks for block in layer)

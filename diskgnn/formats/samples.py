@@ -117,7 +117,7 @@ class Samples:
             ) from error
 
     def _layout(self, found: pa.Schema) -> MinibatchLayout:
-        """That of a shard whose columns these are."""
+        """Returns the layout of a shard whose columns these are."""
         layouts = [self.config.minibatch_layout([ids] * len(self.config.num_nodes)) for ids in ("int32", "int64")]
         for layout in layouts:
             if layout.schema == found:

@@ -32,7 +32,7 @@ class SequenceSize:
 
     @property
     def num_batches(self) -> int:
-        """T, minibatches in the sequence."""
+        """Returns T, minibatches in the sequence."""
         return self.epochs * self.batches_per_epoch
 
 
@@ -162,16 +162,16 @@ class SamplesConfig(Record):
 
     @property
     def node_types(self) -> tuple[str, ...]:
-        """T names."""
+        """Returns T names."""
         return tuple(self.num_nodes)
 
     @property
     def edge_types(self) -> tuple[EdgeType, ...]:
-        """In the order of the graph."""
+        """Returns the edge types in the order of the graph."""
         return tuple(self.num_edges)
 
     def ends(self, edge_type: EdgeType) -> tuple[int, int]:
-        """(number of the source type, number of the destination type)."""
+        """Returns (number of the source type, number of the destination type)."""
         return self.node_types.index(edge_type[0]), self.node_types.index(edge_type[2])
 
     def minibatch_layout(self, node_dtypes: Sequence[str | None]) -> MinibatchLayout:

@@ -60,7 +60,7 @@ class DamagedError(ArtifactError):
 
 
 def verify_input(manifest: Manifest, name: str, advance: Callable[[int], None] = lambda _: None) -> None:
-    """As `verify_file`, for a file that is read again from this machine: of a store, its copy is made.
+    """Verifies as `verify_file` does a file that is read again from this machine: of a store, its copy is made.
 
     Raises:
         ArtifactError, DiskFullError, StoreError: see `Manifest.local`.
@@ -121,7 +121,7 @@ def find_damage(path: AnyPath, *, reporter: Reporter = SILENT) -> tuple[Manifest
 
 
 def _with_extents(packed: Packed, damage: Damage, bad: set[str]) -> Damage:
-    """`damage`, and which extents it is in: as far as the index, which says where they are, is whole."""
+    """Returns `damage`, and which extents it is in: as far as the index, which says where they are, is whole."""
     splits = {artifacts.extents_file(split): split for split in packed.config.splits}
     split = splits.get(damage.file, "")
     if not split or bad & {artifacts.index_file(split), artifacts.rows_file(split)}:

@@ -36,12 +36,12 @@ class BucketLayout:
 
     @property
     def num_buckets(self) -> int:
-        """K, the number of buckets."""
+        """Returns K, the number of buckets."""
         return len(self.node_starts) - 1
 
     @property
     def num_nodes(self) -> int:
-        """N, the number of destination nodes."""
+        """Returns N, the number of destination nodes."""
         return int(self.node_starts[-1])
 
     @property

@@ -94,7 +94,7 @@ class EdgeRecords:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """dtype of a record."""
+        """Returns the dtype of a record."""
         return record_dtype(self.columns)
 
     @property

@@ -174,7 +174,7 @@ class Chunks:
 
     @property
     def total_bytes(self) -> int:
-        """Bytes of all chunks that exist at once."""
+        """Returns the bytes of all chunks that exist at once."""
         return _in_flight(self.threads) * self.bytes_each
 
     def of(self, make: Callable[[int, int], T], numbers: range, item_bytes: int) -> Iterator[T]:

@@ -60,7 +60,7 @@ class GenerationSpec:
 
     @property
     def centroid_bytes(self) -> int:
-        """Bytes of the classes' centroids, float32 [num_classes, num_features]."""
+        """Returns the bytes of the classes' centroids, float32 [num_classes, num_features]."""
         return self.num_classes * self.rows.num_features * 4
 
     @property

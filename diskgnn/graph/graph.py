@@ -62,7 +62,7 @@ class Graph:
 
     @property
     def topology_bytes(self) -> int:
-        """Bytes of `indptr` and `indices` of all edge types when they are loaded."""
+        """Returns the bytes of `indptr` and `indices` of all edge types when they are loaded."""
         return sum(edges.topology_bytes for edges in self.edges.values())
 
     def only_nodes(self, what: str) -> NodeSet:
@@ -104,7 +104,7 @@ class Graph:
 
     @property
     def id_dtype(self) -> np.dtype[Any]:
-        """dtype of `indices`."""
+        """Returns the dtype of `indices`."""
         return self.only_edges("indices").id_dtype
 
     @property
@@ -117,17 +117,17 @@ class Graph:
 
     @property
     def splits(self) -> dict[str, npt.NDArray[np.int64]]:
-        """Split name -> node ids, in the order given; loaded and checked."""
+        """Returns the node ids by split, in the order given; loaded and checked."""
         return self.only_nodes("a split").splits
 
     @property
     def num_nodes(self) -> int:
-        """N, the number of nodes."""
+        """Returns N, the number of nodes."""
         return self.only_nodes("num_nodes").num_nodes
 
     @property
     def num_edges(self) -> int:
-        """E, the number of edges."""
+        """Returns E, the number of edges."""
         return self.only_edges("num_edges").num_edges
 
     @property

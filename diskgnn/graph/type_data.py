@@ -121,7 +121,7 @@ class NodeSet(TypeData):
 
     @property
     def num_nodes(self) -> int:
-        """N, the number of nodes."""
+        """Returns N, the number of nodes."""
         return self.config.num_nodes
 
     @property
@@ -210,17 +210,17 @@ class EdgeSet(TypeData):
 
     @property
     def type(self) -> EdgeType:
-        """(source type, name, destination type)."""
+        """Returns (source type, name, destination type)."""
         return self.config.type
 
     @property
     def num_edges(self) -> int:
-        """E, the number of edges."""
+        """Returns E, the number of edges."""
         return self.config.num_edges
 
     @property
     def topology_bytes(self) -> int:
-        """Bytes of `indptr` and `indices` when they are loaded."""
+        """Returns the bytes of `indptr` and `indices` when they are loaded."""
         return 8 * (self.num_destinations + 1) + self.id_dtype.itemsize * self.num_edges
 
     @cached_property
@@ -235,7 +235,7 @@ class EdgeSet(TypeData):
 
     @property
     def topology_files(self) -> tuple[str, str]:
-        """Names of the files that hold `indptr` and `indices`."""
+        """Returns the names of the files that hold `indptr` and `indices`."""
         return edge_file(artifacts.INDPTR, self.type), edge_file(artifacts.INDICES, self.type)
 
     def checked_offsets(self, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -269,7 +269,7 @@ class EdgeSet(TypeData):
 
     @cached_property
     def splits(self) -> dict[str, npt.NDArray[np.int64]]:
-        """Seed edges for link prediction by split, each [n, 2] (source, destination), loaded and checked.
+        """Returns the seed edges for link prediction by split, each [n, 2] (source, destination), loaded and checked.
 
         They need not be edges of the topology.
 

@@ -17,7 +17,7 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 def noticing(edges: EdgeSource, name: str) -> EdgeSource:
-    """`edges`, of which the first pass samples some and warns at its end if most have their reverse among them.
+    """Returns `edges`, of which the first pass samples some and warns at its end if most have their reverse among them.
 
     The sample is of pairs of nodes: an edge and its reverse are both in it, or neither is.
 

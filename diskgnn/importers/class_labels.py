@@ -214,7 +214,7 @@ def _distinct(column: LabelColumn) -> tuple[tuple[ClassValue, ...] | None, int]:
 
 
 def _comparable(chunk: pa.Array, name: str) -> pa.Array:
-    """Whole numbers as int64; NaN is null."""
+    """Returns whole numbers as int64; NaN is null."""
     if pa.types.is_floating(chunk.type):
         numbers = np.asarray(chunk.cast(pa.float64()).to_numpy(zero_copy_only=False))
         known = ~np.isnan(numbers)

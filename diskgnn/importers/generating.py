@@ -262,7 +262,8 @@ class _TypedGenerator:
         return RowSource(name, count, row_shape, dtype, partial(read, 0), seek=read)
 
     def _made(self, make: Callable[[int, int], Any], count: int, step: int, first: int) -> Iterator[Any]:
-        """`make(start, number)` for consecutive parts from `first` on, in order; the threads work ahead of use."""
+        """Yields `make(start, number)` for consecutive parts from `first` on, in order; the threads work ahead of
+        use."""
         calls = (partial(make, start, min(step, count - start)) for start in range(first, count, step))
         with Threads(self.threads) as pool:
             yield from in_order(pool, calls, ahead=self.threads)

@@ -247,7 +247,7 @@ def parse_description(where: str, content: Any, folder: Path | None) -> GraphInp
 
 
 def mapping_of(where: str, content: Any, keys: tuple[str, ...] | None = None) -> dict[Any, Any]:
-    """`content`, if it is a mapping whose keys are among `keys` (None: any); nothing is an empty mapping.
+    """Returns `content`, if it is a mapping whose keys are among `keys` (None: any); nothing is an empty mapping.
 
     Raises:
         ConfigError: it is not; says where.

@@ -151,7 +151,7 @@ def open_nodes(
 
 
 def _split_ids(split: str, source: Source, columns: TableColumns, num_nodes: int) -> npt.NDArray[np.int64]:
-    """Node ids of a split; of a table, the numbers in its id column."""
+    """Returns the node ids of a split; of a table, the numbers in its id column."""
     if not is_table(source):
         return node_arrays.split_ids(split, source, num_nodes)
     found = node_ids(split, source, columns)

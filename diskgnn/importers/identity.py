@@ -105,7 +105,7 @@ def _array(array: npt.NDArray[Any]) -> Any:
 
 
 def _files(path: Location) -> list[tuple[str, int, int]]:
-    """(path, bytes, time of change) of a file, or of all in a folder; nothing for text that is no path."""
+    """Returns (path, bytes, time of change) of a file, or of all in a folder; nothing for text that is no path."""
     if isinstance(path, StoredPath):
         return [(str(file), info.size, info.mtime_ns) for file, info in path.files().items()]
     try:

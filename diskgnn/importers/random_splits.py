@@ -36,7 +36,8 @@ def parse_shares(given: str | Sequence[float]) -> tuple[float, ...]:
 
 
 def random_splits(labels: RowSource, shares: Sequence[float]) -> dict[str, npt.NDArray[np.int64]]:
-    """Nodes of each split in ascending order, of those whose label is not -1 or NaN. A split without nodes is left out.
+    """Returns the nodes of each split in ascending order, of those whose label is not -1 or NaN. A split without nodes
+    is left out.
 
     Args:
         labels: [N] or [N, C].

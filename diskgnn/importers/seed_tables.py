@@ -193,7 +193,7 @@ def _rows(table: Table, columns: TableColumns, ids: Sequence[str]) -> pa.Table:
 
 
 def _without_lists(table: Table, rows: pa.Table) -> pa.Table:
-    """`rows` with a column for each place of their lists of labels."""
+    """Returns `rows` with a column for each place of their lists of labels."""
     if _LABEL not in rows.column_names or not is_list(rows[_LABEL].type):
         return rows
     labels = rows[_LABEL].combine_chunks()

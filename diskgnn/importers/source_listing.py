@@ -94,7 +94,7 @@ def require_named(contents: SourceContents, options: Mapping[str, Any]) -> None:
 
 
 def replaced(contents: SourceContents, arguments: Sequence[str]) -> SourceContents:
-    """`contents` where `arguments` of `convert` say the same: what was read for them is left out, as asked."""
+    """Returns `contents` where `arguments` of `convert` say the same: what was read for them is left out, as asked."""
     taken = [item for item in contents.read if item.use.partition(",")[0] in arguments and item.of == ONE_NODE_TYPE]
     said = [item for item in contents.left_out if item.name == UNDIRECTED and "reverse" in arguments]
     return SourceContents(

@@ -67,7 +67,8 @@ class ValueScan:
     def following(
         self, chunks_from: Callable[[int], Iterator[npt.NDArray[Any]]]
     ) -> Callable[[int], Iterator[npt.NDArray[Any]]]:
-        """`chunks_from`, scanned on the way, each row once. Rows that a killed run went past are read for it."""
+        """Returns `chunks_from`, scanned on the way, each row once. Rows that a killed run went past are read for
+        it."""
 
         def read(first: int) -> Iterator[npt.NDArray[Any]]:
             if self.num_rows < first:

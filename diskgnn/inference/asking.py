@@ -150,7 +150,7 @@ def pair_model(
 
 
 def fanouts_of(net: nn.Module, fanouts: Fanouts | None) -> Fanouts:
-    """`fanouts`, or all neighbours in each layer of the model.
+    """Returns `fanouts`, or all neighbours in each layer of the model.
 
     Raises:
         ConfigError: nobody says how many layers a module has.

@@ -68,7 +68,7 @@ class FollowedSteps:
         return self._layer.aggregate(destination, blocks, sources, beside, panel)
 
     def after(self, destination: str, own: Tensor, sums: Tensor) -> Tensor:
-        """Rows of the next layer."""
+        """Returns the rows of the next layer."""
         columns, between = self._layer.own_columns(destination), self._between[destination]
         rows = between.rows(self._layer.after(destination, own[:, :columns], sums))
         return rows if between.skip is None else rows + own[:, columns:]

@@ -145,7 +145,7 @@ class HopRows:
 
     @property
     def hops_bytes(self) -> int:
-        """Bytes of the records."""
+        """Returns the bytes of the records."""
         count = self.graph.nodes[self.node_type].num_nodes if self.chosen is None else len(np.unique(self.chosen))
         return count * VALUE_BYTES * sum(width for _, width in self.net.segments)
 

@@ -270,8 +270,8 @@ def one_type_steps(layer: nn.Module, node_type: str, edge_type: EdgeType) -> lis
 def attention_by_head(
     block: Block, x: Tensor, source_scores: Tensor, destination_scores: Tensor, edge_scores: Tensor | None = None
 ) -> Tensor:
-    """`attention` over all sources of a graph, one head at a time: it takes less memory for each edge, and the numbers
-    do not depend on how many heads a panel has.
+    """Returns `attention` over all sources of a graph, one head at a time: it takes less memory for each edge, and the
+    numbers do not depend on how many heads a panel has.
 
     Args:
         block: the edges.

@@ -27,7 +27,7 @@ def minimum_bytes(plan: InferencePlan, num_asked: int) -> int:
 
 
 def _between(plan: InferencePlan, number: int, name: str, num_asked: int) -> int:
-    """Bytes of a node type before layer `number`, out and in."""
+    """Returns the bytes of a node type before layer `number`, out and in."""
     graph, before, layer = plan.graph, plan.network.layers[number - 1], plan.network.layers[number]
     num_nodes, is_last = graph.nodes[name].num_nodes, number == len(plan.network.layers) - 1
     arrays = [array for array in layer.arrays if array[0] == name]

@@ -46,7 +46,8 @@ class RowPasses:
 
     @torch.no_grad()
     def output(self, each: RowPass, window: int) -> tuple[int, int, Rows]:
-        """(first, last, [last - first, columns] rows) of a window, by the pass that makes the model's output."""
+        """Returns (first, last, [last - first, columns] rows) of a window, by the pass that makes the model's
+        output."""
         first, last = self._plan.window(each.node_type, window)
         out = np.empty((last - first, self._plan.network.out_columns), np.float32)
         for begin, end, x in self._chunks(each, window):
@@ -54,7 +55,7 @@ class RowPasses:
         return first, last, out
 
     def _chunks(self, each: RowPass, window: int) -> Iterator[tuple[int, int, Tensor]]:
-        """(first, last, rows that enter the pass's layer) of each chunk, counted from the window's first row."""
+        """Yields (first, last, rows that enter the pass's layer) of each chunk, counted from the window's first row."""
         plan = self._plan
         first, last = plan.window(each.node_type, window)
         read = [self._stored.read(stored, window) for stored in each.reads if stored.name != "degrees"]
@@ -95,7 +96,7 @@ class RowPasses:
 
 
 def _joined(parts: Sequence[Rows], begin: int, end: int) -> Tensor:
-    """Rows of which each part has some columns."""
+    """Returns the rows of which each part has some columns."""
     if not parts:
         return torch.empty(end - begin, 0)
     return torch.cat([torch.from_numpy(part[begin:end]) for part in parts], dim=1)

@@ -27,7 +27,7 @@ class PassSizes:
         self._chunk_edges = {each: _max_chunk_edges(graph.edges[each]) for each in network.edge_types}
 
     def window_rows(self, memory_bytes: int) -> int:
-        """As many as half of the memory has room for, so that the other half is left for a panel."""
+        """Returns as many as half of the memory has room for, so that the other half is left for a panel."""
         rows = memory_bytes // 2 // (self.workers * max(self._row_bytes())) - _CHUNKS_AT_ONCE * CHUNK_ROWS
         most = max(nodes.num_nodes for nodes in self._graph.nodes.values())
         rows = min(rows, max(_MAX_WINDOW_ROWS, most // _MAX_WINDOWS), most // _MIN_WINDOWS)

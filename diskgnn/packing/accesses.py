@@ -115,7 +115,7 @@ class Accesses:
 
     @property
     def num_batches(self) -> int:
-        """B, the number of minibatches in the sequence."""
+        """Returns B, the number of minibatches in the sequence."""
         return len(self.offsets) - 1
 
     @property
@@ -154,7 +154,7 @@ class Accesses:
 
     @property
     def read_bytes(self) -> int:
-        """Bytes read from scratch files so far."""
+        """Returns the bytes read from scratch files so far."""
         return sum(column.read_bytes for column in self._columns)
 
     def counts(self) -> npt.NDArray[np.int32]:

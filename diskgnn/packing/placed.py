@@ -39,7 +39,7 @@ class PlacedRows:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of the file of nodes, as far as it is of these extents."""
+        """Returns the bytes of the file of nodes, as far as it is of these extents."""
         return int(self.bounds[-1] - self.bounds[0]) * self.node_dtype.itemsize
 
     def mark(self, needed: npt.NDArray[np.bool_]) -> None:
@@ -126,7 +126,7 @@ class Placed:
 
     @property
     def steps(self) -> list[str]:
-        """Names of the steps that placed the splits."""
+        """Returns the names of the steps that placed the splits."""
         return [placing_step(split.name) for split in self.splits]
 
 

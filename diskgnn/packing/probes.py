@@ -33,12 +33,12 @@ class Probe:
 
     @property
     def rows(self) -> float:
-        """Input nodes of a minibatch, on average."""
+        """Returns the input nodes of a minibatch, on average."""
         return sum(map(len, self.minibatches)) / len(self.minibatches)
 
     @property
     def node_bytes(self) -> int:
-        """Bytes of one node id."""
+        """Returns the bytes of one node id."""
         return self.minibatches[0].itemsize
 
     def distinct_rows(self) -> int:

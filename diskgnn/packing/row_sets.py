@@ -48,12 +48,12 @@ class RowSet:
 
     @property
     def id_bytes(self) -> int:
-        """Bytes of a row's id: a node, or a position in the list of edges."""
+        """Returns the bytes of a row's id: a node, or a position in the list of edges."""
         return 4 if self.num_rows < 1 << 31 else 8
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a row."""
+        """Returns the bytes of a row."""
         return self.features.row_bytes
 
     def needed(self, minibatch: SampledMinibatch) -> npt.NDArray[Any]:

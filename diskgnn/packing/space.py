@@ -35,7 +35,8 @@ class RowForecast:
 
     @property
     def admitted(self) -> int:
-        """Rows from disk that get a slot, if all accesses are equally likely to be followed by one from a slot."""
+        """Returns the rows from disk that get a slot, if all accesses are equally likely to be followed by one from
+        a slot."""
         return (self.requested - self.disk) * self.disk // max(1, self.requested)
 
 

@@ -63,7 +63,7 @@ class SettingEstimate:
 
 
 def alternatives(plan: SamplingPlan) -> list[SamplingPlan]:
-    """`plan`, and then every other way of drawing and of grouping seeds; none where the user draws."""
+    """Returns `plan`, and then every other way of drawing and of grouping seeds; none where the user draws."""
     if plan.spec.sampler is not None:
         return [plan]
     most = max(size.batches_per_epoch for split, size in plan.sizes.items() if split == "train" or len(plan.sizes) == 1)

@@ -317,7 +317,8 @@ def _setting(
 
 
 def _widening(file: FeatureFile, stored: FeatureFile) -> float:
-    """Bytes of a row of x, as a part of those of a stored one: codes that are not made yet become float32."""
+    """Returns the bytes of a row of x, as a part of those of a stored one: codes that are not made yet become
+    float32."""
     widened = file.rows.exponent_bits is None and file.rows != stored.rows
     return (4 * file.rows.num_features if widened else file.x_row_bytes) / stored.x_row_bytes
 
@@ -340,7 +341,7 @@ def _training_memory_bytes(
 
 
 def _existing(folder: Path) -> Path:
-    """`folder`, or the one above it that is there."""
+    """Returns `folder`, or the one above it that is there."""
     while not folder.is_dir():
         folder = folder.parent
     return folder

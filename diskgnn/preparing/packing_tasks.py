@@ -61,7 +61,7 @@ def _published_or(
     there: str | None,
     overwrite: bool,
 ) -> StageReport:
-    """`step`, unless an earlier run of this task has published the output."""
+    """Returns `step`, unless an earlier run of this task has published the output."""
     with seen_by_all():
         samples = Samples.open(request.samples_path)
         if samples.manifest.digest != digest:
@@ -86,7 +86,7 @@ def published(out: Location) -> str | None:
 
 
 def _when_free(write: Callable[[], StageReport]) -> StageReport:
-    """`write`, as soon as whoever ran this task before has died."""
+    """Returns `write`, as soon as whoever ran this task before has died."""
     give_up = time.monotonic() + _BUSY_SECONDS
     while True:
         try:

@@ -43,7 +43,7 @@ class SequenceSample:
 
     @property
     def requested(self) -> int:
-        """Rows that the sequence needs, of all row sets."""
+        """Returns the rows that the sequence needs, of all row sets."""
         return sum(each.requested for each in self.forecasts)
 
 

@@ -18,7 +18,8 @@ from diskgnn.preparing.prepare_request import PrepareRequest
 
 
 def with_one_static_set(folder: PrepareRequest, unfinished: Sequence[PrepareRequest]) -> list[PrepareRequest]:
-    """`unfinished`, the ranks of `folder` which are sampled, with the rows that all of them together need most often.
+    """Returns `unfinished`, the ranks of `folder` which are sampled, with the rows that all of them together need most
+    often.
 
     Ranks that are finished have decided that already: then the others follow them.
     """

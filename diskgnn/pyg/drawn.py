@@ -115,7 +115,7 @@ class Drawn:
         return [after - before for before, after in pairwise([0, *(count[name] for count in self.counts)])]
 
     def _edges(self, edge_type: EdgeType) -> tuple[Tensor, Tensor, Tensor, list[int]]:
-        """(row [E], col [E], ids [E], how many each hop has)."""
+        """Returns (row [E], col [E], ids [E], how many each hop has)."""
         blocks = [hop[edge_type] for hop in self.hops]
         row = torch.cat([block.indices for block in blocks]).long()
         col = torch.cat([block.destinations for block in blocks]).long()

@@ -156,7 +156,7 @@ def _on_disk(stored: Stored) -> str | None:
 
 
 def _rows(stored: Stored, name: str) -> dict[str, Any]:
-    """`features` of NodeInput and EdgeInput; nothing if PyG is to slice them in memory."""
+    """Returns `features` of NodeInput and EdgeInput; nothing if PyG is to slice them in memory."""
     value = stored.attributes.get(name)
     is_matrix = len(getattr(value, "row_shape", ())) == 1 or getattr(value, "ndim", 0) == 2
     dtype = str(getattr(value, "dtype", "")).removeprefix("torch.")
@@ -167,7 +167,8 @@ def _rows(stored: Stored, name: str) -> dict[str, Any]:
 
 
 def without_rows(data: Any) -> Any:
-    """`data` as PyG is to slice it: without what comes from the disk, and with numbers of nodes that are said."""
+    """Returns `data` as PyG is to slice it: without what comes from the disk, and with numbers of nodes that are
+    said."""
     if isinstance(data, tuple):
         return _StoreWithoutRows(data[0]), data[1]
     bare, stored = copy.copy(data), stored_graph(data)
@@ -232,7 +233,7 @@ def _small(graph: Graph, name: str) -> dict[str, Tensor]:
 
 
 def opened(data: Any) -> tuple[Any, Graph | None]:
-    """(what PyG's loaders take, the graph directory if `data` is the path of one).
+    """Returns (what PyG's loaders take, the graph directory if `data` is the path of one).
 
     Raises:
         ConfigError: it is neither.
@@ -270,8 +271,8 @@ def _require_edge_index(data: Data | HeteroData) -> None:
 
 
 def seeds_of(data: Any, graph: Graph | None, given: Any, *, is_link: bool) -> Any:
-    """Nodes or edges to start from, where a split of a graph directory may be named: "train", or (type, "train"); and
-    where a mask may be no tensor, of which PyG makes ids 0 and 1.
+    """Returns the nodes or edges to start from, where a split of a graph directory may be named: "train", or (type,
+    "train"); and where a mask may be no tensor, of which PyG makes ids 0 and 1.
 
     Raises:
         ConfigError: there is no such split, or nothing to start from.

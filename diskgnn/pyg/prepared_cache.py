@@ -80,7 +80,7 @@ class Cache:
     def of(
         folder: PathLike | None, limit: int | str | None, memory: int | str, threads: int | None, progress: bool
     ) -> Cache:
-        """`folder`, or that of the user: see `default_cache_folder`.
+        """Returns `folder`, or that of the user: see `default_cache_folder`.
 
         Raises:
             ConfigError: `limit` is no size.
@@ -177,7 +177,8 @@ class Cache:
 
 
 def rows_in_memory(graph: Graph, cpu_cache: int | str | None) -> int | str:
-    """`cpu_cache`, or by default 10 % of all rows, but at least 256 MiB of them: what fits there is on disk once."""
+    """Returns `cpu_cache`, or by default 10 % of all rows, but at least 256 MiB of them: what fits there is on disk
+    once."""
     if cpu_cache is not None:
         return cpu_cache
     files = [each.feature_file for each in (*graph.nodes.values(), *graph.edges.values())]

@@ -68,7 +68,7 @@ class EdgeSeeds:
             )
 
     def count(self, split: str) -> int:
-        """Seed edges of a split."""
+        """Returns the seed edges of a split."""
         return len(self._edges[split])
 
     def listed(self, split: str) -> npt.NDArray[np.int64]:

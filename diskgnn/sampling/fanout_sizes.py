@@ -29,7 +29,7 @@ class MostCounts:
 
     @property
     def block_bytes(self) -> int:
-        """Bytes of `indptr` and `indices` of all blocks."""
+        """Returns the bytes of `indptr` and `indices` of all blocks."""
         return 4 * (sum(self.edges.values()) + self.bounds)
 
 

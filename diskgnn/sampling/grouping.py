@@ -137,7 +137,8 @@ class _Lists:
         most_neighbors: npt.NDArray[np.int64],
         dtype: np.dtype[Any],
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
-        """(lengths [n], sources) of these lists, no more than `most_edges` read and `most_neighbors` [n] kept."""
+        """Returns (lengths [n], sources) of these lists, no more than `most_edges` read and `most_neighbors` [n]
+        kept."""
         offsets = np.clip(bounds - bounds[0], 0, most_edges)
         start = self._starts[1] + int(bounds[0]) * self._dtype.itemsize
         sources = read_array(self._indices, self._dtype, int(offsets[-1]), start)
@@ -151,7 +152,7 @@ class _Lists:
 def _merged(
     lists: Sequence[tuple[npt.NDArray[np.int64], npt.NDArray[Any]]],
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
-    """(offsets [n + 1], neighbours): the lists of each node one after the other."""
+    """Returns (offsets [n + 1], neighbours): the lists of each node one after the other."""
     lengths = np.stack([each for each, _ in lists])  # [edge types, n]
     offsets = np.concatenate([[0], np.cumsum(lengths.sum(axis=0))])
     merged = np.empty(int(offsets[-1]), lists[0][1].dtype)

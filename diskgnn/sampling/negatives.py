@@ -87,7 +87,7 @@ class AvoidedDestinations:
         self.indptr, self.destinations = self._sorted(found, np.concatenate([[0], ends]))
 
     def _pieces(self) -> Iterator[Edges]:
-        """(places of sources, destinations) of all edges, some at a time."""
+        """Yields (places of sources, destinations) of all edges, some at a time."""
         for edges in self._edges:
             for begin in range(0, len(edges), CHUNK_EDGES):
                 sources, destinations = edges[begin : begin + CHUNK_EDGES].T

@@ -114,6 +114,6 @@ def _require_once(node_set: NodeSet, split: str, num_nodes: int, given: npt.NDAr
 
 
 def _distinct(nodes: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """`nodes` without repetitions, in the order in which each comes first."""
+    """Returns `nodes` without repetitions, in the order in which each comes first."""
     _, first = np.unique(nodes, return_index=True)
     return np.asarray(nodes)[np.sort(first)].astype(np.int64)

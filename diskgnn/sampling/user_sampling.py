@@ -92,7 +92,7 @@ class UserDraws:
         return [ids.astype(self._id_dtype) for ids in nodes.values()], None, layers, np.array(table, np.int32)
 
     def _by_type(self, found: Neighbourhood) -> tuple[dict[str, Array], list[Mapping[EdgeType, Sequence[Array]]]]:
-        """Nodes of all types, in the order of the graph, and blocks by edge type."""
+        """Returns the nodes of all types, in the order of the graph, and blocks by edge type."""
         blocks: list[Mapping[EdgeType, Sequence[Array]]]
         if not self._graph.is_typed:
             (node_type,), (edge_type,) = self._graph.nodes, self._graph.edges

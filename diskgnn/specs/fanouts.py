@@ -15,7 +15,7 @@ CheckedFanouts = tuple[int, ...] | dict[EdgeType, tuple[int, ...]]
 
 
 def checked_fanouts(name: str, fanouts: Fanouts) -> CheckedFanouts:
-    """`fanouts` as ints, by edge types as triples if by types.
+    """Returns `fanouts` as ints, by edge types as triples if by types.
 
     Args:
         name: of the argument, for messages.

@@ -47,7 +47,7 @@ class FeatureColumn:
         )  # fmt: skip
 
     def told(self, digits: int = 6, first_value: int = 0) -> str:
-        """For messages: its name, and its encoding with the values from number `first_value` on."""
+        """Returns for messages its name, and its encoding with the values from number `first_value` on."""
         how = self.encoding
         if self.mean is not None and self.deviation is not None:
             how = f"{how}, mean {self.mean:.{digits}g}, deviation {self.deviation:.{digits}g}"

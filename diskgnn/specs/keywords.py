@@ -54,7 +54,7 @@ def takes_options(options: type, spec: Any) -> Callable[[Public], Public]:
 
 
 def _described(doc: str | None, placeholder: str, spec_doc: str, names: Sequence[str]) -> str | None:
-    """`doc` with what `spec_doc` says of these attributes in place of what it says of `placeholder`."""
+    """Returns `doc` with what `spec_doc` says of these attributes in place of what it says of `placeholder`."""
     cleaned = inspect.cleandoc(doc or "")
     found = re.search(rf"^    {placeholder}: .*\n(?: {{5,}}.*\n)*", cleaned, re.MULTILINE)
     if found is None:

@@ -25,7 +25,7 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 def check_type_name(name: object, what: str = "node type") -> str:
-    """`name`, if node types, or edge types' middle names, may be called so.
+    """Returns `name`, if node types, or edge types' middle names, may be called so.
 
     Args:
         name: the name.
@@ -129,22 +129,22 @@ class SourceSchema:
 
     @property
     def is_typed(self) -> bool:
-        """More than one type of node or of edge."""
+        """Returns True if there is more than one type of node or of edge."""
         return len(self.node_types) > 1 or len(self.edge_types) > 1
 
     @property
     def num_nodes(self) -> Mapping[str, int]:
-        """Nodes of each node type."""
+        """Returns the nodes of each node type."""
         return {name: nodes for name, nodes, _ in self.node_types}
 
     @property
     def num_features(self) -> Mapping[str, int | None]:
-        """Length of the feature rows of each node type; None for a type without features."""
+        """Returns the length of the feature rows of each node type; None for a type without features."""
         return {name: features for name, _, features in self.node_types}
 
     @property
     def num_edge_features(self) -> Mapping[EdgeType, int | None]:
-        """Length of the feature rows of each edge type; None for a type without features."""
+        """Returns the length of the feature rows of each edge type; None for a type without features."""
         return dict(self.edge_types)
 
 

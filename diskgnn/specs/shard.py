@@ -45,5 +45,5 @@ class Shard:
         return None if rank is None or world_size is None else Shard(rank, world_size)
 
     def numbers(self, num_batches: int) -> range:
-        """Which of the `num_batches` minibatches of an epoch these are."""
+        """Returns which of the `num_batches` minibatches of an epoch these are."""
         return range(self.rank, num_batches, self.world_size)

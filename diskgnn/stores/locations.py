@@ -68,17 +68,17 @@ class StoredPath:
 
     @property
     def suffix(self) -> str:
-        """As `Path.suffix`."""
+        """Returns what `Path.suffix` is."""
         return Path(self.name).suffix
 
     @property
     def suffixes(self) -> list[str]:
-        """As `Path.suffixes`."""
+        """Returns what `Path.suffixes` are."""
         return Path(self.name).suffixes
 
     @property
     def stem(self) -> str:
-        """As `Path.stem`."""
+        """Returns what `Path.stem` is."""
         return Path(self.name).stem
 
     def locate(self) -> tuple[pafs.FileSystem, str]:

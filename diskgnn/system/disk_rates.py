@@ -121,7 +121,7 @@ def _write_random(descriptor: int, file_bytes: int, advance: Advance) -> None:
 def _rate(
     descriptor: int, offsets: npt.NDArray[np.uint64], bytes_each: int, depth: int, engine: Engine
 ) -> tuple[str, bool, float]:
-    """(engine, whether it was O_DIRECT, bytes per second)."""
+    """Returns (engine, whether it was O_DIRECT, bytes per second)."""
     cache_hints.forget(descriptor)
     path = path_of_descriptor(descriptor)  # the file has no other name
     name, direct, read_bytes, seconds = measure_reads(path, offsets, bytes_each, depth, MAX_SECONDS, engine)

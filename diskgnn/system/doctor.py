@@ -212,7 +212,8 @@ def _can_read(descriptor: int, buffer: mmap.mmap, offset: int, length: int, memo
 
 
 def _statx_alignment(descriptor: int) -> tuple[int, int] | None:
-    """(memory, offset) alignment by statx(2), None where the kernel (before 6.1) or file system has no answer."""
+    """Returns (memory, offset) alignment by statx(2), None where the kernel (before 6.1) or file system has no
+    answer."""
     record = (ctypes.c_uint32 * 64)()  # struct statx: the mask is word 0, stx_dio_mem_align 38, _offset_align 39
     libc = ctypes.CDLL(None, use_errno=True)
     if not hasattr(libc, "statx") or libc.statx(descriptor, b"", _AT_EMPTY_PATH, _STATX_DIOALIGN, record) != 0:

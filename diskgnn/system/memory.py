@@ -59,7 +59,7 @@ def cgroup_available_bytes(self_cgroup: Path = SELF_CGROUP, root: Path = CGROUP_
 
 
 def _cgroup_limits(self_cgroup: Path, root: Path) -> Iterator[tuple[int, Path]]:
-    """(bytes, the file that says so) of each memory limit that this process is under."""
+    """Yields (bytes, the file that says so) of each memory limit that this process is under."""
     for file in cgroup_settings("memory", "memory.max", "memory.limit_in_bytes", self_cgroup, root):
         with suppress(OSError, ValueError):  # "max"
             if (limit := int(file.read_text())) < 1 << 60:
@@ -67,7 +67,7 @@ def _cgroup_limits(self_cgroup: Path, root: Path) -> Iterator[tuple[int, Path]]:
 
 
 def _used_bytes(limit_file: Path) -> int:
-    """Bytes that a cgroup uses, without the file cache that it would give up; at most its limit."""
+    """Returns the bytes that a cgroup uses, without the file cache that it would give up; at most its limit."""
     v2 = limit_file.name == "memory.max"
     used = inactive = 0
     with suppress(OSError, ValueError):

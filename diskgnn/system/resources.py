@@ -35,7 +35,7 @@ class Need:
 
     @property
     def bytes(self) -> int:
-        """Bytes with which one unit at a time has room."""
+        """Returns the bytes with which one unit at a time has room."""
         return faults.reading("memory.overhead", self.shared_bytes + self.least_bytes + self.unit_bytes)
 
 

@@ -67,7 +67,7 @@ class ArrayFile(StepFile):
 
     @property
     def parts(self) -> Sequence[StepFile]:
-        """Itself, behind the file with its checksums."""
+        """Returns itself, behind the file with its checksums."""
         return [*([] if self._checksums is None else self._checksums.parts), self]
 
     def first(self) -> State:

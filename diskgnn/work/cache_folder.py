@@ -35,7 +35,7 @@ _UNFINISHED, _GOING = re.compile(rf"\.({_MADE.pattern})\.partial"), re.compile(r
 
 
 def default_cache_folder() -> Path:
-    """$XDG_CACHE_HOME/diskgnn/pyg, or ~/.cache/diskgnn/pyg."""
+    """Returns $XDG_CACHE_HOME/diskgnn/pyg, or ~/.cache/diskgnn/pyg."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "diskgnn" / "pyg"
 
 

@@ -112,7 +112,7 @@ class Journal:
         self._append(*map(json.dumps, lines))
 
     def recorded(self, name: str) -> tuple[int, int] | None:
-        """Bytes and CRC-32C that file `name` had when it was added last; None if it never was."""
+        """Returns the bytes and CRC-32C that file `name` had when it was added last; None if it never was."""
         return self._complete.get(name)
 
     def checksum(self, name: str) -> int | None:

@@ -60,7 +60,8 @@ def refuse_other_bytes_than_text(path: Path) -> None:
 
 
 def _kind_of_artifact(folder: Location) -> str | None:
-    """Such as 'graph', also of a damaged one or of another version; None where there is none, or none to be seen."""
+    """Returns a kind such as 'graph', also of a damaged one or of another version; None where there is none, or
+    none to be seen."""
     with suppress(OSError):
         if (folder / MANIFEST).is_file() and (found := _FORMAT.search(read_whole(folder / MANIFEST))):
             return found[1].decode()
@@ -135,7 +136,7 @@ def require_replaceable_there(
     *,
     overwrite: bool,
 ) -> None:
-    """As `require_replaceable`, of a place on a store.
+    """Refuses as `require_replaceable` does, of a place on a store.
 
     Args:
         target: the place.

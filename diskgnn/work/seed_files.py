@@ -28,7 +28,7 @@ def given_files() -> list[str]:
 
 
 def read_given(manifest: Manifest, spec: SamplingSpec) -> SamplingSpec:
-    """`spec`, which was read from the config of `manifest`, with the seeds that its digests stand for.
+    """Returns `spec`, which was read from the config of `manifest`, with the seeds that its digests stand for.
 
     Raises:
         ArtifactError: they are damaged, or others.

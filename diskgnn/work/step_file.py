@@ -46,7 +46,7 @@ class StepFile:
 
     @property
     def parts(self) -> Sequence[StepFile]:
-        """Itself, behind the files that are written along with it."""
+        """Returns itself, behind the files that are written along with it."""
         return [self]
 
     def first(self) -> State:

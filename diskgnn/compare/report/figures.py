@@ -61,7 +61,7 @@ def color_of(loader: str) -> str:
 
 
 def plain(text: str) -> str:
-    """`text` for Plotly, which reads some HTML in its labels and knows no &quot;."""
+    """Returns `text` for Plotly, which reads some HTML in its labels and knows no &quot;."""
     return escape(text, quote=False)
 
 

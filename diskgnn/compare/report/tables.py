@@ -37,7 +37,7 @@ class Table:
 
 
 def time_table(summaries: Sequence[LoaderSummary]) -> Table | None:
-    """Seconds of training, waiting, loading, preparing and opening; what is asked for first comes first."""
+    """Returns the seconds of training, waiting, loading, preparing and opening; what is asked for first comes first."""
     memory = reference(summaries)
     base = memory.training_seconds if memory else None
     return _table(
@@ -60,7 +60,7 @@ def time_table(summaries: Sequence[LoaderSummary]) -> Table | None:
 
 
 def reading_table(summaries: Sequence[LoaderSummary]) -> Table | None:
-    """Rows and bytes of a loader-only epoch, by tier."""
+    """Returns the rows and bytes of a loader-only epoch, by tier."""
 
     def of_epoch(text_of: Callable[[EpochCost], str | None]) -> Callable[[LoaderSummary], str | None]:
         return lambda one: text_of(one.loading) if one.loading else None

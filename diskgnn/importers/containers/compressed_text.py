@@ -95,7 +95,7 @@ class _EndingText(io.RawIOBase):
         return True
 
     def tell(self) -> int:
-        """Bytes read so far."""
+        """Returns the bytes read so far."""
         return self._position
 
     def read(self, size: int = -1) -> bytes:
@@ -148,7 +148,7 @@ class _Unpacked(io.RawIOBase):
         return True
 
     def tell(self) -> int:
-        """Bytes unpacked so far."""
+        """Returns the bytes unpacked so far."""
         return self._position
 
     def read(self, size: int = -1) -> bytes:

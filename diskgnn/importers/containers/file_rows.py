@@ -21,7 +21,7 @@ from diskgnn.importers.containers.rows import CHUNK_BYTES, RowSource
 def file_rows(
     name: str, path: Path, num_rows: int, row_shape: tuple[int, ...], dtype: npt.DTypeLike, offset_bytes: int = 0
 ) -> RowSource:
-    """`num_rows` rows from byte `offset_bytes` of a file on, which become native in byte order.
+    """Returns `num_rows` rows from byte `offset_bytes` of a file on, which become native in byte order.
 
     They are read front to back without filling the page cache.
     """

@@ -17,7 +17,7 @@ from diskgnn.specs.schema import ClassValue
 
 
 def features(source: Source, *, bfloat16: bool, name: str = "features") -> RowSource:
-    """Rows of a feature matrix [N, D], in the dtype that they are stored in.
+    """Returns the rows of a feature matrix [N, D], in the dtype that they are stored in.
 
     float64 and values in another byte order become float32, or native, on the way (a DataWarning for float64).
 
@@ -95,7 +95,7 @@ def labels(
 
 
 def split_ids(split: str, source: Source, num_nodes: int) -> npt.NDArray[np.int64]:
-    """Node ids of a split given as ids [any number] or as a mask [N] of truth values.
+    """Returns the node ids of a split given as ids [any number] or as a mask [N] of truth values.
 
     Raises:
         InputError: another shape, fractional ids, or a mask of another length than N.

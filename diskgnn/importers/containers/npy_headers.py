@@ -9,7 +9,7 @@ import numpy as np
 
 
 def read_npy_header(file: IO[bytes] | io.RawIOBase) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """(shape, whether it is in Fortran order, dtype), read from the start of a file.
+    """Returns (shape, whether it is in Fortran order, dtype), read from the start of a file.
 
     Raises:
         ValueError: it is none, or its shape has a length that no array has: NumPy takes any int, True and -6, too.

@@ -52,7 +52,7 @@ def _member(name: str, path: Path, archive: zipfile.ZipFile, info: zipfile.ZipIn
 def _chunks(
     name: str, path: Path, member: str, rows: int, row_shape: tuple[int, ...], dtype: np.dtype[Any], skipped: int = 0
 ) -> Iterator[npt.NDArray[Any]]:
-    """`rows` rows after those `skipped`."""
+    """Yields `rows` rows after those `skipped`."""
     if dtype.hasobject:
         raise InputError(
             f"{name}: holds pickled Python objects, which are never unpickled; save numbers, for instance "

@@ -27,7 +27,7 @@ class RawFile:
 
     @classmethod
     def parse(cls, source: object) -> RawFile | None:
-        """`raw:DTYPE:WIDTH:PATH` or `raw:DTYPE:PATH`; None for anything else.
+        """Returns `raw:DTYPE:WIDTH:PATH` or `raw:DTYPE:PATH`; None for anything else.
 
         Raises:
             ConfigError: it begins so, and is neither.

@@ -47,16 +47,16 @@ class RowSource:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of one row."""
+        """Returns the bytes of one row."""
         return int(np.prod(self.row_shape, dtype=np.int64)) * self.dtype.itemsize
 
     @property
     def total_bytes(self) -> int:
-        """Bytes of all rows."""
+        """Returns the bytes of all rows."""
         return self.num_rows * self.row_bytes
 
     def chunks_from(self, first: int) -> Iterator[npt.NDArray[Any]]:
-        """`chunks`, without the first `first` rows. They are read nevertheless where there is no `seek`."""
+        """Yields `chunks`, without the first `first` rows. They are read nevertheless where there is no `seek`."""
         if self.seek is not None:
             yield from self.seek(first)
             return
@@ -102,7 +102,7 @@ class RowSource:
         row_shape: tuple[int, ...],
         dtype: np.dtype[Any],
     ) -> RowSource:
-        """As many rows, which `read` yields from one on. See `mapped`."""
+        """Returns as many rows, which `read` yields from one on. See `mapped`."""
         return replace(
             self, row_shape=row_shape, dtype=dtype, path=None, apart=None, origin=None, bfloat16=False,
             chunks=partial(read, 0), seek=read,
@@ -183,13 +183,13 @@ class EdgeStream:
     origin: object = None  # what they are made from, if that can be named: arrays, the path of a file
 
     def chunks_from(self, first: int) -> Iterator[EdgeChunk]:
-        """`chunks`, without the first `first` edges. They are read nevertheless where there is no `seek`."""
+        """Returns `chunks`, without the first `first` edges. They are read nevertheless where there is no `seek`."""
         return edges_from(self.chunks, self.seek, first)
 
 
 def as_signed(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Whole numbers as int32 or int64 in native order; unsigned ones past int64 become its largest, which is out of
-    every range."""
+    """Returns whole numbers as int32 or int64 in native order; unsigned ones past int64 become its largest, which
+    is out of every range."""
     if values.dtype in (np.int32, np.int64):
         return values
     if values.dtype.kind == "u" and values.dtype.itemsize == 8:

@@ -23,7 +23,7 @@ _ARROW_TYPES = {np.dtype(np.int64): pa.int64(), np.dtype(np.float32): pa.float32
 
 
 def rows(name: str, path: Path, num_rows: int, dtype: Any, *, delimiter: str = ",", comment: str = "") -> RowSource:
-    """Rows [num_rows, columns] of a text file; empty fields and "nan" are NaN.
+    """Returns the rows [num_rows, columns] of a text file; empty fields and "nan" are NaN.
 
     Args:
         name: for messages.

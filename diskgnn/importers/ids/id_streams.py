@@ -116,7 +116,7 @@ def _joined(chunks: Sequence[tuple[pa.Array, ...]]) -> tuple[pa.Array, ...]:
 
 
 def skipping(chunks: Iterator[tuple[pa.Array, ...]], first: int) -> Iterator[tuple[pa.Array, ...]]:
-    """`chunks`, but for the `first` rows."""
+    """Yields `chunks`, but for the `first` rows."""
     for found in chunks:
         if first < len(found[0]):
             yield tuple(array[first:] for array in found) if first else found

@@ -27,7 +27,7 @@ def id_kind(kind: pa.DataType) -> pa.DataType | None:
 
 
 def id_keys(ids: pa.Array) -> pa.Array:
-    """`ids` in the type that `id_kind` says."""
+    """Returns `ids` in the type that `id_kind` says."""
     if isinstance(ids, pa.ExtensionArray):
         ids = ids.storage
     if pa.types.is_dictionary(ids.type):

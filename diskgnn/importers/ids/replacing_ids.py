@@ -233,7 +233,8 @@ def _spread(
 
 
 def _scattered(rows: RowSource, ends: Ends, num_nodes: int, dtype: np.dtype[Any], memory_bytes: int) -> RowSource:
-    """Rows of the nodes that `ends` name, in its order, as rows of all nodes; those of others are -1, or NaN.
+    """Returns the rows of the nodes that `ends` name, in its order, as rows of all nodes; those of others are -1, or
+    NaN.
 
     They are read once for each part of the nodes that fits the memory.
     """

@@ -35,7 +35,7 @@ class UserIds:
 
     @property
     def types(self) -> set[str]:
-        """Names of these node types."""
+        """Returns the names of these node types."""
         return {*self.listed, *self.mentioned}
 
 

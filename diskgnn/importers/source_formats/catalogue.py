@@ -83,7 +83,7 @@ def source_of(catalogue: Catalogue, times: str | None) -> RelationalSource:
 
 
 def type_word(name: str) -> str:
-    """`name` in letters that names of types may have."""
+    """Returns `name` in letters that names of types may have."""
     return re.sub("[^A-Za-z0-9_-]", "_", name)
 
 

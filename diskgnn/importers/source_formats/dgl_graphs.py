@@ -111,7 +111,7 @@ def _array(value: Any) -> Any:
 
 
 def _features(value: Any) -> dict[str, Any]:
-    """`features` of NodeInput and EdgeInput."""
+    """Returns `features` of NodeInput and EdgeInput."""
     if value is None:
         return {}
     return {"features": torch_files.tensor_rows("features", value[:, None] if value.ndim == 1 else value)}

@@ -107,7 +107,7 @@ class _Given:
         self._kinds: dict[str, str] = {}  # of these labels
 
     def topology(self) -> tuple[dict[str, int], dict[EdgeType, Record]]:
-        """Nodes of each type, and a record of each edge type."""
+        """Returns the nodes of each type, and a record of each edge type."""
         graph = self._described["graph"]
         counts: dict[str, int] = {}
         for record in graph.get("nodes") or []:

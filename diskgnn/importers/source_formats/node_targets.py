@@ -18,7 +18,7 @@ _NAMES = {"train": ("train_mask",), "valid": ("val_mask", "valid_mask"), "test":
 
 
 def node_labels(name: str, labels: npt.NDArray[Any], task: str | None) -> dict[str, Any]:
-    """`labels` and `task` of NodeInput.
+    """Returns `labels` and `task` of NodeInput.
 
     Args:
         name: for messages.
@@ -44,7 +44,7 @@ def node_labels(name: str, labels: npt.NDArray[Any], task: str | None) -> dict[s
 def node_splits(
     known: Attributes, split: int | None, as_array: Callable[[Any], npt.NDArray[Any]], *, labelled: bool
 ) -> dict[str, Any]:
-    """`train`, `valid` and `test` of NodeInput, bool [N]; masks of no node are left out.
+    """Returns `train`, `valid` and `test` of NodeInput, bool [N]; masks of no node are left out.
 
     Args:
         known: the attributes of a node type.

@@ -293,7 +293,7 @@ def _split_folder(source: Path, split: str | None, listing: SourceListing) -> Pa
 
 
 def _splits(folder: Path | None, of: str, listing: SourceListing) -> dict[str, Any]:
-    """Node ids of each split, or seed edges."""
+    """Returns the node ids of each split, or seed edges."""
     if folder is None:
         return {}
     found: dict[str, Any] = {}

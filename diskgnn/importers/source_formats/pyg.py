@@ -189,7 +189,7 @@ def _values(known: Attributes, weights: str | None, edge_features: str | None) -
 
 
 def _links(known: Attributes, split: str | None) -> dict[str, Any]:
-    """Seed edges of a split, as fields of EdgeInput: the positive pairs of RandomLinkSplit."""
+    """Returns the seed edges of a split, as fields of EdgeInput: the positive pairs of RandomLinkSplit."""
     found: dict[str, Any] = {}
     for pairs_name, label_name in (("pos_edge_label_index", "pos_edge_label"), ("edge_label_index", "edge_label")):
         pairs, labels = known.values.get(pairs_name), known.values.get(label_name)
@@ -226,7 +226,7 @@ def _links(known: Attributes, split: str | None) -> dict[str, Any]:
 def _with_links_of(
     part: StoredGraph, split: str, edges: dict[EdgeType, EdgeInput], listing: SourceListing
 ) -> dict[EdgeType, EdgeInput]:
-    """`edges` with the seed edges of another of the three graphs of RandomLinkSplit."""
+    """Returns `edges` with the seed edges of another of the three graphs of RandomLinkSplit."""
     if part.edges.keys() != edges.keys():
         raise InputError(f"{split}: expected the edge types of the first graph, found others")
     known = dict(edges)
@@ -245,7 +245,7 @@ def _array(value: Any) -> npt.NDArray[Any]:
 
 
 def _features(known: Attributes, name: str | None, use: str) -> dict[str, Any]:
-    """`features` of NodeInput and EdgeInput."""
+    """Returns `features` of NodeInput and EdgeInput."""
     value = known.take(name, use)
     if value is None:
         return {}

@@ -145,7 +145,7 @@ def _has_description(path: Path) -> bool:
 
 
 def _chosen(source: RelationalSource, tasks: str | None) -> RelationalSource:
-    """`source` with these tasks only."""
+    """Returns `source` with these tasks only."""
     if tasks == AUTO:
         return source
     names = [name.strip() for name in tasks.split(",")] if tasks else []
@@ -160,7 +160,7 @@ def _chosen(source: RelationalSource, tasks: str | None) -> RelationalSource:
 
 
 def _without_excluded(source: RelationalSource, exclude: Sequence[str], listing: SourceListing) -> RelationalSource:
-    """`source` without columns that the user excludes, by names that `read` takes."""
+    """Returns `source` without columns that the user excludes, by names that `read` takes."""
     there = {name: list(table.rows.schema.names) for name, table in source.tables.items()}
     for name, column in source.left_out:  # one of no type, for example
         if name in there:
@@ -176,7 +176,7 @@ def _without_excluded(source: RelationalSource, exclude: Sequence[str], listing:
 
 
 def _without_hidden(source: RelationalSource, listing: SourceListing) -> RelationalSource:
-    """`source` without the columns that its tasks hide."""
+    """Returns `source` without the columns that its tasks hide."""
     tables = dict(source.tables)
     for task, (name, column) in ((task, pair) for task, found in source.tasks.items() for pair in found.hides):
         table = tables.get(name)
@@ -188,7 +188,7 @@ def _without_hidden(source: RelationalSource, listing: SourceListing) -> Relatio
 
 
 def _without(table: KeyedTable, column: str, told: str) -> KeyedTable:
-    """`table` without a column.
+    """Returns `table` without a column.
 
     Raises:
         ConfigError: it cannot do without it; begins as `told`.
@@ -202,7 +202,7 @@ def _without(table: KeyedTable, column: str, told: str) -> KeyedTable:
 
 
 def _cut(source: RelationalSource, until: Any, listing: SourceListing) -> RelationalSource:
-    """`source` without rows after a time."""
+    """Returns `source` without rows after a time."""
     if until is None:
         return source
     seconds_until = moment("until", until)
@@ -279,7 +279,7 @@ def _is_masked(table: RowTable, task: TaskTables) -> bool:
 
 
 def _labelled(table: RowTable, task: TaskTables) -> npt.NDArray[np.int64]:
-    """Rows whose label is not null."""
+    """Returns the rows whose label is not null."""
     if _is_masked(table, task):
         return np.empty(0, np.int64)
     table.field(task.label)

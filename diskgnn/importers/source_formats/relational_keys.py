@@ -30,7 +30,7 @@ def primary_key(name: str, rows: RowTable, column: str) -> IdColumns:
 
 
 def key_edges(name: str, rows: RowTable, column: str, skip_unknown: bool, *, turned: bool = False) -> IdColumns:
-    """(row, row that its key names), for each row that has the key; `turned`: the other way."""
+    """Returns (row, row that its key names), for each row that has the key; `turned`: the other way."""
     where, kind = f"table {name}", _key_kind(f"table {name}", rows, column)
     ends = {"row number": pa.int64(), f"column {column!r}": kind}
     quoted, kinds = tuple(ends), tuple(ends.values())

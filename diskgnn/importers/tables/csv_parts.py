@@ -149,7 +149,7 @@ class CsvPart:
         return csv_damage.line_of(self._stream, row + 1 + (self._names is None), self._delimiter)
 
     def leading_zeros(self, column: str) -> str | None:
-        """Text of the first rows such as 007, which is read as the number 7; None if there is none."""
+        """Returns text of the first rows such as 007, which is read as the number 7; None if there is none."""
         if not pa.types.is_integer(self._types[column]):
             return None
         text = self._first_texts(column)

@@ -92,7 +92,7 @@ class DuckdbTable:
 
     @cached_property
     def num_rows(self) -> int:
-        """Rows."""
+        """Returns the rows."""
         return int(self._file.rows(f"SELECT count(*) FROM {self._table}")[0][0])
 
     def field(self, column: str) -> pa.Field:

@@ -20,7 +20,7 @@ class RowTable(Protocol):
 
     @property
     def num_rows(self) -> int:
-        """Rows."""
+        """Returns the rows."""
         ...
 
     def field(self, column: str) -> pa.Field:

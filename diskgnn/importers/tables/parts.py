@@ -32,7 +32,7 @@ class TablePart(Protocol):
 
 
 def without(batches: Iterable[pa.RecordBatch], skipped: int) -> Iterator[pa.RecordBatch]:
-    """`batches`, but for so many rows at the start."""
+    """Yields `batches`, but for so many rows at the start."""
     for batch in batches:
         if skipped < batch.num_rows:
             yield batch.slice(skipped)

@@ -24,7 +24,7 @@ class RowsUntil:
 
     @cached_property
     def num_rows(self) -> int:
-        """Rows up to the time, which are counted by reading it."""
+        """Returns the rows up to the time, which are counted by reading it."""
         return sum(batch.num_rows for batch in self.batches([self._time], CHUNK_EDGES))
 
     def field(self, column: str) -> pa.Field:

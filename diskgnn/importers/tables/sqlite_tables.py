@@ -105,7 +105,7 @@ class SqliteTable:
 
     @cached_property
     def num_rows(self) -> int:
-        """Rows."""
+        """Returns the rows."""
         return int(self._file.rows(f"SELECT count(*) FROM {quoted(self._table)}")[0][0])
 
     def field(self, column: str) -> pa.Field:

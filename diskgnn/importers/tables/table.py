@@ -238,7 +238,8 @@ class Table:
         return ""
 
     def leading_zeros(self, column: str) -> str | None:
-        """Text in a CSV file such as 007, which is read as the number 7; None if none was found in its first rows."""
+        """Returns text in a CSV file such as 007, which is read as the number 7; None if none was found in its
+        first rows."""
         first = self._parts[0]
         return (
             first.leading_zeros(column)

@@ -379,7 +379,7 @@ def numbers(table: Table, column: str, name: str) -> RowSource:
 
 
 def splits(table: Table, column: str) -> dict[str, npt.NDArray[np.int64]]:
-    """Node ids of each split that the words of a column name.
+    """Returns the node ids of each split that the words of a column name.
 
     Raises:
         InputError: no such column, no text in it, or a split of another name.

@@ -81,7 +81,7 @@ def _no_moment(argument: str, given: object) -> str:
 
 
 def timestamps(texts: pa.Array) -> pa.Array:
-    """Text as timestamps of microseconds in UTC, without a zone. Null stays.
+    """Returns text as timestamps of microseconds in UTC, without a zone. Null stays.
 
     Raises:
         pa.ArrowInvalid: one is no date or time.

@@ -1,4 +1,4 @@
-"""A heterophilous graph, whose neighbours are mostly of other classes: one of those of Platonov et al. (ICLR 2023).
+"""Read a heterophilous graph, whose neighbours are mostly of other classes: one of Platonov et al. (ICLR 2023).
 
     git clone https://github.com/yandex-research/heterophilous-graphs
     python datasets/heterophilous.py OUT heterophilous-graphs/data/minesweeper.npz
@@ -18,7 +18,7 @@ import numpy as np
 
 
 def load(file: Path, split: int = 0) -> dict[str, Any]:
-    """The graph as arrays for `diskgnn.convert(..., reverse=True)`.
+    """Reads the graph as arrays for `diskgnn.convert(..., reverse=True)`.
 
     Returns:
         features float32 [N, D]; edges int64 [2, E], each undirected edge once; labels int64 [N]; train, valid, test
@@ -36,7 +36,7 @@ def load(file: Path, split: int = 0) -> dict[str, Any]:
 
 
 def main(command_line: list[str] | None = None) -> None:
-    """Write the graph directory."""
+    """Writes the graph directory."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path, help="graph directory to write")
     parser.add_argument("file", type=Path, help="minesweeper.npz or another one")

@@ -1,4 +1,4 @@
-"""Scores of models on a graph: each is tuned by as many trials, on validation alone, then trained with paired seeds.
+"""Score models on a graph: each is tuned by as many trials, on validation alone, then trained with paired seeds.
 
     python datasets/debian_packages.py packages
     python tools/accuracy.py packages --results results.jsonl --scratch scratch
@@ -71,7 +71,7 @@ RUNS = (1, 5, 20)
 
 
 class Study:
-    """One graph, how models are trained on it, and its lines of RESULTS. `options` are those of the command."""
+    """Holds one graph, how models are trained on it, and its lines of RESULTS. `options` are those of the command."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options, self.graph, self.name = options, diskgnn.Graph.open(options.graph), options.graph.name
@@ -84,18 +84,18 @@ class Study:
         options.scratch.mkdir(parents=True, exist_ok=True)
 
     def lines(self) -> list[dict[str, Any]]:
-        """What RESULTS says of this graph."""
+        """Returns what RESULTS says of this graph."""
         file = self.options.results
         lines = map(json.loads, file.read_text().splitlines() if file.exists() else [])
         return [each for each in lines if each["graph"] == self.name]
 
     def append(self, line: dict[str, Any]) -> None:
-        """Add to RESULTS."""
+        """Adds a line to RESULTS."""
         with self.options.results.open("a") as file:
             file.write(json.dumps({"graph": self.name, **line}) + "\n")
 
     def prepared(self, settings: Settings, make: Callable[[Path], object]) -> Path:
-        """What `make` writes, once; RESULTS says what that took."""
+        """Returns the path that `make` writes, which is called once. RESULTS says what that took."""
         name = preparation(settings)
         if not (path := self.options.scratch / f"{self.name}-{name}").exists():
             began = now()
@@ -104,7 +104,7 @@ class Study:
         return path
 
     def train(self, source: Any, valid: Any, model: Any, seed: int, rest: Settings, began: Seconds) -> Any:
-        """The model of the best epoch, and the curve."""
+        """Returns the model of the best epoch, and the curve."""
         options, curve = self.options, Curve()
 
         def note(record: dict[str, Any]) -> None:
@@ -119,7 +119,7 @@ class Study:
         return result.model, curve
 
     def score(self, outputs: npt.NDArray[Any], split: str) -> float:
-        """The score of outputs [n, C] for the seeds of a split, in their order."""
+        """Returns the score of outputs [n, C] for the seeds of a split, in their order."""
         labels = self.labels[self.splits[split]]
         if self.options.score == "accuracy":
             return float(np.mean(outputs.argmax(1) == labels))
@@ -130,17 +130,17 @@ class Study:
         return float(np.abs(outputs.reshape(labels.shape) - labels).mean())
 
     def best(self, curve: Curve) -> int:
-        """The first of the best epochs; -1 without any."""
+        """Returns the first of the best epochs, or -1 without any."""
         return max(range(len(curve)), key=lambda epoch: self.sign * curve[epoch][2], default=-1)
 
     def seconds_until_close(self, curve: Curve) -> Seconds:
-        """Until valid is within WITHIN of its best."""
+        """Returns the seconds until valid is within WITHIN of its best."""
         best = curve[self.best(curve)][2]
         return next((clock, processor) for clock, processor, valid in curve if abs(best - valid) <= WITHIN)
 
 
 def fit_hops(study: Study, model: str, settings: Settings, seed: int) -> Fitted:
-    """Train on a hops directory."""
+    """Trains on a hops directory."""
     rest, options = dict(settings), study.options
     hops, operators = rest.pop("hops", 1), rest.pop("operators", "mean")
     asked: Settings = {"hops": hops, "operators": operators}
@@ -163,7 +163,7 @@ def fit_hops(study: Study, model: str, settings: Settings, seed: int) -> Fitted:
 
 
 def fit_sampled(study: Study, model: str, settings: Settings, seed: int) -> Fitted:
-    """Train on fresh epochs; test on all neighbours, or on the latest ones where edges have times."""
+    """Trains on fresh epochs. Tests on all neighbours, or on drawn ones where edges have times."""
     rest, options, temporal = dict(settings), study.options, study.options.temporal
     drawing = {"fanouts": [int(each) for each in rest.pop("fanouts").split(",")], "batch_size": options.batch_size,
                "target": study.target, "temporal": temporal}  # fmt: skip
@@ -192,7 +192,7 @@ def fit_sampled(study: Study, model: str, settings: Settings, seed: int) -> Fitt
 
 
 def fit_labels(study: Study, model: str, settings: Settings, seed: int) -> Fitted:
-    """Hand on the classes of train seeds; in every hop, each gets back a share `keep` of its own."""
+    """Hands on the classes of train seeds. In every hop, each gets back a share `keep` of its own."""
     from scipy.sparse import csr_array, diags_array
 
     began, indptr, train = now(), np.asarray(study.graph.indptr), study.splits["train"]
@@ -211,7 +211,7 @@ def fit_labels(study: Study, model: str, settings: Settings, seed: int) -> Fitte
 
 
 def fit_pyg_sign(study: Study, model: str, settings: Settings, seed: int) -> Fitted:
-    """Train in memory, as PyG's examples do."""
+    """Trains in memory, as PyG's examples do."""
     inputs, options = pyg_inputs(study, settings), study.options
     torch.manual_seed(seed)
     labels = torch.from_numpy(study.labels[study.splits["train"]])
@@ -237,7 +237,7 @@ def fit_pyg_sign(study: Study, model: str, settings: Settings, seed: int) -> Fit
 
 
 def pyg_inputs(study: Study, settings: Settings) -> dict[str, Tensor]:
-    """[n, 1 + hops, D] of each split: hops by PyG, of all nodes in memory."""
+    """Returns [n, 1 + hops, D] of each split: PyG computes hops of all nodes in memory."""
     hops = settings["hops"]
     if hops not in study.pyg_inputs:
         from torch_geometric import transforms
@@ -254,7 +254,7 @@ def pyg_inputs(study: Study, settings: Settings) -> dict[str, Tensor]:
 
 
 class PyGSign(nn.Module):
-    """The model of PyG's examples/sign.py, over inputs that are standardised by those of train, as ours are."""
+    """Computes what the model of PyG's examples/sign.py does, of inputs that are standardised as ours are."""
 
     def __init__(self, train: Tensor, hidden: int, num_classes: int, dropout: float) -> None:
         super().__init__()
@@ -272,7 +272,7 @@ class PyGSign(nn.Module):
 
 
 class MLP(nn.Module):
-    """SIGN of nothing but a seed's own features."""
+    """Applies SIGN to nothing but a seed's own features."""
 
     def __init__(self, source: diskgnn.HopsLoader, **shape: Any) -> None:
         super().__init__()
@@ -292,7 +292,7 @@ class MLP(nn.Module):
 
 
 def preparation(settings: Settings) -> str:
-    """What RESULTS calls the preparation that settings need; '' for none."""
+    """Returns what RESULTS calls the preparation that settings need; '' for none."""
     if "keep" in settings:
         return ""
     if "batch_size" in settings:
@@ -308,12 +308,12 @@ def now() -> Seconds:
 
 
 def since(began: Seconds) -> Seconds:
-    """Seconds from then on."""
+    """Returns the seconds from then on."""
     return time.perf_counter() - began[0], time.process_time() - began[1]
 
 
 def trials(study: Study, model: str) -> list[Settings]:
-    """The settings that are tried, in a random order that all models share."""
+    """Returns the settings that are tried, in a random order that all models share."""
     grid = TYPED_SIGN if model == "sign" and study.graph.is_typed else GRIDS[model]
     settings = [dict(zip(grid, each, strict=True)) for each in itertools.product(*grid.values())]
     places = np.random.default_rng(0).permutation(len(settings))
@@ -321,7 +321,7 @@ def trials(study: Study, model: str) -> list[Settings]:
 
 
 def fit(study: Study, model: str, settings: Settings, seed: int) -> dict[str, Any]:
-    """One training, or what RESULTS has of it. That of TUNING_SEED never reads the test."""
+    """Trains once, or returns what RESULTS has of it. With TUNING_SEED, the test is not read."""
     line: dict[str, Any] = {"model": model, "settings": settings, "seed": seed}
     for known in study.lines():
         if line.items() <= known.items():
@@ -335,7 +335,7 @@ def fit(study: Study, model: str, settings: Settings, seed: int) -> dict[str, An
 
 
 def table(study: Study, runs: dict[str, list[dict[str, Any]]]) -> str:
-    """As Markdown: percent, or errors as they are."""
+    """Returns a table as Markdown: percent, or errors as they are."""
     options, processor = study.options, int(not study.options.wall)
     scale, digits = (1, 4) if options.score == "mae" else (100, 2)
     tests = {model: scale * np.array([run["test"] for run in each]) for model, each in runs.items()}
@@ -359,12 +359,12 @@ def table(study: Study, runs: dict[str, list[dict[str, Any]]]) -> str:
 
 
 def deviation(values: npt.NDArray[np.float64]) -> float:
-    """That of a sample; 0 of one."""
+    """Returns the deviation of a sample; 0 of one value."""
     return float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
 
 
 def main() -> None:
-    """Train what has no result yet; print the table."""
+    """Trains what has no result yet, and prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("graph", type=Path, help="graph directory")
     parser.add_argument("--results", type=Path, required=True, help="JSON lines, read first and added to")

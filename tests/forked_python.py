@@ -4,18 +4,21 @@
 pipes, `env`, `cwd`, signals and exit codes, and `run_python` is `subprocess.run` of the same. "-m" with a module and
 the path of a script do as well. A server, one for each process of pytest, imports, and forks each of them. It does
 nothing else: a child finds no thread at work, no lock held, no random number drawn. It has its own `__main__`,
-arguments, environment, folder and random state, and ends as every Python does, with `atexit` functions run and files
+arguments, environment, folder and random state. At its end threads are waited for, `atexit` functions run and files
 flushed. For variables that Python or a library reads when it starts, as LD_PRELOAD, there is another server.
 
 These differ, so that some tests have to start `sys.executable`:
 
 - Modules are imported, and in memory: not for tests of what is imported, or of how much memory a process takes.
+- What is left then is not taken apart object by object, which copies all pages that were shared: half a second of a
+  core. `ends_whole=True` asks for that, where a test is about objects that are alive at the end.
 - Options of Python cannot be given.
 - All children of a server hash strings alike, and /proc shows the server's command line.
 """
 
 from __future__ import annotations
 
+import atexit
 import builtins
 import ctypes
 import gc
@@ -31,6 +34,7 @@ import threading
 import types
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
@@ -52,9 +56,10 @@ _starting = threading.Lock()
 
 
 class Python(subprocess.Popen[Any]):
-    """A child of this process that runs Python with these arguments; keywords are those of `subprocess.Popen`."""
+    """A child of this process that runs Python with these arguments; other keywords are those of `subprocess.Popen`."""
 
-    def __init__(self, *arguments: object, **keywords: Any) -> None:
+    def __init__(self, *arguments: object, ends_whole: bool = False, **keywords: Any) -> None:
+        self._ends_whole = ends_whole
         super().__init__([sys.executable, *map(str, arguments)], **keywords)
 
     def _execute_child(self, args: list[str], *given: Any) -> None:  # where Popen forks and executes
@@ -71,7 +76,9 @@ class Python(subprocess.Popen[Any]):
             if name.startswith(_READ_AT_START) and not name.startswith(_READ_LATER)
         ]  # fmt: skip
         requests = _server(os.getpid(), *sorted(read_at_start))
-        request = pickle.dumps((args[1:], environment, str(Path(folder or "").absolute()), new_session))
+        request = pickle.dumps(
+            (args[1:], environment, str(Path(folder or "").absolute()), new_session, self._ends_whole)
+        )
         streams = [pipe if pipe >= 0 else place for place, pipe in enumerate((pipes[0], pipes[3], pipes[5]))]
         with _starting:  # meanwhile, orphans of the server become children of this process
             ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -159,8 +166,33 @@ def _serve(requests: socket.socket) -> tuple[Any, ...]:
             os.close(descriptor)
 
 
-def _become(arguments: list[str], environment: dict[str, str], folder: str, new_session: bool) -> None:
+def _become(
+    arguments: list[str], environment: dict[str, str], folder: str, new_session: bool, ends_whole: bool
+) -> None:
     """Does what Python does with these arguments."""
+    try:
+        _run(arguments, environment, folder, new_session)
+        code = 0
+    except SystemExit as ended:
+        if ends_whole or not isinstance(ended.code or 0, int):
+            raise
+        code = ended.code or 0  # type: ignore[assignment]
+    if not ends_whole:
+        _end(code)
+
+
+def _end(code: int) -> None:
+    """Ends as Python does but for what would go with the process; returns where Python has something to say."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    with suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code & 0xFF)
+    sys.exit(code)
+
+
+def _run(arguments: list[str], environment: dict[str, str], folder: str, new_session: bool) -> None:
     import numpy as np
     import torch
 

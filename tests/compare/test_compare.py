@@ -193,7 +193,7 @@ def requested_rows(graph, train):
         ({"memory": "100KiB", "cpu_cache": "90%"}, "cpu_cache: 90% is .*, more than `memory`"),
         ({"sweep": ["120%"]}, "between 0% and 100%"),
         ({"scratch": "/proc"}, "scratch: cannot write"),
-        ({"memory": 70 << 20, "rate_file_bytes": 1 << 20}, "memory: 70.0 MiB is not even enough .* try 1GiB or more"),
+        ({"memory": 8 << 20, "rate_file_bytes": 1 << 20}, "memory: 8.0 MiB is not even enough .* try 1GiB or more"),
     ],
 )
 def test_settings_that_cannot_work(graph, changes, message):

@@ -303,7 +303,7 @@ source = FreshEpochs({str(graph.manifest.path)!r}, {str(tmp_path)!r}, fanouts=[3
 next(source.epoch(0))
 raise KeyboardInterrupt
 """
-    done = run_python("-c", program, capture_output=True, text=True, timeout=120)
+    done = run_python("-c", program, capture_output=True, text=True, timeout=120, ends_whole=True)
     assert "KeyboardInterrupt" in done.stderr
     assert done.stderr.count("Traceback") == 1, done.stderr
     assert not list(tmp_path.iterdir())

@@ -106,7 +106,7 @@ def test_a_forked_child_can_drop_the_loader_and_is_told_not_to_use_it(packed):
         rest = len(list(batches))
         assert rest == len(loader) - 1, rest
     """)
-    run_python("-c", script, packed, check=True, timeout=300)
+    run_python("-c", script, packed, check=True, timeout=300, ends_whole=True)
 
 
 @pytest.mark.parametrize("ahead", [False, True])
@@ -145,7 +145,7 @@ def test_closing_from_another_thread_whatever_the_loader_does(packed, whole, ahe
 
 def test_a_loader_that_is_alive_at_exit_does_not_hang(packed):
     script = "import sys, diskgnn; loader = diskgnn.Loader(sys.argv[1]); batches = loader.epoch(0); next(batches)"
-    ended = run_python("-c", script, packed, timeout=300, capture_output=True, check=True)
+    ended = run_python("-c", script, packed, timeout=300, capture_output=True, check=True, ends_whole=True)
     assert ended.stderr == b""
 
 

@@ -93,7 +93,7 @@ def hit(
     time before another run.
     """
     having = [each for each in wholes if any(kind_of(Path(file)) == aim.kind for file in each.files)]
-    in_pieces = max(having, key=lambda each: sum(each.points.get(point, 0) for point in _PIECES))
+    in_pieces = max(having, key=_num_pieces)
 
     def shot(whole: Undisturbed, moment: Callable[[Undisturbed, str, np.random.Generator], int]) -> _Shot:
         names = [file for file in whole.files if kind_of(Path(file)) == aim.kind]
@@ -111,13 +111,19 @@ def hit(
         aimed = shot(in_pieces if moment is _between_pieces else _any(having, random), moment)
         yield from _hit(aimed, random, _ways(aimed, number + turn), goes_on_alike=(number + turn) % 3 > 0)
     if aim.kind == "journal":
-        pieces = [at for at, (point, _) in enumerate(in_pieces.passes) if point in _PIECES]
+        # With a small budget, if there is one: folds that spill to memory begin anew.
+        small = max((each for each in having if each.memory), key=_num_pieces, default=in_pieces)
+        pieces = [at for at, (point, _) in enumerate(small.passes) if point in _PIECES]
         for at in pieces[1 :: max(1, len(pieces) // 4)]:
-            yield _hit_nothing(shot(in_pieces, lambda *_, at=at: at))
+            yield _hit_nothing(shot(small, lambda *_, at=at: at))
     if aim.kind == "shuffle" or (aim.kind == "unit" and stage.units_use_up):
         yield _hit_meanwhile(shot(in_pieces, _while_it_is_whole), random)
     if aim.kind == "journal" and not stage.units_use_up and having[0].points.get("work.unit", 0) > 2:
         yield _hit_twice(shot(having[0], _after_a_unit), random)
+
+
+def _num_pieces(whole: Undisturbed) -> int:
+    return sum(whole.points.get(point, 0) for point in _PIECES)
 
 
 def _while_it_grows(whole: Undisturbed, name: str, random: np.random.Generator) -> int:
@@ -185,7 +191,8 @@ def _killed(shot: _Shot, point: str, after: int) -> tuple[dict[str, int], bool]:
         with passes.counted(point, after):
             run(shot.stage, shot.inputs, shot.out, shot.whole.memory)
 
-    return passes.counts, in_child(work).signal is not None
+    is_killed = in_child(work).signal is not None  # before what it has counted is looked at
+    return passes.counts, is_killed
 
 
 def _begun(shot: _Shot) -> tuple[dict[str, int], bool]:

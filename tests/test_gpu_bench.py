@@ -2,11 +2,10 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from commands import run_python
 
 ROOT = Path(__file__).parents[1]
 TINY = [
@@ -27,14 +26,12 @@ TINY = [
 
 def run(tmp_path, *options):
     folder, record = tmp_path / "data", tmp_path / "bench.json"
-    command = [sys.executable, "-m", "gpu_benchmark", "--folder", folder, "--json", record, "--skip-tests", *TINY]
-    finished = subprocess.run(
-        [*command, *options],
+    finished = run_python(
+        "-m", "gpu_benchmark", "--folder", folder, "--json", record, "--skip-tests", *TINY, *options,
         env={**os.environ, "PYTHONPATH": f"{ROOT / 'tools'}:{ROOT}", "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        check=False,
-    )
+    )  # fmt: skip
     assert finished.returncode == 0, finished.stderr
     assert not folder.exists()
     return json.loads(record.read_text()), finished.stdout

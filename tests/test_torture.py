@@ -20,7 +20,6 @@ AIMED = ("convert", "convert ids", "sample", "prepare links", "prepare, large", 
 
 
 @pytest.mark.slow
-@pytest.mark.in_memory
 def test_nothing_that_is_tortured_briefly_breaks_a_promise(tmp_path: Path) -> None:
     arguments = ["--kills", str(KILLS), "--flips", str(FLIPS), "--seed", "500", "--aims", "1"]
     for stage in AIMED:

@@ -219,7 +219,7 @@ def test_workers_that_die_again_and_again_are_an_error_that_keeps_what_is_done(n
 def test_workers_that_prepare_keep_to_their_budgets(nodes, tmp_path):
     """Of memory that is no file's, a worker takes no more than it asked Ray for, though topology does not fit."""
     nodes.start(2)
-    diskgnn.generate(tmp_path / "graph", num_nodes=300_000, avg_degree=25, num_classes=4, num_features=256,
+    diskgnn.generate(tmp_path / "graph", num_nodes=300_000, avg_degree=25, num_classes=4, num_features=64,
                      train_fraction=0.02, valid_fraction=0.01, test_fraction=0.01, homophily=0.7)  # fmt: skip
     with nodes.most_anonymous_bytes() as most:
         diskgnn.prepare(tmp_path / "graph", tmp_path / "packed", fanouts=[10, 10], batch_size=256, epochs=2,

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import pickle
-import subprocess
-import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import run_python
 
 import diskgnn
 from diskgnn.baselines.cached_reads import CachedReads
@@ -140,7 +139,7 @@ def test_files_beyond_those_that_may_be_open_are_not_confused_with_others(tmp_pa
         sys.exit(not same)
     """)
     for hard in (4096, 290):
-        subprocess.run([sys.executable, "-c", script, graph, tmp_path / "samples", str(hard)], check=True)
+        run_python("-c", script, graph, tmp_path / "samples", hard, check=True)
 
 
 def test_what_another_process_is_given_opens_by_name(tmp_path: Path) -> None:

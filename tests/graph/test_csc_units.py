@@ -18,8 +18,6 @@ from diskgnn.specs.schema import ONE_EDGE_TYPE
 from diskgnn.system.resources import Resources
 from diskgnn.work.writer import ArtifactWriter
 
-pytestmark = pytest.mark.in_memory
-
 NODES, EDGES, CHUNK = 3000, 60_000, 2000
 SMALL = 400_000  # of memory: with scratch
 SRC, DST = np.random.default_rng(0).integers(0, NODES, (2, EDGES)).astype(np.int32)

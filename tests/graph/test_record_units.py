@@ -19,8 +19,6 @@ from diskgnn.progress.reporter import SILENT
 from diskgnn.system.resources import Resources
 from diskgnn.work.writer import ArtifactWriter
 
-pytestmark = pytest.mark.in_memory
-
 TYPE, NODES, EDGES, CHUNK = ("user", "rates", "item"), 500, 12_000, 400
 SMALL, LARGE = 250_000, 16 << 20  # of memory: edges in a scratch file, or held
 SRC, DST = np.random.default_rng(0).integers(0, NODES, (2, EDGES)).astype(np.int32)

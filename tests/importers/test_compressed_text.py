@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import gzip
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from commands import run_python
 from pyarrow import csv as pacsv
 
 ENDING = """
@@ -35,8 +34,8 @@ def test_a_process_that_stops_reading_ends_by_itself(tmp_path: Path) -> None:
     ends, text = np.random.default_rng(0).integers(10_000, 100_000, (1_000_000, 2)), pa.BufferOutputStream()
     pacsv.write_csv(pa.table({"src": ends[:, 0], "dst": ends[:, 1]}), text)
     (tmp_path / "edges.csv.gz").write_bytes(gzip.compress(text.getvalue(), 6))
-    command = [sys.executable, "-c", ENDING, tmp_path / "edges.csv.gz"]
-    found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    given = ENDING, tmp_path / "edges.csv.gz"
+    found = run_python("-c", *given, ends_whole=True, capture_output=True, text=True, check=True).stdout.split()
     assert found == ["0"] * 16, f"{-signal.SIGABRT}: a thread of Arrow's aborts it; {-signal.SIGALRM}: it hangs"
 
 
@@ -65,6 +64,6 @@ def test_a_process_whose_table_cannot_be_read_ends_by_itself(tmp_path: Path) -> 
         file.write(b'id,name\n1,"')  # a quote that is never closed
         for _ in range(200):
             file.write(b"a" * (1 << 20))
-    command = [sys.executable, "-c", FAILING, tmp_path / "nodes.csv.gz"]
-    found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    given = FAILING, tmp_path / "nodes.csv.gz"
+    found = run_python("-c", *given, ends_whole=True, capture_output=True, text=True, check=True).stdout.split()
     assert found == ["3"] * 4, f"{-signal.SIGABRT}: a thread of Arrow's aborts it; {-signal.SIGALRM}: it hangs"

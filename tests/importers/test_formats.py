@@ -7,7 +7,6 @@ import json
 import os
 import pickle
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 import scipy.sparse
 import torch
-from commands import run
+from commands import run, run_python
 from user_data import NUM_NODES, save_arrays, small_data
 
 import diskgnn
@@ -202,8 +201,8 @@ def test_the_benchmark_runs(tmp_path: Path) -> None:
     """On a tiny data set, so that it cannot rot; the three layouts hold the same edges."""
     tool = Path(__file__).parents[2] / "tools" / "bench_importing.py"
     arguments = ["--nodes=2000", "--edges=5000", "--width=8", "--memory=128MiB", "--spare=none", "--compressed"]
-    done = subprocess.run(
-        [sys.executable, tool, tmp_path / "bench", *arguments],
+    done = run_python(
+        tool, tmp_path / "bench", *arguments,
         env={**os.environ, "PYTHONPATH": str(tool.parents[1])}, stdout=subprocess.PIPE, text=True, check=True,
     )  # fmt: skip
     records = [json.loads(line) for line in done.stdout.splitlines()]

@@ -24,8 +24,6 @@ from diskgnn.importers.ids.id_ranges import IdSample
 from diskgnn.stores.locations import located
 from diskgnn.system.resources import Resources, SmallBudgetError
 
-pytestmark = pytest.mark.in_memory
-
 USERS, BUYS, POINTS = 700, 9000, ("shuffle.write", "work.piece", "unit.written")
 STAGING = ".graph.partial"
 

@@ -23,8 +23,6 @@ from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
 from diskgnn.progress.reporter import SILENT
 from diskgnn.system.resources import SmallBudgetError
 
-pytestmark = pytest.mark.in_memory
-
 
 class Stages:
     """Remembers which passes were made."""
@@ -193,7 +191,7 @@ def test_rows_made_by_another_function_are_others(tmp_path: Path) -> None:
     np.testing.assert_array_equal(Graph.open(tmp_path / "out").nodes["node"].features, table[:, 5:])
 
 
-@pytest.mark.parametrize("quantise", [None, "int8", "int4", "float16"])
+@pytest.mark.parametrize("quantise", [None, "int4"])
 def test_a_kill_costs_some_rows_of_the_features(tmp_path: Path, quantise: str | None) -> None:
     """Rows that are written twice; what is said of them is the same."""
     rng = np.random.default_rng(0)
@@ -206,7 +204,7 @@ def test_a_kill_costs_some_rows_of_the_features(tmp_path: Path, quantise: str | 
         warnings.simplefilter("ignore")
         with faults.armed("artifact.write", lambda: writes.append(1)):
             whole = convert(tmp_path / "whole", **given)
-        for after in range(len(writes) - 6, len(writes) - 2):
+        for after in (len(writes) - 6, len(writes) - 3):
             with pytest.raises(KeyboardInterrupt), faults.armed("artifact.write", KeyboardInterrupt(), after=after):
                 convert(tmp_path / "out", **given)
             again: list[int] = []

@@ -56,12 +56,13 @@ def test_x_is_bit_for_bit_the_features(prepared, device, kernel, device_rows, ze
                 assert bits(batch.x) == bits(features_of(graph, batch))
                 assert batch.x.device.type == batch.blocks[0].indices.device.type == device
         stats = loader.stats()
-    with Loader(packed, **options | {"zero_copy": False}) as loader:
-        for epoch in range(3):
-            list(loader.epoch(epoch))
-        expected = loader.stats()
-    for name in ("requested_rows", "device_rows", "pinned_rows", "cpu_rows", "disk_rows"):
-        assert getattr(stats, name) == getattr(expected, name), name
+    if zero_copy:
+        with Loader(packed, **options | {"zero_copy": False}) as loader:
+            for epoch in range(3):
+                list(loader.epoch(epoch))
+            expected = loader.stats()
+        for name in ("requested_rows", "device_rows", "pinned_rows", "cpu_rows", "disk_rows"):
+            assert getattr(stats, name) == getattr(expected, name), name
     assert (stats.device_rows > 0, stats.pinned_rows > 0) == (device_rows > 0, device_rows < 40)
 
 

@@ -2,13 +2,12 @@
 
 import os
 import shutil
-import subprocess
-import sys
 import textwrap
 import warnings
 from pathlib import Path
 
 import pytest
+from commands import run_python
 from packed_directories import ENGINES, key
 
 from diskgnn._native import HAVE_IO_URING, io_uring_refusal
@@ -58,7 +57,7 @@ def test_where_io_uring_is_refused_threads_read_and_it_is_said_once(packed):
         else:
             sys.exit(5)
     """)
-    subprocess.run([sys.executable, "-c", script, packed], check=True, timeout=60)
+    run_python("-c", script, packed, check=True, timeout=60)
 
 
 @pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="no tmpfs to write to")

@@ -28,8 +28,6 @@ from diskgnn.specs.caches import CacheSpec
 from diskgnn.specs.targets import NodeTarget
 from diskgnn.system.resources import Resources
 
-pytestmark = pytest.mark.in_memory
-
 WINDOW_BYTES = 16 << 10
 UNIT_BYTES = 1 << 10  # so that a stage has as many units as it has if it takes long
 
@@ -105,18 +103,6 @@ class Passes:
         if self.count == self._kill_after:
             raise Killed
         self.count += 1
-
-
-def test_a_kill_while_publishing_costs_nothing(packing: Packing, tmp_path: Path) -> None:
-    """Up to the rename, all of it is gone on with; after that, it is there."""
-    with pytest.raises(Killed), faults.armed("artifact.publish", Killed()):
-        packing.pack(tmp_path / "packed")
-    headers, windows = Passes(), Passes()
-    with faults.armed("pack.header", headers), faults.armed("pack.window", windows):
-        packing.pack(tmp_path / "packed")
-    assert (headers.count, windows.count) == (0, 0)
-    assert verify_artifact(tmp_path / "packed").digest == packing.digest
-    assert [path.name for path in tmp_path.iterdir()] == ["packed"]
 
 
 def test_what_somebody_put_behind_static_rows_is_cut_off(one_type: Packing, tmp_path: Path) -> None:

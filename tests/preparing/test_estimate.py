@@ -21,12 +21,21 @@ WAYS = [  # draws, period (32 is an epoch), groups
 ]  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def graph(tmp_path_factory):
-    out = tmp_path_factory.mktemp("estimate") / "graph"
-    generate(out, num_nodes=20_000, avg_degree=8, num_classes=4, num_features=32, train_fraction=0.1,
+def generated(out, num_nodes):
+    generate(out, num_nodes=num_nodes, avg_degree=8, num_classes=4, num_features=32, train_fraction=0.1,
              valid_fraction=0.01, test_fraction=0.01, homophily=0.7)  # fmt: skip
     return out
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory):
+    return generated(tmp_path_factory.mktemp("estimate") / "graph", 20_000)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """For tests that ask for one estimate after the other, of whatever size."""
+    return generated(tmp_path_factory.mktemp("estimate") / "small", 5000)
 
 
 @pytest.fixture(scope="module")
@@ -105,16 +114,16 @@ def test_the_fewest_bytes_are_recommended_of_what_fits_and_is_known_to_learn():
     assert recommended([large, unproven]) is None
 
 
-def test_what_does_not_fit_the_disk_is_not_recommended(graph, tmp_path):
-    plenty = estimate(graph, tmp_path / "packed", **SETTINGS)
+def test_what_does_not_fit_the_disk_is_not_recommended(small, tmp_path):
+    plenty = estimate(small, tmp_path / "packed", **SETTINGS)
     best = plenty.recommended
     needed_bytes = best.packed_bytes + best.scratch_bytes
     assert all(each.fits for each in plenty.settings)
-    less = estimate(graph, tmp_path / "packed", **SETTINGS, disk=needed_bytes)
+    less = estimate(small, tmp_path / "packed", **SETTINGS, disk=needed_bytes)
     assert less.recommended is not None
     assert (less.recommended.draws, less.recommended.feature_dtype) == (best.draws, best.feature_dtype)
     assert less.missing_disk_bytes == plenty.packed_bytes + plenty.scratch_bytes - needed_bytes
-    none = estimate(graph, tmp_path / "packed", **SETTINGS, disk="10KiB")
+    none = estimate(small, tmp_path / "packed", **SETTINGS, disk="10KiB")
     assert none.recommended is None
 
 
@@ -124,8 +133,8 @@ def run(*arguments, exit_code=0):
     return result
 
 
-def test_one_table_compares_all_settings(graph, tmp_path):
-    arguments = ["prepare", graph, tmp_path / "packed", "--fanouts", "5,5", "--batch-size", 64, "--cpu-cache", "10%"]
+def test_one_table_compares_all_settings(small, tmp_path):
+    arguments = ["prepare", small, tmp_path / "packed", "--fanouts", "5,5", "--batch-size", 64, "--cpu-cache", "10%"]
     told = run(*arguments, "--estimate").stdout
     document = json.loads(run(*arguments, "--estimate", "--json").stdout)
     assert {each["feature_dtype"] for each in document["settings"]} == {"float32", "float16", "int8", "int4"}
@@ -138,7 +147,7 @@ def test_one_table_compares_all_settings(graph, tmp_path):
         assert ("*" in line) != each["accuracy_held"]
     for dtype in ("float16", "int8", "int4"):
         assert any(line[:1] == [dtype] for line in lines)
-    told_here = told.replace(str(tmp_path), "").replace(str(graph), "")  # a folder may have a long name
+    told_here = told.replace(str(tmp_path), "").replace(str(small), "")  # a folder may have a long name
     assert all(len(line.rstrip()) <= 80 for line in told_here.splitlines() if not line.startswith("rows and bytes"))
     best, packed_bytes = document["recommended"], document["settings"][0]["packed_bytes"]
     assert "--quantise" not in told  # nobody asked

@@ -72,7 +72,7 @@ def start_python(*arguments, **keywords):
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_smallest_budget_is_the_one_that_prepare_starts_with(graphs, tmp_path, kind):
     """As few threads as there can be, or as many as there are cores."""
-    process = start_python if kind in ("nodes", "links with times") else run_python
+    process = start_python if kind == "links with times" else run_python
     target = ["--target", "user"] if KINDS[kind][0] == "types" and "--target" not in KINDS[kind] else []
     arguments = [process, graphs, tmp_path / "packed", *KINDS[kind], *target]
     estimate = json.loads(run(*arguments, "--estimate", "--json", "--disk", "1TiB")[0])

@@ -35,7 +35,7 @@ SETTINGS = {"fanouts": [4, 3], "batch_size": 64, "epochs": 2, "seed": 5}
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory):
     out = tmp_path_factory.mktemp("prepare") / "graph"
-    generate(out, num_nodes=5000, avg_degree=8, num_classes=4, num_features=16, train_fraction=0.2,
+    generate(out, num_nodes=2400, avg_degree=8, num_classes=4, num_features=16, train_fraction=0.2,
              valid_fraction=0.05, test_fraction=0.05, homophily=0.7)  # fmt: skip
     return out
 
@@ -146,7 +146,7 @@ def test_the_estimate_is_close_and_writes_nothing(graph, tmp_path):
     assert found.packed_bytes == pytest.approx(packed.manifest.total_bytes, rel=0.1)
     assert found.training_memory_bytes > (2 * 0.9 * train.max_inputs + train.cpu_rows) * row_bytes
     static = estimate(graph, tmp_path / "packed", **SETTINGS, cpu_cache="10%", static_cache="20%", eval_cpu_cache=0)
-    static_rows, eval_rows = 1000, train.cpu_rows // 4
+    static_rows, eval_rows = 480, train.cpu_rows // 4
     grown = (static_rows - eval_rows) * row_bytes
     assert static.training_memory_bytes == found.training_memory_bytes + grown
     assert found.missing_disk_bytes == 0

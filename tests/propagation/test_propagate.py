@@ -29,8 +29,6 @@ from diskgnn.graph.graph import Graph
 from diskgnn.propagation.propagate import estimate_propagation
 from diskgnn.system.resources import SmallBudgetError
 
-pytestmark = pytest.mark.in_memory
-
 
 @settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 1 << 20), width=st.sampled_from([1, 3, 4, 9, 18, 33]), weighted=st.booleans(),

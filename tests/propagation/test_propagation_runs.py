@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 import subprocess
 import sys
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -25,8 +24,6 @@ from diskgnn.formats.manifest import open_artifact
 from diskgnn.formats.verification import find_damage, verify_artifact
 from diskgnn.propagation.propagate import estimate_propagation
 
-pytestmark = pytest.mark.in_memory
-
 ASKED = {"hops": 3, "operators": OPERATORS, "progress": False}
 NARROW, WIDE = 100_000, 1 << 30  # bytes of memory: for panels of two columns, and of all
 
@@ -42,37 +39,6 @@ def digest(graph: Path) -> str:
     assert [each.panels for each in budgets] == [5, 1]
     diskgnn.propagate(graph, graph.parent / "undisturbed", memory=WIDE, **ASKED)
     return open_artifact(graph.parent / "undisturbed").digest
-
-
-class Killed(BaseException):
-    """Nobody handles it."""
-
-
-def kill(graph: Path, out: Path, point: str, after: int, memory: int) -> bool:
-    """Returns False if it was finished before."""
-    with suppress(Killed), faults.armed(point, Killed(), after=after):
-        diskgnn.propagate(graph, out, memory=memory, **ASKED)
-        return False
-    return True
-
-
-@pytest.mark.parametrize(("first", "then"), [(NARROW, WIDE), (WIDE, NARROW)])
-def test_a_killed_run_goes_on_with_another_memory(
-    graph: Path, digest: str, tmp_path: Path, first: int, then: int
-) -> None:  # fmt: skip
-    """Killed after each piece, and at some writes."""
-    for point, step in {"work.piece": 1, "shuffle.write": 37, "artifact.write": 2, "artifact.publish": 1}.items():
-        for number in itertools.count():
-            out = tmp_path / f"{point}-{number}"
-            with faults.pretending("unit.bytes", 1):
-                is_killed = kill(graph, out, point, number * step, first)
-                if is_killed:
-                    diskgnn.propagate(graph, out, memory=then, **ASKED)
-            assert verify_artifact(out).digest == digest
-            assert not staging_of(out).exists()
-            if not is_killed:
-                break
-        assert number > 0
 
 
 def test_damage_of_the_artifact_is_found(graph: Path, tmp_path: Path) -> None:

@@ -27,8 +27,6 @@ from diskgnn.formats.verification import verify_artifact
 from diskgnn.graph.artifact_description import describe
 from diskgnn.propagation.propagate import estimate_propagation
 
-pytestmark = pytest.mark.in_memory
-
 CITES, WRITES = ("paper", "cites", "paper"), ("author", "writes", "paper")
 WRITTEN, EMPLOYS = ("paper", "rev_writes", "author"), ("inst", "employs", "author")
 LIKES = ("author", "likes", "paper")

@@ -99,7 +99,7 @@ def test_rows_that_fit_in_memory_are_on_disk_once(cache, capsys):
     assert "smaller with fewer prepared_epochs= or a larger cpu_cache=" in capsys.readouterr().err
 
 
-PLENTY = one_type(2000, 20_000)
+PLENTY = one_type(1000, 10_000)
 SIZED = {
     "rows in memory": lambda **of: NeighborLoader(PLENTY, [5, 5], batch_size=64, shuffle=True, **of),
     "some rows in memory": lambda **of: NeighborLoader(PLENTY, [5, 5], batch_size=64, cpu_cache="10%", **of),

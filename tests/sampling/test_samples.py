@@ -24,8 +24,6 @@ from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.system.resources import Resources
 from diskgnn.work.writer import ArtifactWriter
 
-pytestmark = pytest.mark.in_memory
-
 
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import run_python
 from graphs import INDICES, INDPTR, random_bits, write_graph
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -319,8 +320,8 @@ def test_the_benchmark_runs(tmp_path):
     tool = Path(__file__).parents[2] / "tools" / "bench_sampling.py"
     arguments = ["--nodes=20000", "--degree=8", "--train-fraction=0.05", "--batch-size=64", "--repeat=1"]
     arguments += ["--draws", "independent", "coordinated"]
-    finished = subprocess.run(
-        [sys.executable, tool, "--folder", tmp_path / "bench", "--json", tmp_path / "records.json", *arguments],
+    finished = run_python(
+        tool, "--folder", tmp_path / "bench", "--json", tmp_path / "records.json", *arguments,
         env={**os.environ, "PYTHONPATH": str(tool.parents[1])}, stdout=subprocess.PIPE, text=True, check=True,
     )  # fmt: skip
     records = json.loads((tmp_path / "records.json").read_text())

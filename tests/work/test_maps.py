@@ -24,8 +24,6 @@ from diskgnn.work.runner import SOME_UNITS, UnitFiles, Work
 from diskgnn.work.shuffle import DamagedStepError
 from diskgnn.work.work_folder import WorkFolder
 
-pytestmark = pytest.mark.in_memory
-
 UNITS, ITEMS = 12, 3000  # numbers a unit
 POINTS = ["work.unit", "unit.written", "artifact.write"]
 

@@ -30,8 +30,6 @@ from diskgnn.work.work_folder import Note, State, WorkFolder
 from diskgnn.work.writer import ArtifactWriter
 from diskgnn.work.written_spans import Span
 
-pytestmark = pytest.mark.in_memory
-
 NUMBERS, PIECE, PARTITIONS = 400, 40, 5
 VALUES = np.random.default_rng(0).integers(0, 1000, NUMBERS)
 

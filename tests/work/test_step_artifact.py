@@ -24,8 +24,6 @@ from diskgnn.work.shuffle import DamagedStepError
 from diskgnn.work.work_folder import State, WorkFolder
 from diskgnn.work.writer import ArtifactWriter
 
-pytestmark = pytest.mark.in_memory
-
 PIECES, PIECE = 8, 500
 POINTS = ["work.piece", "unit.written", "artifact.publish", "artifact.write"]
 

@@ -23,7 +23,7 @@ from diskgnn.packing.pack_request import PackRequest
 from diskgnn.packing.tiers import TierRows
 from diskgnn.system.resources import Resources
 
-pytestmark = pytest.mark.usefixtures("no_thread_is_left")
+pytestmark = pytest.mark.usefixtures("arrow_on_one_thread", "no_thread_is_left")
 
 REV_WRITES = ("paper", "rev_writes", "author")
 ROW_SETS = ["paper", "field", WRITES, REV_WRITES]

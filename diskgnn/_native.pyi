@@ -78,10 +78,12 @@ def propagate_labels(
     """
 
 ROW_SET_BLOCK_NODES: int  # nodes of a block of a set of rows: its bits are whole blocks of uint64 words
-RowSetArrays = tuple[npt.NDArray[np.uint64], Int64, int]  # bits, members before each block and the end, nodes
+ROW_SET_BLOCK_COUNTS: int  # int64 numbers that say how many members are before the words of a block
+RowSetArrays = tuple[npt.NDArray[np.uint64], Int64, int]  # bits, counts of members, nodes
 
-def count_before(words: npt.NDArray[np.uint64], before: Int64) -> None:
-    """Fill `before` [blocks + 1] with the members of a set before each block."""
+def count_members(words: npt.NDArray[np.uint64], counts: Int64) -> None:
+    """Fill `counts` [ROW_SET_BLOCK_COUNTS * blocks + 1] with the members of a set before each block, those before each
+    of its words but the first (in 9 bits each), and at the end all of them."""
 
 def row_ranks(members: RowSetArrays, nodes: Int64, ranks: Int64) -> None:
     """Fill `ranks` [n] with how many members are before each of `nodes`.
@@ -146,6 +148,9 @@ def cut_stripes(
     Returns:
         (how many of these rows have NaN or infinite values; the first of them, or -1).
     """
+
+def scale_rows(rows: npt.NDArray[np.float32], width: int, scales: npt.NDArray[np.float32]) -> None:
+    """Multiply each row of `rows` [n * width] by its scale, of `scales` [n]."""
 
 def place_columns(
     values: npt.NDArray[np.float32],

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn._native import LEAST_KEPT_BYTES, add_weights, page_memory, prune_edges
+from diskgnn._native import add_weights, prune_edges
 from diskgnn.errors import ArtifactError
 from diskgnn.files.traffic import Traffic
 from diskgnn.graph.graph import Graph
@@ -22,12 +22,15 @@ from diskgnn.progress.reporter import Advance, Reporter
 from diskgnn.propagation.needed_rows import HopRows
 from diskgnn.propagation.topology_pieces import KEPT_PAGES_BYTES, TopologyPiece, TopologyReader
 from diskgnn.specs.schema import EdgeType
-from diskgnn.system.allocators import pages_kept
+from diskgnn.system.allocators import kept_memory, pages_kept
 from diskgnn.work.fold import Output
-from diskgnn.work.shuffle import Shuffle
+from diskgnn.work.shuffle import Shuffle, piece_buffer
 from diskgnn.work.work_folder import State
 
 PIECES_HELD = 3  # at a time: one in use, one that waits, one that is read
+GATHERED_BYTES = (
+    1 << 21
+)  # of lists that wait for more of them, of all hops: short pieces cost as many calls as long ones
 _HEADER = 4  # of 8 bytes: rows, edges, and two flags
 LISTS_BYTES = 8 * (_HEADER + 1)  # of a piece, beside an offset and the edges of each row
 SCALED = ("symmetric", "gcn")  # operators that scale rows by the degrees of both ends
@@ -45,13 +48,24 @@ class EdgePiece:
     continues: bool
     goes_on: bool
 
-    def packed(self) -> npt.NDArray[np.uint8]:
-        """Returns it as `unpacked` takes it."""
-        header = np.array([len(self.offsets) - 1, len(self.sources), self.continues, self.goes_on])
-        parts = [part.view(np.uint8) for part in (header, self.offsets, self.sources, self.weights)]
-        num_bytes = sum(map(len, parts))
-        content = page_memory(num_bytes) if num_bytes >= LEAST_KEPT_BYTES else np.empty(num_bytes, np.uint8)
-        return np.concatenate(parts, out=content)
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of its lists."""
+        return self.offsets.nbytes + self.sources.nbytes + self.weights.nbytes
+
+    @staticmethod
+    def packed(pieces: Sequence[EdgePiece]) -> npt.NDArray[np.uint8]:
+        """Returns pieces that follow each other as one, as `unpacked` takes it."""
+        offsets, num_edges = [np.zeros(1, np.int64)], 0
+        for piece in pieces:
+            ends = piece.offsets[1:] + num_edges
+            offsets.append(ends[:-1] if piece.goes_on and piece is not pieces[-1] else ends)
+            num_edges += len(piece.sources)
+        num_rows = sum(map(len, offsets)) - 1
+        header = np.array([num_rows, num_edges, pieces[0].continues, pieces[-1].goes_on])
+        arrays = [header, *offsets, *(piece.sources for piece in pieces), *(piece.weights for piece in pieces)]
+        parts = [array.view(np.uint8) for array in arrays]
+        return np.concatenate(parts, out=kept_memory(sum(map(len, parts))))
 
     @staticmethod
     def unpacked(content: npt.NDArray[np.uint8], dtype: np.dtype[Any]) -> EdgePiece:
@@ -74,15 +88,24 @@ class HopEdges:
         rows: which each hop computes.
         operators: that read them; scaled ones only where there is one type of edges.
         traffic: what is read and written is counted there.
+        threads: that write.
     """
 
     def __init__(
-        self, shuffle: Shuffle, graph: Graph, rows: HopRows, operators: Sequence[str], traffic: Traffic
+        self,
+        shuffle: Shuffle,
+        graph: Graph,
+        rows: HopRows,
+        operators: Sequence[str],
+        traffic: Traffic,
+        threads: int,
     ) -> None:
         self.shuffle, self._graph, self._rows, self._traffic = shuffle, graph, rows, traffic
         self._scaled = scaled(operators)
         self.has_own = WITH_OWN in operators
         self._buffers: list[npt.NDArray[np.uint8]] = []  # that pieces are read into in turns
+        self._threads = min(threads, len(rows.edges))
+        self._gathered: list[list[EdgePiece]] = [[] for _ in rows.edges]  # lists that are not written yet
 
     @staticmethod
     def num_partitions(rows: HopRows, operators: Sequence[str]) -> int:
@@ -97,19 +120,27 @@ class HopEdges:
         """
         edge_types = [*self._rows.sweeps]
         total = sum(self._graph.edges[edge_type].num_edges for edge_type in edge_types)
-        with pages_kept(KEPT_PAGES_BYTES), output.stage(reporter, "write the edges of hops", total, "edges") as advance:
+        output.before_commit(self._write_gathered)
+        with (
+            Threads(self._threads) as pool,
+            pages_kept(KEPT_PAGES_BYTES),
+            output.stage(reporter, "write the edges of hops", total, "edges") as advance,
+        ):
             while (number := int(state["edge_types"])) < len(edge_types):
-                yield from self._write_type(edge_types[number], state, advance)
+                yield from self._write_type(edge_types[number], pool, state, advance)
+                self._write_gathered()
                 state["edge_types"] += 1
                 state["nodes"][...] = 0
 
-    def _write_type(self, edge_type: EdgeType, state: State, advance: Advance) -> Generator[int, None, None]:
+    def _write_type(
+        self, edge_type: EdgeType, pool: Threads, state: State, advance: Advance
+    ) -> Generator[int, None, None]:
         edges = self._graph.edges[edge_type]
         has_weights = edges.config.has_weights
         degrees = np.zeros(0)  # of the nodes of a window so far: their weights, added up in the order of edges
         reader, first, window_bytes = TopologyReader(edges, self._traffic, weighted=has_weights), int(state["nodes"]), 0
         for piece in reader.pieces(first):
-            self._add_lists(edges, piece)
+            self._gather(edges, piece, pool)
             window_bytes += piece.num_bytes
             begin, count = piece.first_node - first, len(piece.offsets) - 1
             if len(degrees) < begin + count:
@@ -127,19 +158,37 @@ class HopEdges:
                 yield window_bytes
                 window_bytes = 0
 
-    def _add_lists(self, edges: EdgeSet, piece: TopologyPiece) -> None:
-        for number, need in enumerate(self._rows.edges):
-            if need.edge_type != edges.type:
-                continue
-            try:
-                found = prune_edges(
-                    piece.first_node, piece.offsets, piece.begin, piece.sources, piece.weights, need.rows.native,
-                    need.sources.native, self.has_own,
-                )  # fmt: skip
-            except (IndexError, ValueError) as error:
-                raise ArtifactError(f"{edges.manifest.path} is damaged: {error}; make it again") from error
-            if len(found[0]) > 1:
-                self._add(number, EdgePiece(*found).packed())
+    def _gather(self, edges: EdgeSet, piece: TopologyPiece, pool: Threads) -> None:
+        """Takes what hops need of a piece; writes lists of which there are enough."""
+        numbers = [number for number, need in enumerate(self._rows.edges) if need.edge_type == edges.type]
+        calls = (partial(self._needed, number, piece) for number in numbers)
+        try:
+            for number, found in zip(numbers, in_order(pool, calls, len(numbers)), strict=True):
+                if len(found.offsets) > 1:
+                    self._gathered[number].append(found)
+        except (IndexError, ValueError) as error:
+            raise ArtifactError(f"{edges.manifest.path} is damaged: {error}; make it again") from error
+        for number in numbers:
+            if sum(each.num_bytes for each in self._gathered[number]) >= GATHERED_BYTES // len(self._gathered):
+                self._write(number)
+
+    def _needed(self, number: int, piece: TopologyPiece) -> EdgePiece:
+        need = self._rows.edges[number]
+        return EdgePiece(
+            *prune_edges(
+                piece.first_node, piece.offsets, piece.begin, piece.sources, piece.weights, need.rows.native,
+                need.sources.native, self.has_own,
+            )
+        )  # fmt: skip
+
+    def _write_gathered(self) -> None:
+        for number, pieces in enumerate(self._gathered):
+            if pieces:
+                self._write(number)
+
+    def _write(self, number: int) -> None:
+        self._add(number, EdgePiece.packed(self._gathered[number]))
+        self._gathered[number].clear()
 
     def _add_scales(self, first: int, degrees: npt.NDArray[np.float64]) -> None:
         """Takes degrees from the whole graph: a row that a hop needs may have in-neighbours that no hop needs."""
@@ -162,7 +211,7 @@ class HopEdges:
             DamagedStepError: see `Shuffle.pieces`.
         """
         dtype = self._graph.edges[self._rows.edges[number].edge_type].id_dtype
-        pieces = self.shuffle.pieces(number, self._buffers_for(number))
+        pieces = self.shuffle.pieces(number, self._piece_buffers())
         reads = repeat(partial(next, pieces, None))
         with closing(pieces), Threads(1) as pool, closing(in_order(pool, reads, 1)) as contents:
             for content in contents:
@@ -171,11 +220,11 @@ class HopEdges:
                 self._traffic.add(edges=content.nbytes)
                 yield EdgePiece.unpacked(content, dtype)
 
-    def _buffers_for(self, partition: int) -> Sequence[npt.NDArray[np.uint8]]:
-        most_bytes = max((place.num_bytes for place in self.shuffle.places(partition)), default=0)
-        if not self._buffers or len(self._buffers[0]) < most_bytes:
-            self._buffers.clear()
-            self._buffers += [page_memory(most_bytes) for _ in range(PIECES_HELD)]
+    def _piece_buffers(self) -> Sequence[npt.NDArray[np.uint8]]:
+        if not self._buffers:
+            places = (place for number in range(len(self._rows.edges)) for place in self.shuffle.places(number))
+            most_bytes = max((place.num_bytes for place in places), default=0)
+            self._buffers += [piece_buffer(most_bytes) for _ in range(PIECES_HELD)]
         return self._buffers
 
     def scales(self, operator: str) -> Generator[npt.NDArray[np.float32], None, None]:

@@ -22,11 +22,12 @@ from diskgnn.propagation.record_order import RecordOrder, RecordWindow, window_r
 from diskgnn.system.allocators import pages_kept
 from diskgnn.work.array_file import ArrayFile
 from diskgnn.work.fold import Output
-from diskgnn.work.shuffle import Shuffle
+from diskgnn.work.shuffle import Shuffle, piece_buffer
 from diskgnn.work.step_file import SavedArray, StepFile
 from diskgnn.work.work_folder import State
 from diskgnn.work.writer import ArtifactWriter
 
+_READ_BYTES = 4 << 20  # of pieces at a time
 _PART_VALUES = 1 << 16  # in float64 at a time
 _CONSTANT = 1e-6  # of its mean: what a column deviates by that is constant but for float32's rounding
 
@@ -105,9 +106,10 @@ def write_records(
 def _put_together(config: HopsConfig, window: RecordWindow, kept: Shuffle, number: int) -> npt.NDArray[np.float32]:
     num_records = window.last - window.first
     records = page_memory(num_records * config.row_bytes).view(np.float32).reshape(num_records, config.num_values)
-    filled = 0
-    most_bytes = max(place.num_bytes for place in kept.places(number))
-    for content in kept.pieces(number, [page_memory(most_bytes)]):
+    filled, pieces = 0, kept.places(number)
+    most_bytes = max(piece.num_bytes for piece in pieces)
+    buffer = piece_buffer(most_bytes, max(1, min(len(pieces), _READ_BYTES // max(1, most_bytes))))
+    for content in kept.read(pieces, buffer):
         place, values = unpacked(content)
         records[:, place : place + values.shape[1]] = values
         filled += values.shape[1]

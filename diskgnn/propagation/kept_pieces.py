@@ -7,7 +7,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from diskgnn.system.allocators import kept_memory
+
 HEADER_BYTES = 16
+
+
+def piece_bytes(num_rows: int, width: int) -> int:
+    """Returns the bytes of a piece."""
+    return HEADER_BYTES + 4 * num_rows * width
 
 
 def empty_piece(place: int, num_rows: int, width: int) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float32]]:
@@ -15,7 +22,7 @@ def empty_piece(place: int, num_rows: int, width: int) -> tuple[npt.NDArray[np.u
 
     So that no copy of them is made.
     """
-    content = np.empty(HEADER_BYTES + 4 * num_rows * width, np.uint8)
+    content = kept_memory(piece_bytes(num_rows, width))
     content[:HEADER_BYTES].view(np.int64)[:] = place, width
     return content, content[HEADER_BYTES:].view(np.float32).reshape(num_rows, width)
 

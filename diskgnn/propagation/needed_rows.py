@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn._native import ROW_SET_BLOCK_NODES, count_before, mark_sources, row_ranks
+from diskgnn._native import ROW_SET_BLOCK_COUNTS, ROW_SET_BLOCK_NODES, count_members, mark_sources, row_ranks
 from diskgnn.errors import ArtifactError
 from diskgnn.files.traffic import Traffic
 from diskgnn.graph.graph import Graph
@@ -19,7 +19,7 @@ from diskgnn.specs.schema import EdgeType
 from diskgnn.system.allocators import pages_kept
 
 _WORD_NODES = 64
-_BLOCK_BYTES = ROW_SET_BLOCK_NODES // 8 + 8  # bits, and the members before them
+_BLOCK_BYTES = ROW_SET_BLOCK_NODES // 8 + 8 * ROW_SET_BLOCK_COUNTS  # bits, and counts before them
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,23 +27,24 @@ class RowSet:
     """Some of N nodes, numbered by rank: their place among the members in ascending order."""
 
     words: npt.NDArray[np.uint64]  # bits, in whole blocks
-    before: npt.NDArray[np.int64]  # [blocks + 1] members before each block
+    counts: npt.NDArray[np.int64]  # [2 * blocks + 1] of members, before each block and its words
     num_nodes: int  # N
 
     @staticmethod
     def of(words: npt.NDArray[np.uint64], num_nodes: int) -> RowSet:
         """Counts the members whose bits are set."""
-        before = np.empty(len(words) * _WORD_NODES // ROW_SET_BLOCK_NODES + 1, np.int64)
-        count_before(words, before)
-        return RowSet(words, before, num_nodes)
+        blocks = len(words) * _WORD_NODES // ROW_SET_BLOCK_NODES
+        counts = np.empty(ROW_SET_BLOCK_COUNTS * blocks + 1, np.int64)
+        count_members(words, counts)
+        return RowSet(words, counts, num_nodes)
 
     @property
     def native(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64], int]:
         """The form in which the native core takes it."""
-        return self.words, self.before, self.num_nodes
+        return self.words, self.counts, self.num_nodes
 
     def __len__(self) -> int:
-        return int(self.before[-1])
+        return int(self.counts[-1])
 
     def ranks(self, nodes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Returns how many members are before each node."""
@@ -66,6 +67,7 @@ class EdgeNeed:
     rows: RowSet
     sources: RowSet
     num_edges: int
+    most_edges: int  # of a piece of the topology
 
 
 @dataclass(frozen=True)
@@ -128,7 +130,7 @@ class _Finding:
         self._tree, self._graph, self._seeds, self._traffic = tree, graph, seeds, traffic
         self._sets: dict[int, RowSet] = {}  # by tree node
         self._made: dict[_Key, RowSet] = {}
-        self._num_edges: dict[tuple[EdgeType, int], int] = {}  # into a set, by its number
+        self._num_edges: dict[tuple[EdgeType, int], tuple[int, int]] = {}  # into a set, by its number: in all, and most
         self._distinct: dict[str, list[RowSet]] = {name: [] for name in graph.nodes}
         self._sweeps: dict[EdgeType, int] = {}
         self.levels = [  # by length: the edge types that lead to paths that are one longer
@@ -171,15 +173,17 @@ class _Finding:
         self, edge_type: EdgeType, wanted: Sequence[tuple[RowSet, npt.NDArray[np.uint64]]], advance: Advance
     ) -> None:
         edges, sweeps = self._graph.edges[edge_type], self._sweeps.get(edge_type, 0)
-        num_sources, counts = self._graph.nodes[edge_type[0]].num_nodes, [0] * len(wanted)
+        num_sources, counts = self._graph.nodes[edge_type[0]].num_nodes, [(0, 0)] * len(wanted)
         for piece in TopologyReader(edges, self._traffic, weighted=False).pieces(check=sweeps == 0):
             for number, (rows, marked) in enumerate(wanted):
                 try:
-                    counts[number] += mark_sources(
+                    found = mark_sources(
                         piece.first_node, piece.offsets, piece.begin, piece.sources, rows.native, marked, num_sources
                     )
                 except (IndexError, ValueError) as error:
                     raise ArtifactError(f"{edges.manifest.path} is damaged: {error}; make it again") from error
+                total, most = counts[number]
+                counts[number] = total + found, max(most, found)
             advance(len(piece.sources))
         self._sweeps[edge_type] = sweeps + 1
         for (rows, _), count in zip(wanted, counts, strict=True):
@@ -202,7 +206,7 @@ class _Finding:
                 continue
             rows, sources = self._sets[number], self._sets[node.parent]
             key = node.edge_type, id(rows), id(sources)
-            needs.setdefault(key, EdgeNeed(node.edge_type, rows, sources, self._num_edges[node.edge_type, id(rows)]))
+            needs.setdefault(key, EdgeNeed(node.edge_type, rows, sources, *self._num_edges[node.edge_type, id(rows)]))
             edges_of.append([*needs].index(key))
         sets = [self._sets[number] for number in range(len(self._tree.nodes))]
         return HopRows(sets, [*needs.values()], edges_of, self._sweeps)

@@ -14,16 +14,16 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn._native import mean_rows, page_memory
+from diskgnn._native import mean_rows, page_memory, scale_rows
 from diskgnn.files.traffic import Traffic
 from diskgnn.formats.hops_config import VALUE_BYTES
-from diskgnn.ordered import Threads
 from diskgnn.progress.reporter import Advance, Reporter
 from diskgnn.propagation.hop_edges import SCALED, WITH_OWN, HopEdges
-from diskgnn.propagation.kept_pieces import empty_piece
+from diskgnn.propagation.kept_pieces import empty_piece, piece_bytes
 from diskgnn.propagation.propagation_plan import PropagationPlan
 from diskgnn.propagation.record_order import RecordOrder
 from diskgnn.propagation.stripes import load
+from diskgnn.system.allocators import pages_kept
 from diskgnn.work.fold import Output
 from diskgnn.work.shuffle import Shuffle
 from diskgnn.work.work_folder import State
@@ -53,10 +53,9 @@ class Panels:
         """
         plan = self.plan
         total = len(plan.operators) * sum(source.num_features for source in plan.sources)
-        with (
-            Threads(plan.loading_threads) as pool,
-            output.stage(reporter, "compute hops", total, "columns") as advance,
-        ):
+        most_columns = max(source.most_columns for source in plan.sources)
+        most_kept_bytes = max(piece_bytes(window.last - window.first, most_columns) for window in plan.windows)
+        with pages_kept(most_kept_bytes), output.stage(reporter, "compute hops", total, "columns") as advance:
             own_scales = {operator: self._own_scales(operator) for operator in plan.operators if operator in SCALED}
             of_places, places = -1, list[Slice]()  # the source that has them
             while (number := int(state["sources"])) < len(plan.sources):
@@ -67,7 +66,7 @@ class Panels:
                     num_bytes = (VALUE_BYTES * max(1, rows) * len(columns) for rows in source.walk.place_rows)
                     places += [page_memory(each).view(np.float32) for each in num_bytes]
                     of_places = number
-                handled_bytes = self._panel(number, columns, places, own_scales, pool, advance)
+                handled_bytes = self._panel(number, columns, places, own_scales, advance)
                 is_last = columns.stop == source.num_features
                 state["sources"] += is_last
                 state["columns"][...] = 0 if is_last else columns.stop
@@ -79,7 +78,6 @@ class Panels:
         columns: range,
         places: Sequence[Slice],
         own_scales: Mapping[str, Slice],
-        pool: Threads,
         advance: Advance,
     ) -> int:
         """Computes a panel of source `number`, with slices in `places`; returns the bytes that this took."""
@@ -92,7 +90,7 @@ class Panels:
                 then = places[step.place][: num_rows[step.node] * len(columns)].reshape(-1, len(columns))
                 if step.parent_place is None:
                     if not is_there:
-                        loaded_bytes = load(source.features, self.stripes[number], columns, then, pool)
+                        loaded_bytes = load(source.features, self.stripes[number], columns, then, plan.loading_threads)
                         self.traffic.add(read=loaded_bytes)
                         handled_bytes += loaded_bytes
                     is_there = source.keeps_features and operator not in SCALED
@@ -160,8 +158,7 @@ class Panels:
 
 def _scale(rows: Slice, scales: Generator[Slice, None, None]) -> None:
     first = 0
-    for part in scales:
-        with np.errstate(over="ignore"):  # records that are not finite are refused in a sentence
-            rows[first : first + len(part)] *= part[:, None]
+    for part in scales:  # beyond float32, too: records that are not finite are refused in a sentence
+        scale_rows(rows[first : first + len(part)].reshape(-1), rows.shape[1], part)
         first += len(part)
     assert first == len(rows), (first, len(rows))

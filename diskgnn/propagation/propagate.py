@@ -291,7 +291,7 @@ class Propagation:
         self._require_space(work, plan, files)
         edges = HopEdges(
             work.shuffle("edges", "edges", HopEdges.num_partitions(plan.rows, plan.operators), keeps_places=True),
-            self.graph, plan.rows, plan.operators, traffic,
+            self.graph, plan.rows, plan.operators, traffic, plan.threads,
         )  # fmt: skip
         steps = [f"transpose-{source.nodes.name}" for source in plan.sources]
         stripes = [

@@ -13,23 +13,32 @@ from diskgnn.formats.artifacts import node_file
 from diskgnn.formats.hops_config import ALL_NODES, VALUE_BYTES, HopsConfig
 from diskgnn.formats.row_format import FeatureFile
 from diskgnn.graph.graph import Graph
-from diskgnn.graph.type_data import NodeSet
-from diskgnn.propagation.hop_edges import LISTS_BYTES, PIECES_HELD, SCALE_BYTES, WITH_OWN, scaled
+from diskgnn.graph.type_data import EdgeSet, NodeSet
+from diskgnn.propagation.hop_edges import GATHERED_BYTES, LISTS_BYTES, PIECES_HELD, SCALE_BYTES, WITH_OWN, scaled
 from diskgnn.propagation.hop_tree import HopTree
 from diskgnn.propagation.kept_pieces import HEADER_BYTES as KEPT_BYTES
-from diskgnn.propagation.needed_rows import HopRows, sets_bytes
+from diskgnn.propagation.needed_rows import EdgeNeed, HopRows, sets_bytes
 from diskgnn.propagation.record_order import RecordOrder, RecordWindow, window_rows
-from diskgnn.propagation.stripes import COLUMNS, feature_windows, read_bytes, stripe_width, stripes_of
+from diskgnn.propagation.stripes import (
+    COLUMNS,
+    STRIPES_AT_A_TIME,
+    feature_window_rows,
+    feature_windows,
+    read_bytes,
+    stripe_width,
+    stripes_of,
+)
 from diskgnn.propagation.topology_pieces import OFFSET_BYTES, PIECE_EDGES, WEIGHT_BYTES, WINDOW_NODES
 from diskgnn.propagation.tree_walk import Walk, walk
 from diskgnn.specs.schema import EdgeType
 from diskgnn.system.resources import Need, Resources
-from diskgnn.work.shuffle import PIECE_BYTES
+from diskgnn.work.shuffle import PIECE_BYTES, PLACE_BYTES
 
 _SPANS_HELD = 4  # windows of features or records: two that are read or put together, one in use, its copies
 _SMALL_BYTES = 128 << 10  # of disk: headers and last pages of files, statistics, the manifest
 _KEEPING_BYTES = 2 * 8 + 1  # of a record: its node, its rank, and whether it has a scale
 _SEED_BYTES = 40  # of a record: its node, and what sorting them takes for the labels
+_LOADING_PART = 16  # of the memory that is left beside the least, for threads that load stripes
 
 
 @dataclass(frozen=True)
@@ -116,9 +125,29 @@ def _first_values(tree: HopTree, config: HopsConfig) -> dict[tuple[str, int], in
 
 def fixed_need(graph: Graph, tree: HopTree, order: RecordOrder, config: HopsConfig) -> Need:
     """Returns the memory that propagation takes whatever the rows that hops need."""
-    held_bytes = sets_bytes(tree, graph) + _seed_bytes(order, config.operators)
-    piece_bytes = 2 * _piece_bytes(graph, tree)  # pages that are kept for the next ones, too
+    edge_types = [node.edge_type for node in tree.nodes if node.parent is not None]
+    num_places = _num_edge_pieces(graph, edge_types, len(scaled(config.operators)))
+    num_places += sum(map(_num_stripe_pieces, _sources(graph, tree)))
+    held_bytes = sets_bytes(tree, graph) + _seed_bytes(order, config.operators) + PLACE_BYTES * num_places
+    piece_bytes = 2 * _piece_bytes(graph, tree)  # pages that are kept for the next ones, and lists that wait, too
     return Need("to propagate", held_bytes, max(piece_bytes, _span_bytes(graph, tree, order, config)))
+
+
+def _num_edge_pieces(graph: Graph, needed: Sequence[EdgeType], num_scaled: int) -> int:
+    """Returns how many pieces the lists of needed edges have at most, and the scales of so many operators."""
+
+    def pieces(edge_type: EdgeType) -> int:
+        edges = graph.edges[edge_type]
+        return edges.num_destinations // WINDOW_NODES + edges.num_edges // PIECE_EDGES + 1
+
+    return sum(map(pieces, needed)) + num_scaled * max(map(pieces, needed), default=0)
+
+
+def _num_stripe_pieces(nodes: NodeSet) -> int:
+    """Returns how many pieces the stripes of the features of some nodes have at most."""
+    assert nodes.config.rows is not None
+    num_windows = nodes.num_nodes // feature_window_rows(nodes.config.rows.row_bytes) + 1
+    return len(stripes_of(0, nodes.config.rows.num_features)) * num_windows
 
 
 def _edge_types(tree: HopTree) -> set[EdgeType]:
@@ -130,15 +159,28 @@ def _sources(graph: Graph, tree: HopTree) -> list[NodeSet]:
 
 
 def _piece_bytes(graph: Graph, tree: HopTree) -> int:
-    """Returns the bytes of pieces of edges, in each step that reads some."""
+    """Returns the bytes of pieces of edges, in each step that reads the topology."""
+    return PIECES_HELD * max(
+        3 * OFFSET_BYTES * min(WINDOW_NODES, edges.num_destinations)
+        + _edge_bytes_each(edges) * min(PIECE_EDGES, edges.num_edges)
+        for edges in map(graph.edges.__getitem__, _edge_types(tree))
+    )
 
-    def of(edge_type: EdgeType) -> int:
-        edges = graph.edges[edge_type]
-        piece_edges, window_nodes = min(PIECE_EDGES, edges.num_edges), min(WINDOW_NODES, edges.num_destinations)
-        edge_bytes = edges.id_dtype.itemsize + WEIGHT_BYTES * edges.config.has_weights
-        return PIECES_HELD * (3 * OFFSET_BYTES * window_nodes + edge_bytes * piece_edges)
 
-    return max(map(of, _edge_types(tree)))
+def _list_bytes(graph: Graph, rows: HopRows, *, has_own: bool) -> int:
+    """Returns the bytes of pieces of lists that hops read."""
+
+    def of(need: EdgeNeed, all_bytes: int) -> int:
+        edge_bytes = _edge_bytes_each(graph.edges[need.edge_type])
+        num_rows = min(WINDOW_NODES, len(need.rows))
+        last_bytes = (OFFSET_BYTES + has_own * edge_bytes) * num_rows + edge_bytes * need.most_edges
+        return min(last_bytes + GATHERED_BYTES // len(rows.edges), all_bytes)
+
+    return PIECES_HELD * max(map(of, rows.edges, _edge_bytes(graph, rows, has_own=has_own)), default=0)
+
+
+def _edge_bytes_each(edges: EdgeSet) -> int:
+    return edges.id_dtype.itemsize + WEIGHT_BYTES * edges.config.has_weights
 
 
 def _span_bytes(graph: Graph, tree: HopTree, order: RecordOrder, config: HopsConfig) -> int:
@@ -147,32 +189,76 @@ def _span_bytes(graph: Graph, tree: HopTree, order: RecordOrder, config: HopsCon
     for nodes in _sources(graph, tree):
         assert nodes.config.rows is not None
         stored_bytes = nodes.config.rows.row_bytes
-        spans.append(stored_bytes * min(window_rows(stored_bytes), nodes.num_nodes))
+        spans.append(stored_bytes * min(feature_window_rows(stored_bytes), nodes.num_nodes))
     return _SPANS_HELD * max(spans)
 
 
 def _loading_bytes(graph: Graph, tree: HopTree) -> int:
-    """Returns the bytes of a thread that loads a stripe: a piece, the next one, and their values."""
+    """Returns the bytes of a thread that loads stripes: some pieces, and the values of one."""
 
     def of(nodes: NodeSet) -> int:
         rows = nodes.config.rows
         assert rows is not None
-        num_rows = min(-(-window_rows(rows.row_bytes) // 64) * 64, nodes.num_nodes)
+        num_rows = min(feature_window_rows(rows.row_bytes), nodes.num_nodes)
         stored_bytes = -(-rows.row_bytes * min(COLUMNS, rows.num_features) // rows.num_features)
-        return num_rows * (2 * stored_bytes + VALUE_BYTES * COLUMNS * (rows.dtype != "float32"))
+        num_pieces = min(STRIPES_AT_A_TIME, len(stripes_of(0, rows.num_features)))
+        return num_rows * (num_pieces * stored_bytes + VALUE_BYTES * COLUMNS * (rows.dtype != "float32"))
 
     return max(map(of, _sources(graph, tree)))
-
-
-def _keeping_bytes(order: RecordOrder, config: HopsConfig) -> tuple[int, int]:
-    """Returns the bytes that keeping a window of records takes: fixed ones, and those of each column."""
-    num_rows = min(window_rows(config.row_bytes), order.num_records)
-    return KEPT_BYTES + _KEEPING_BYTES * num_rows, VALUE_BYTES * num_rows
 
 
 def _seed_bytes(order: RecordOrder, operators: Sequence[str]) -> int:
     seeds = 0 if order.chosen == ALL_NODES else _SEED_BYTES * order.num_records
     return seeds + SCALE_BYTES * len(scaled(operators)) * order.num_records
+
+
+@dataclass(frozen=True)
+class _PanelNeed:
+    """The memory that a panel of one source takes, beside what is fixed."""
+
+    num_features: int
+    piece_bytes: int  # of edges, whose buffers stay for all panels
+    loading_bytes: int  # of a thread that loads a stripe
+    keeping_bytes: int  # of a window of records that is kept
+    keeping_column_bytes: int  # of each of its columns
+    kept_pieces: int  # that a panel adds for records
+
+    def places_bytes(self, columns: int) -> int:
+        """Returns the bytes of where the pieces are that all panels of so many columns keep for records."""
+        return PLACE_BYTES * self.kept_pieces * -(-self.num_features // columns)
+
+    def panel_bytes(self, columns: int, num_rows: int, loading_threads: int = 1) -> int:
+        """Returns what the last panel takes, with slices of so many rows in all: no other one takes more."""
+        kept_bytes = self.keeping_bytes + columns * self.keeping_column_bytes
+        beside_bytes = self.piece_bytes + max(loading_threads * self.loading_bytes, kept_bytes)
+        return beside_bytes + columns * VALUE_BYTES * num_rows + self.places_bytes(columns)
+
+
+def _panel_need(
+    graph: Graph, tree: HopTree, order: RecordOrder, config: HopsConfig, rows: HopRows, nodes: NodeSet, root: int
+) -> _PanelNeed:  # fmt: skip
+    assert nodes.config.rows is not None
+    num_rows = min(window_rows(config.row_bytes), order.num_records)
+    num_kept = len(config.operators) * sum(tree.nodes[number].is_kept for number in tree.below(root))
+    return _PanelNeed(
+        nodes.config.rows.num_features, _list_bytes(graph, rows, has_own=WITH_OWN in config.operators),
+        _loading_bytes(graph, tree),
+        KEPT_BYTES + _KEEPING_BYTES * num_rows, VALUE_BYTES * num_rows,
+        len(order.windows(config.row_bytes)) * num_kept,
+    )  # fmt: skip
+
+
+def _least_bytes(needs: Mapping[int, _PanelNeed], walks: Mapping[int, Walk]) -> int:
+    """Returns the least memory in which the panels of all sources have room, one after the other."""
+    least_bytes = places_bytes = 0
+    for root, panel in needs.items():
+        sizes = {
+            width: panel.panel_bytes(width, sum(walks[root].place_rows)) for width in range(1, panel.num_features + 1)
+        }
+        width = min(sizes, key=sizes.__getitem__)
+        least_bytes = max(least_bytes, places_bytes + sizes[width])
+        places_bytes += panel.places_bytes(width)
+    return least_bytes
 
 
 def make_plan(
@@ -185,51 +271,46 @@ def make_plan(
     """
     need = fixed_need(graph, tree, order, config)
     resources = resources.within(need)
-    # Beside slices there are pieces of edges, stripes that are loaded, or a window of records that is kept.
-    loading_bytes, (keeping_bytes, keeping_column_bytes) = _loading_bytes(graph, tree), _keeping_bytes(order, config)
-    beside_bytes = max(_piece_bytes(graph, tree), loading_bytes)
-
-    def panel_bytes(columns: int, num_rows: int) -> int:
-        kept_bytes = keeping_bytes + columns * keeping_column_bytes
-        return max(beside_bytes, kept_bytes) + columns * VALUE_BYTES * num_rows
-
-    sources, used_bytes = list[SourcePlan](), need.least_bytes
     walks = {root: walk(tree, root, [len(each) for each in rows.sets]) for root in tree.roots}
+    needs = {
+        root: _panel_need(graph, tree, order, config, rows, nodes, root)
+        for root, nodes in zip(tree.roots, _sources(graph, tree), strict=True)
+    }
     widest = max(walks.values(), key=lambda each: sum(each.place_rows))
     at_a_time = " and ".join(f"{count} rows" for count in widest.place_rows)
-    resources.require(
-        f"{need.what} a column at a time, {VALUE_BYTES} for each of {at_a_time}",
-        panel_bytes(1, sum(widest.place_rows)),
-    )
+    least_bytes = _least_bytes(needs, walks)
+    resources.require(f"{need.what} a column at a time, {VALUE_BYTES} for each of {at_a_time}", least_bytes)
+    spare_bytes = resources.memory_bytes - least_bytes
+    loading_bytes = _loading_bytes(graph, tree)
+    loading_threads = min(resources.threads, 1 + spare_bytes // _LOADING_PART // max(1, loading_bytes))
     edge_bytes = _edge_bytes(graph, rows, has_own=WITH_OWN in config.operators)
     num_operators, num_scaled = len(config.operators), len(scaled(config.operators))
+    sources, used_bytes, places_bytes = list[SourcePlan](), need.least_bytes, 0  # of the sources before
+
+    def fits(panel: _PanelNeed, columns: int, num_rows: int) -> bool:
+        return places_bytes + panel.panel_bytes(columns, num_rows, loading_threads) <= resources.memory_bytes
 
     def plans_of(nodes: NodeSet, root: int) -> Iterator[SourcePlan]:
         """Yields those with features that are loaded for each operator, and with such that stay in a place of their
         own until one scales them."""
-        kept = walk(tree, root, [len(each) for each in rows.sets], keeps_root=True)
+        kept, panel = walk(tree, root, [len(each) for each in rows.sets], keeps_root=True), needs[root]
         for slices, keeps in ((walks[root], False), (kept, True)):
-            num_rows = max(1, sum(slices.place_rows))
-            assert nodes.config.rows is not None
-            columns = min(
-                nodes.config.rows.num_features,
-                (resources.memory_bytes - beside_bytes) // (VALUE_BYTES * num_rows),
-                (resources.memory_bytes - keeping_bytes) // (VALUE_BYTES * num_rows + keeping_column_bytes),
-            )
+            num_rows = sum(slices.place_rows)
+            fitting = [width for width in range(panel.num_features, 0, -1) if fits(panel, width, num_rows)]
             # Whole stripes are loaded once. Wider panels, which share some, read edges less often.
-            for width in dict.fromkeys([columns, columns // COLUMNS * COLUMNS or columns]) if columns > 0 else ():
+            for width in dict.fromkeys([*fitting[:1], *[each for each in fitting if each % COLUMNS == 0][:1]]):
                 yield SourcePlan(nodes, root, slices, width, keeps, max(1, num_scaled) if keeps else num_operators)
 
     for nodes, root in zip(_sources(graph, tree), walks, strict=True):
-        sources.append(
-            min(plans_of(nodes, root), key=lambda plan: _panels_bytes(plan, tree, rows, edge_bytes, num_operators))
-        )
-        num_rows = max(1, sum(sources[-1].walk.place_rows))
-        used_bytes = max(used_bytes, panel_bytes(max(map(len, sources[-1].panels)), num_rows))
+        source = min(plans_of(nodes, root), key=lambda plan: _panels_bytes(plan, tree, rows, edge_bytes, num_operators))
+        width, num_rows = max(map(len, source.panels)), sum(source.walk.place_rows)
+        used_bytes = max(used_bytes, places_bytes + needs[root].panel_bytes(width, num_rows, loading_threads))
+        places_bytes += needs[root].places_bytes(width)
+        sources.append(source)
     plan = PropagationPlan(
         tree, rows, config.operators, order.windows(config.row_bytes), _first_values(tree, config), sources,
-        resources.threads, min(resources.threads, beside_bytes // max(1, loading_bytes)),
-        memory_bytes=resources.held_bytes + used_bytes,
+        resources.threads, loading_threads,
+        memory_bytes=resources.held_bytes + max(used_bytes, need.least_bytes + places_bytes),
     )  # fmt: skip
     return _with_bytes(plan, graph, order, config, edge_bytes)
 
@@ -281,17 +362,11 @@ def _with_bytes(
 
 def _links_bytes(plan: PropagationPlan, graph: Graph, config: HopsConfig) -> int:
     """Returns what shuffles take at most beside what is in their pieces."""
-    edge_pieces = stripe_pieces = kept_pieces = 0
-
-    def pieces(edge_type: EdgeType) -> int:
-        edges = graph.edges[edge_type]
-        return edges.num_destinations // WINDOW_NODES + edges.num_edges // PIECE_EDGES + 1
-
-    edge_pieces += sum(pieces(each.edge_type) for each in plan.rows.edges)
-    edge_pieces += len(scaled(config.operators)) * max(map(pieces, plan.rows.sweeps))
+    edge_types = [each.edge_type for each in plan.rows.edges]
+    edge_pieces = _num_edge_pieces(graph, edge_types, len(scaled(config.operators)))
+    stripe_pieces = kept_pieces = 0
     for source in plan.sources:
-        row_bytes, num_nodes = source.features.row_bytes, source.nodes.num_nodes
-        stripe_pieces += len(stripes_of(0, source.num_features)) * (num_nodes // window_rows(row_bytes) + 1)
+        stripe_pieces += _num_stripe_pieces(source.nodes)
         kept = sum(plan.tree.nodes[number].is_kept for number in plan.tree.below(source.root))
         kept_pieces += len(plan.windows) * kept * len(config.operators) * len(source.panels)
     return (
@@ -305,10 +380,8 @@ def _edge_bytes(graph: Graph, rows: HopRows, *, has_own: bool) -> list[int]:
     """Returns the bytes of all needed lists."""
     found = []
     for need in rows.edges:
-        edges = graph.edges[need.edge_type]
-        bytes_each = edges.id_dtype.itemsize + WEIGHT_BYTES * edges.config.has_weights
         num_edges = need.num_edges + has_own * len(need.rows)
-        found.append(OFFSET_BYTES * len(need.rows) + bytes_each * num_edges)
+        found.append(OFFSET_BYTES * len(need.rows) + _edge_bytes_each(graph.edges[need.edge_type]) * num_edges)
     return found
 
 

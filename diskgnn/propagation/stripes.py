@@ -6,10 +6,9 @@ A panel of columns then reads its own stripes and nothing else, however many col
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 
 import numpy as np
 import numpy.typing as npt
@@ -27,17 +26,23 @@ from diskgnn.propagation.needed_rows import RowSet
 from diskgnn.propagation.record_order import window_rows
 from diskgnn.specs.schema import ONE_NODE_TYPE
 from diskgnn.work.fold import Output
-from diskgnn.work.shuffle import Piece, Shuffle
+from diskgnn.work.shuffle import Piece, Shuffle, piece_buffer
 from diskgnn.work.work_folder import State
 
 COLUMNS = 4  # of a stripe
+STRIPES_AT_A_TIME = 4  # of a window of rows that a thread loads
 _READ_AHEAD = 1
+
+
+def feature_window_rows(row_bytes: int) -> int:
+    """Returns how many rows of features are read at a time at most: whole words of the bits of a set."""
+    return -(-window_rows(row_bytes) // 64) * 64
 
 
 def feature_windows(features: FeatureFile, needed: RowSet) -> Iterator[tuple[int, int]]:
     """Yields [first, last) of the nodes whose rows are read at a time: without those before and after, if they are not
     needed."""
-    step = -(-window_rows(features.row_bytes) // 64) * 64
+    step = feature_window_rows(features.row_bytes)
     for first in range(0, features.num_rows, step):
         members = np.flatnonzero(needed.members(first, min(first + step, features.num_rows)))
         if len(members):
@@ -131,9 +136,7 @@ def stripes_of(first: int, last: int) -> range:
     return range(first // COLUMNS, -(-last // COLUMNS))
 
 
-def load(
-    features: FeatureFile, stripes: Shuffle, columns: range, into: npt.NDArray[np.float32], pool: ThreadPoolExecutor
-) -> int:
+def load(features: FeatureFile, stripes: Shuffle, columns: range, into: npt.NDArray[np.float32], threads: int) -> int:
     """Fills `into` [needed rows, columns] with what features mean, as float32. Returns the bytes of stripes read.
 
     A window of rows at a time, whose part of `into` stays in the processor's cache meanwhile.
@@ -143,16 +146,23 @@ def load(
     """
     wanted = stripes_of(columns.start, columns.stop)
     windows = list(zip(*map(stripes.places, wanted), strict=True))
+    most_bytes = max((piece.num_bytes for window in windows for piece in window), default=0)
     buffers = SimpleQueue[npt.NDArray[np.uint8]]()  # those of threads that wait
-    calls, row = list[Callable[[], None]](), 0
-    for window in windows:
-        num_rows = window[0].num_bytes // stored_bytes(features.rows, wanted[0])
-        part = into[row : row + num_rows].reshape(-1)
-        calls.append(partial(_load_window, features, stripes, wanted, window, columns, part, buffers))
-        row += num_rows
-    assert row == len(into), (row, len(into))
-    for _ in in_order(pool, calls, len(calls)):
-        pass
+    for _ in range(threads):
+        buffers.put(piece_buffer(most_bytes, min(STRIPES_AT_A_TIME, len(wanted))))
+
+    def calls() -> Iterator[Callable[[], None]]:
+        row = 0
+        for window in windows:
+            num_rows = window[0].num_bytes // stored_bytes(features.rows, wanted[0])
+            part = into[row : row + num_rows].reshape(-1)
+            yield partial(_load_window, features, stripes, wanted, window, columns, part, buffers)
+            row += num_rows
+        assert row == len(into), (row, len(into))
+
+    with Threads(threads) as pool, closing(in_order(pool, calls(), 2 * threads)) as loaded:
+        for _ in loaded:
+            pass
     return sum(int(stripes.partition_bytes[stripe]) for stripe in wanted)
 
 
@@ -165,13 +175,7 @@ def _load_window(
     into: npt.NDArray[np.float32],
     buffers: SimpleQueue[npt.NDArray[np.uint8]],
 ) -> None:
-    most_bytes = max(piece.num_bytes for piece in pieces)
-    try:
-        buffer = buffers.get_nowait()
-    except Empty:
-        buffer = page_memory(most_bytes)
-    if len(buffer) < most_bytes:
-        buffer = page_memory(most_bytes)
+    buffer = buffers.get_nowait()
     try:
         for stripe, content in zip(wanted, stripes.read(pieces, buffer), strict=True):
             width, first_column = stripe_width(features.rows, stripe), stripe * COLUMNS

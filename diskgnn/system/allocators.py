@@ -7,9 +7,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from diskgnn._native import KeptPages
+from diskgnn._native import LEAST_KEPT_BYTES, KeptPages, page_memory
 
 # glibc serves what is larger from pages of its own, and gives these back at once; by itself it raises the limit to
 # 32 MiB as such pieces are freed, and then keeps up to 64 MiB in each thread's arena.
@@ -50,6 +52,11 @@ def pages_kept(most_bytes: int) -> Iterator[None]:
         yield
     finally:
         del kept
+
+
+def kept_memory(num_bytes: int) -> npt.NDArray[np.uint8]:
+    """Returns memory of any content, which `pages_kept` keeps for the next one when it is given back."""
+    return page_memory(num_bytes) if num_bytes >= LEAST_KEPT_BYTES else np.empty(num_bytes, np.uint8)
 
 
 def _enter(step: int) -> None:

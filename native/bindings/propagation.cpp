@@ -11,23 +11,30 @@ namespace diskgnn {
 namespace {
 
 using Words = In<std::uint64_t>;
-using BoundSet = std::tuple<Words, In<std::int64_t>, std::int64_t>;  // bits, members before each block, nodes
+using BoundSet = std::tuple<Words, In<std::int64_t>, std::int64_t>;  // bits, counts of members, nodes
 
 RowSet row_set(const BoundSet& set) {
-  const auto& [words, before, num_nodes] = set;
-  return {span_of(words), span_of(before), num_nodes};
+  const auto& [words, counts, num_nodes] = set;
+  return {span_of(words), span_of(counts), num_nodes};
 }
 
-void count_before(Words words, Out<std::int64_t> before) {
-  constexpr std::size_t kBlock = RowSet::kBlockWords;
-  require(words.size() % kBlock == 0 && before.size() == words.size() / kBlock + 1, "before does not fit the words");
+void count_members(Words words, Out<std::int64_t> counts) {
+  constexpr std::size_t kBlock = RowSet::kBlockWords, kCounts = RowSet::kBlockCounts;
+  require(words.size() % kBlock == 0 && counts.size() == words.size() / kBlock * kCounts + 1,
+          "counts do not fit the words");
   nb::gil_scoped_release release;
   std::int64_t found = 0;
-  for (std::size_t block = 0; block < before.size(); ++block) {
-    before.data()[block] = found;
-    if (block + 1 == before.size()) break;
-    for (std::size_t w = block * kBlock; w < (block + 1) * kBlock; ++w) found += std::popcount(words.data()[w]);
+  for (std::size_t block = 0; block < words.size() / kBlock; ++block) {
+    std::uint64_t in_block = 0, before_words = 0;
+    for (std::size_t w = 0; w < kBlock; ++w) {
+      if (w > 0) before_words |= in_block << RowSet::kCountBits * (w - 1);
+      in_block += static_cast<std::uint64_t>(std::popcount(words.data()[block * kBlock + w]));
+    }
+    counts.data()[block * kCounts] = found;
+    counts.data()[block * kCounts + 1] = static_cast<std::int64_t>(before_words);
+    found += static_cast<std::int64_t>(in_block);
   }
+  counts.data()[counts.size() - 1] = found;
 }
 
 void row_ranks(const BoundSet& set, In<std::int64_t> nodes, Out<std::int64_t> ranks) {
@@ -42,6 +49,19 @@ EdgePiece<Id> edge_piece(std::int64_t first_node, const In<std::int64_t>& offset
                          const In<Id>& sources, const In<float>& weights) {
   require(weights.size() == 0 || weights.size() == sources.size(), "weights and sources differ in length");
   return {first_node, span_of(offsets), begin, span_of(sources), span_of(weights)};
+}
+
+// Without branches: several lists are looked at at a time.
+template <typename Id>
+void require_lists(const EdgeLists<Id>& lists) {
+  bool ascend = true, have_own = true;
+  for (std::size_t i = 0; i + 1 < lists.offsets.size(); ++i) {
+    const std::int64_t begin = lists.offsets[i], end = lists.offsets[i + 1];
+    ascend &= begin <= end;
+    have_own &= begin < end || (lists.goes_on && i + 2 == lists.offsets.size());
+  }
+  require(ascend, "offsets do not ascend");
+  require(have_own || !lists.skips_own, "a list without the node itself");
 }
 
 template <typename Id>
@@ -83,16 +103,18 @@ void bind_edges(nb::module_& m) {
         nb::gil_scoped_release release;
         require(lists.offsets.front() == 0 && lists.offsets.back() == static_cast<std::int64_t>(sources.size()),
                 "offsets do not fit the sources");
-        for (std::size_t i = 0; i + 1 < lists.offsets.size(); ++i) {
-          require(lists.offsets[i] <= lists.offsets[i + 1], "offsets do not ascend");
-          const bool has_own = !skips_own || (goes_on && i + 2 == lists.offsets.size());
-          require(has_own || lists.offsets[i] < lists.offsets[i + 1], "a list without the node itself");
-        }
+        require_lists(lists);
         mean_rows(lists, span_of(carry), span_of(rows), width, span_of(target), threads);
       },
       "offsets"_a.noconvert(), "sources"_a.noconvert(), "weights"_a.noconvert(), nb::kw_only(), "continues"_a,
       "goes_on"_a, "skips_own"_a, "carry"_a.noconvert(), "rows"_a.noconvert(), "width"_a, "target"_a.noconvert(),
       "threads"_a);
+}
+
+void scale_all_rows(Out<float> rows, std::size_t width, In<float> scales) {
+  require(width > 0 && rows.size() / width == scales.size() && rows.size() % width == 0, "scales do not fit the rows");
+  nb::gil_scoped_release release;
+  scale_rows(span_of(rows), width, span_of(scales));
 }
 
 void add_edge_weights(In<std::int64_t> offsets, std::int64_t begin, In<float> weights, Out<double> sums) {
@@ -133,10 +155,12 @@ void place_some_columns(In<float> values, std::size_t width, std::size_t first, 
 
 void bind_propagation(nb::module_& m) {
   m.attr("ROW_SET_BLOCK_NODES") = 64 * RowSet::kBlockWords;
-  m.def("count_before", &count_before, "words"_a.noconvert(), "before"_a.noconvert());
+  m.attr("ROW_SET_BLOCK_COUNTS") = RowSet::kBlockCounts;
+  m.def("count_members", &count_members, "words"_a.noconvert(), "counts"_a.noconvert());
   m.def("row_ranks", &row_ranks, "members"_a, "nodes"_a.noconvert(), "ranks"_a.noconvert());
   m.def("add_weights", &add_edge_weights, "offsets"_a.noconvert(), "begin"_a, "weights"_a.noconvert(),
         "sums"_a.noconvert());
+  m.def("scale_rows", &scale_all_rows, "rows"_a.noconvert(), "width"_a, "scales"_a.noconvert());
   m.def("cut_stripes", &cut_rows, "data"_a.noconvert(), "wanted"_a.noconvert(), nb::kw_only(), "row_bytes"_a,
         "stripe_bytes"_a, "value_bytes"_a, "exponent_bits"_a, "stripes"_a.noconvert());
   m.def("place_columns", &place_some_columns, "values"_a.noconvert(), "width"_a, "first"_a, "count"_a,

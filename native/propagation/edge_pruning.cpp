@@ -32,7 +32,12 @@ void for_each_list(const EdgePiece<Id>& piece, const RowSet& wanted, const Work&
 
 template <typename Id>
 inline __attribute__((always_inline)) void rank_all(const RowSet& members, std::span<const Id> nodes, Id* ranks) {
-  for (const Id node : nodes) *ranks++ = static_cast<Id>(members.rank(node));
+  bool are_members = true;  // of all, without a branch
+  for (const Id node : nodes) {
+    are_members &= members.has(node);
+    *ranks++ = static_cast<Id>(members.rank(node));
+  }
+  if (!are_members) throw std::out_of_range("edges that were others when they were read before");
 }
 
 template <typename Id>
@@ -98,7 +103,8 @@ PrunedEdges<Id> prune_edges(const EdgePiece<Id>& piece, const RowSet& wanted, co
     if (!piece.weights.empty()) std::copy_n(piece.weights.data() + list.begin, count, found.weights.data() + edge);
     edge += count;
     if (add_own && !list.goes_on) {
-      found.sources[edge] = static_cast<Id>(sources_set.rank(list.node));
+      const Id own = static_cast<Id>(list.node);
+      rank(sources_set, {&own, 1}, found.sources.data() + edge);
       if (!piece.weights.empty()) found.weights[edge] = 1.0F;
       ++edge;
     }

@@ -1,6 +1,7 @@
 // Means of in-neighbours' rows: one hop of a panel of columns.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -26,6 +27,9 @@ struct EdgeLists {
 template <typename Id>
 void mean_rows(const EdgeLists<Id>& lists, std::span<double> carry, std::span<const float> rows, std::size_t width,
                std::span<float> target, unsigned threads);
+
+// Multiplies each row, of `width` floats, by its scale.
+void scale_rows(std::span<float> rows, std::size_t width, std::span<const float> scales);
 
 // Adds to sums[i] the weights of edges into node i, in their order: those of edges from number `begin` on.
 void add_weights(std::span<const std::int64_t> offsets, std::int64_t begin, std::span<const float> weights,

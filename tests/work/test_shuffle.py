@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from diskgnn.files.disk_space import UNLIMITED
-from diskgnn.work.shuffle import DamagedStepError, Shuffle
+from diskgnn.work.shuffle import DamagedStepError, Shuffle, piece_buffer
 
 LINK_BYTES, PIECE_BYTES = 20, 40
 PIECES = np.arange(40, dtype=np.uint8).reshape(4, 10).repeat(4, axis=1)  # [4, 40]: of partitions 0, 1, 0, 1
@@ -91,7 +91,7 @@ def test_places_that_are_kept_are_those_of_the_links(tmp_path: Path) -> None:
     shuffle.close()
     linked = Shuffle("stage.step", tmp_path / "log", 3, UNLIMITED)
     linked.open(shuffle.state(), for_more=False)
-    buffers = [np.empty(PIECE_BYTES + 1, np.uint8) for _ in range(2)]
+    buffers = [piece_buffer(PIECE_BYTES, 2) for _ in range(2)]
     for _ in range(2):
         assert [shuffle.places(partition) for partition in range(3)] == [linked.places(each) for each in range(3)]
         for partition in (0, 1):
@@ -102,7 +102,7 @@ def test_places_that_are_kept_are_those_of_the_links(tmp_path: Path) -> None:
     np.testing.assert_array_equal([piece.copy() for piece in shuffle.read(together, buffers[0])], PIECES[[3, 0]])
 
     with (tmp_path / "log").open("r+b") as log:
-        log.seek(place(3) + LINK_BYTES)
+        log.seek(together[0].offset)
         log.write(b"damage")
     with pytest.raises(DamagedStepError, match="not what was written"):
         list(shuffle.read(together, buffers[0]))

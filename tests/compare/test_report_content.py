@@ -90,7 +90,7 @@ RESULTS = st.builds(
 )  # fmt: skip
 
 
-@settings(max_examples=25, deadline=None, phases=set(Phase) - {Phase.shrink})
+@settings(max_examples=15, deadline=None, phases=set(Phase) - {Phase.shrink})
 @given(st.lists(RESULTS, max_size=6), st.sampled_from([None, 5]))
 def test_any_records_make_a_page(results, max_batches):
     made = comparison(results=tuple(results), settings={"max_batches": max_batches})

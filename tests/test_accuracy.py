@@ -1,6 +1,7 @@
 """tools/accuracy.py at a tiny size: scores are those of `train`, `evaluate` and PyG; what is done is not done again."""
 
 import json
+import math
 import sys
 from pathlib import Path
 
@@ -38,6 +39,11 @@ def graph(tmp_path):
         valid_fraction=0.2, test_fraction=0.3, homophily=0.7,
     )  # fmt: skip
     return tmp_path / "graph"
+
+
+def test_grids_are_of_one_size():
+    sizes = {math.prod(map(len, grid.values())) for grid in [*accuracy.GRIDS.values(), accuracy.TYPED_SIGN]}
+    assert sizes == {72}
 
 
 @pytest.mark.slow

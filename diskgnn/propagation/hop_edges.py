@@ -163,9 +163,10 @@ class HopEdges:
         numbers = [number for number, need in enumerate(self._rows.edges) if need.edge_type == edges.type]
         calls = (partial(self._needed, number, piece) for number in numbers)
         try:
-            for number, found in zip(numbers, in_order(pool, calls, len(numbers)), strict=True):
-                if len(found.offsets) > 1:
-                    self._gathered[number].append(found)
+            with closing(in_order(pool, calls, len(numbers))) as pieces:
+                for number, found in zip(numbers, pieces, strict=True):
+                    if len(found.offsets) > 1:
+                        self._gathered[number].append(found)
         except (IndexError, ValueError) as error:
             raise ArtifactError(f"{edges.manifest.path} is damaged: {error}; make it again") from error
         for number in numbers:

@@ -5,7 +5,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from packed_directories import flip
 from typed_samples import CITES, WRITES, typed_graph, write_samples
@@ -38,9 +38,9 @@ def needed_rows(minibatch, graph, row_set):
 
 
 def belady_reads(batches, capacity):
-    """(rows that MIN with bypass reads in a cycle, whether the same comes round again): by trying."""
+    """(rows that MIN with bypass reads in each of eight cycles, whether the last two are the same): by trying."""
     resident, before, reads = set(), set(), []
-    for _ in range(len(batches) + 3):
+    for _ in range(8):
         before = resident
         reads.append(0)
         for number, batch in enumerate(batches):
@@ -48,7 +48,23 @@ def belady_reads(batches, capacity):
             order = [*range(number + 1, len(batches)), *range(number + 1)]
             waits = {row: next(i for i, n in enumerate(order) if row in batches[n]) for row in resident | batch}
             resident = set(sorted(waits, key=lambda row: (waits[row], row))[:capacity])
-    return reads[-1], resident == before
+    return reads, resident == before
+
+
+def assert_reads_the_fewest(batches, slots, found):
+    """`found` rows are read in each cycle: as many as MIN does, where that comes to rest.
+
+    Where MIN keeps rotating, no schedule that repeats each cycle reaches it. Two bounds hold nevertheless. No schedule
+    reads fewer than MIN in several cycles, and a row for each slot lets this one begin with an empty cache. And rows
+    that MIN keeps in its eighth cycle for that or the next one, but for those that it began with, can be kept in each
+    cycle: these are read as well, one for each slot at most.
+    """
+    reads, settles = belady_reads(batches, slots)
+    if settles:
+        assert found == reads[-1]
+    else:
+        assert sum(reads) <= len(reads) * found + slots
+        assert found <= reads[-1] + slots
 
 
 def assert_is(batch, minibatch, graph, *, keep_ids):
@@ -90,6 +106,9 @@ def assert_is(batch, minibatch, graph, *, keep_ids):
     task=st.sampled_from(["class", "multilabel", "regression"]),
     shares=st.lists(st.sampled_from([0.0, 0.1, 0.4, 1.0]), min_size=8, max_size=8),
 )  # fmt: skip
+@example(  # MIN rotates: it reads 86 rows in a cycle, and no schedule that repeats does
+    seed=53563, trees=False, keep_ids=False, layers=2, task="class", shares=[0.0, 0.0, 0.0, 0.1, 0.0, 0.0, 0.0, 0.4]
+)  # fmt: skip
 def test_rows_are_the_graphs_and_reads_are_the_plans(tmp_path_factory, seed, trees, keep_ids, task, shares, layers):
     """Over three cycles, and from a place in the midst of one."""
     folder = tmp_path_factory.mktemp("typed")
@@ -125,9 +144,7 @@ def test_rows_are_the_graphs_and_reads_are_the_plans(tmp_path_factory, seed, tre
             static = set(sorted(counts, key=lambda row: (-counts[row], row))[: tiers[number].static])
             batches = [needed_rows(minibatch, graph, row_set) for minibatch in minibatches]
             assert found.rows.requested == sum(map(len, batches))
-            least, settles = belady_reads([batch - static for batch in batches], found.cpu_rows)
-            # Where MIN keeps rotating, no schedule that repeats each cycle reaches it.
-            assert least <= found.rows.disk <= (least if settles else 1.05 * least)
+            assert_reads_the_fewest([batch - static for batch in batches], found.cpu_rows, found.rows.disk)
             assert found.max_inputs == max(map(len, batches))
 
 

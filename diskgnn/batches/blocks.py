@@ -20,6 +20,10 @@ class EdgesBySource(NamedTuple):
     destinations: Tensor  # [num_edges] int32, in [0, num_dst)
     edges: Tensor  # [num_edges] int64, where each edge stands in the block's own order
 
+    def __repr__(self) -> str:
+        """Shapes, in a line."""
+        return _in_a_line(self, self._asdict())
+
 
 @dataclass(frozen=True)
 class Block:
@@ -35,6 +39,11 @@ class Block:
     num_src: int
     edge_ids: Tensor | None = None  # [num_edges] int64, if they were asked for: see SamplingSpec
     edge_x: Tensor | None = None  # [num_edges, D] edge features, of edge types that have some
+
+    def __repr__(self) -> str:
+        """Sizes, in a line."""
+        sizes = {"num_src": self.num_src, "num_dst": self.num_dst, "num_edges": self.num_edges}
+        return _in_a_line(self, {**sizes, "edge_ids": self.edge_ids, "edge_x": self.edge_x})
 
     @property
     def num_dst(self) -> int:
@@ -87,11 +96,26 @@ class Pairs:
     dst: Tensor  # [P] int64
     label: Tensor  # [P] float32: 1 for an edge, 0 for a negative; edges come first. Or the labels given, see `y`
 
+    def __repr__(self) -> str:
+        """Shapes, in a line."""
+        return _in_a_line(self, {"src": self.src, "dst": self.dst, "label": self.label})
+
     def y(self, target_kind: str) -> Tensor:
         """Returns the labels as a minibatch has them whose `SourceSchema.target_kind` this is."""
         if target_kind == "class":
             return self.label.long()
         return self.label.unsqueeze(1) if target_kind == "regression" else self.label
+
+
+def _in_a_line(value: object, parts: Mapping[str, Tensor | int | None]) -> str:
+    """Returns what `value` consists of, as PyG's `Data` says it: tensors as shapes, and not those that are None.
+
+    Example:
+        >>> print(batch.blocks[0])
+        Block(num_src=9876, num_dst=3210, num_edges=12345, edge_x=[12345, 4])
+    """
+    told = {name: list(part.shape) if isinstance(part, Tensor) else part for name, part in parts.items()}
+    return f"{type(value).__name__}({', '.join(f'{name}={part}' for name, part in told.items() if part is not None)})"
 
 
 def tensors_of(value: Any) -> Iterator[Tensor]:

@@ -125,3 +125,13 @@ def test_a_typed_minibatch_prints_as_its_sizes():
         "  blocks[0][('paper', 'cites', 'paper')]: 2 sources, 1 destinations, 1 edges",
         "  pairs: 1",
     ]
+
+
+def test_what_a_minibatch_holds_prints_in_a_line():
+    """However many nodes there are."""
+    block = Block(torch.tensor([0, 2, 3]), torch.tensor([2, 1, 0]), 3)
+    assert str(block) == "Block(num_src=3, num_dst=2, num_edges=3)"
+    carrying = replace(block, edge_ids=torch.arange(3), edge_x=torch.zeros(3, 4))
+    assert str(carrying) == "Block(num_src=3, num_dst=2, num_edges=3, edge_ids=[3], edge_x=[3, 4])"
+    assert str(block.by_source) == "EdgesBySource(indptr=[4], destinations=[3], edges=[3])"
+    assert str(PAIRS) == "Pairs(src=[1], dst=[1], label=[1])"

@@ -37,7 +37,7 @@ class Job:
     seeds: int
     row_bytes: int
     metric: Metric = ACCURACY  # the task's
-    evaluation: Path | None = None  # the packed validation and test splits, and which there are
+    evaluation: Path | None = None  # the packed, or propagated, validation and test splits, and which there are
     splits: tuple[str, ...] = ()
     evaluated: LoaderInputs | None = None  # with the graph that has them
 
@@ -74,13 +74,16 @@ def measure(steps: Steps, job: Job, variant: Variant, advance: Callable[[int], N
         advance(job.seeds)
         yield replace(nothing, status="unavailable", message=refusal)
         return
-    for seed in range(job.seeds):
-        result = _measure_seed(steps, job, variant, replace(nothing, seed=seed))
-        advance(1)
-        yield result
-        if result.status != "ok":
-            advance(job.seeds - seed - 1)
-            break
+    with steps.subfolder("own evaluation") as folder:
+        if variant.has_own_model and job.evaluation is not None:
+            job = replace(job, evaluation=folder / "packed")  # what all seeds are evaluated on, once it is there
+        for seed in range(job.seeds):
+            result = _measure_seed(steps, job, variant, replace(nothing, seed=seed))
+            advance(1)
+            yield result
+            if result.status != "ok":
+                advance(job.seeds - seed - 1)
+                break
     if result.status == "out of memory" and variant.uncapped and _fits_without_cap(steps):
         yield _measure_seed(
             steps, job, variant, replace(nothing, name=f"{variant.name}, without the cap", capped=False)
@@ -215,18 +218,17 @@ class _Turn:
         """Accuracies after each epoch, where there is something to evaluate on."""
         if self.job.evaluation is None:
             return result
-        trained = {
-            "splits": self.job.splits, "weights": self.weights, "epochs": len(result.epochs), "model": self.job.model,
-        }  # fmt: skip
-        if self.variant.has_own_model:
+        if not self.job.evaluation.exists():  # the variant's own
             assert self.job.evaluated is not None
-            with self.steps.subfolder("own evaluation") as folder:
-                inputs = replace(self.job.evaluated, folder=str(folder))
-                chosen = {"inputs": inputs, "loader": self.variant.loader, "variant": self.variant.variant}
-                outcome = self.steps.run(step_bodies.evaluate_own, {**chosen, **trained})
-        else:
-            packed = {"packed": self.job.evaluation, "device": self.inputs.device}
-            outcome = self.steps.run(step_bodies.evaluate, {**packed, **trained})
+            inputs = replace(self.job.evaluated, folder=str(self.job.evaluation.parent))
+            chosen = {"inputs": inputs, "loader": self.variant.loader, "variant": self.variant.variant}
+            prepared = self.steps.run(step_bodies.prepare, chosen)
+            if prepared.result is None:
+                return _failed(result, prepared)
+        outcome = self.steps.run(step_bodies.evaluate, {
+            "packed": self.job.evaluation, "splits": self.job.splits, "weights": self.weights,
+            "epochs": len(result.epochs), "model": self.job.model, "device": self.inputs.device,
+        })  # fmt: skip
         if outcome.result is None:
             return _failed(result, outcome)
         name = self.job.metric.name

@@ -185,14 +185,6 @@ def evaluate(
     return scores
 
 
-def evaluate_own(
-    inputs: LoaderInputs, loader: str, variant: str, splits: Sequence[str], weights: Path, epochs: int, model: ModelSpec
-) -> list[dict[str, float]]:
-    """Returns the same on what a loader prepares by itself, from a graph that has the splits."""
-    prepare(inputs, loader, variant)
-    return evaluate(inputs.packed, splits, weights, epochs, model, inputs.device)
-
-
 def count(
     inputs: LoaderInputs, folder: Path, cache_rows: int, sweep: Sequence[tuple[str, int]], memory_bytes: int
 ) -> tuple[Fewest, tuple[SweepPoint, ...]]:

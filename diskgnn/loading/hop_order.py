@@ -49,11 +49,6 @@ class Pool:
         """[n] the numbers of the records, in the order of reading."""
         return np.concatenate([np.arange(*piece) for piece in zip(self.starts, self.ends, strict=True)])
 
-    @property
-    def records(self) -> npt.NDArray[np.int64]:
-        """[n] the numbers of the records, in the order of the epoch."""
-        return self.read if self.order is None else self.read[self.order]
-
 
 @dataclass(frozen=True)
 class HopOrder:

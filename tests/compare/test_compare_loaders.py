@@ -236,6 +236,7 @@ def test_propagated_has_a_model_of_its_own_that_is_scored_on_the_other_splits(tm
     trained = step_bodies.train(given, **chosen, model=model, lr=0.01, weights=str(weights), trace=None)
     assert [epoch["epoch"] for epoch in trained.epochs] == [0, 1]
     other = replace(given, folder=str(tmp_path / "other"))
-    scores = step_bodies.evaluate_own(other, **chosen, splits=["valid", "test"], weights=weights, epochs=2, model=model)
+    step_bodies.prepare(other, **chosen)
+    scores = step_bodies.evaluate(other.packed, ["valid", "test"], weights, 2, model, "cpu")
     assert [[*each] for each in scores] == [["valid_accuracy", "test_accuracy"]] * 2
     assert scores[-1]["test_accuracy"] > 0.5  # of four classes

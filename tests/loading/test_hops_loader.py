@@ -103,8 +103,10 @@ def test_ranks_share_an_epoch(
         patch.setattr(hop_order, "BLOCK_BYTES", block_bytes * 4)
         orders = [HopOrder(count, row_bytes, size, seed, Shard(rank, ranks)) for rank in range(ranks)]
         records = [
-            np.concatenate([pool.records for pool in order.pools(epoch)] or [np.empty(0, int)]) for order in orders
-        ]
+            [*chain.from_iterable(pool.read[slice(None) if pool.order is None else pool.order]
+                                  for pool in order.pools(epoch))]
+            for order in orders
+        ]  # fmt: skip
     assert sorted(chain.from_iterable(records)) == list(range(count))
     assert max(map(len, records)) - min(map(len, records)) <= 1
     if seed is None:

@@ -34,6 +34,7 @@ from diskgnn.nn.hop_models import HopModel
 from diskgnn.paths import PathLike
 from diskgnn.progress.default_reporter import reporter_for
 from diskgnn.progress.reporter import Reporter, StageReport
+from diskgnn.sampling.timed_types import require_times_to_ignore
 from diskgnn.specs.schema import edge_type_name
 from diskgnn.stores.locations import local
 from diskgnn.system.allocators import freed_memory_returned
@@ -85,7 +86,8 @@ def infer(
             `id`, which are your own where the graph keeps some. A .npy file has them in this order, a
             table in ascending order.
         ignore_times: take all edges, also where the model was trained with temporal='uniform' or 'last', or does not
-            say how it was trained, and the graph has times; `predict` with `at` draws as in training.
+            say how it was trained, and the graph has times; `predict` with `at` draws as in training. Of no other
+            graph.
         memory: what the whole process may use, in bytes or as '2GiB'; 'auto' is half of what is available.
         disk: what files may take at any time, as '100GiB', the output included; what is free by default.
         threads: to compute with; all cores by default.
@@ -122,6 +124,8 @@ def infer(
     check_suffix(out)
     check_output(out, overwrite=overwrite, nodes=nodes)
     graph = graph if isinstance(graph, Graph) else Graph.open(graph)
+    if ignore_times:
+        require_times_to_ignore(graph)
     asked = asked_of(
         graph.manifest.path, kinds_of(graph), model, what, node_type, classes_of(graph), graph.config.known_columns
     )  # fmt: skip

@@ -29,7 +29,7 @@ from diskgnn.inference.neighbourhoods import SPLIT, Neighbourhoods
 from diskgnn.inference.node_files import chosen_pairs, read_times
 from diskgnn.inference.output_folder import OutputFolder, check_output
 from diskgnn.inference.prediction_files import check_suffix, check_what
-from diskgnn.inference.predictions import rows_of_pairs, write_nodes, write_pairs
+from diskgnn.inference.predictions import rows_of_nodes, rows_of_pairs, write_nodes, write_pairs
 from diskgnn.loading.hops_loader import HopsLoader
 from diskgnn.loading.loader import Loader
 from diskgnn.nn.block_models import BlockModel
@@ -38,6 +38,7 @@ from diskgnn.nn.typed_models import TypedModel
 from diskgnn.paths import PathLike
 from diskgnn.progress.default_reporter import reporter_for
 from diskgnn.progress.reporter import Reporter, StageReport, say
+from diskgnn.sampling.timed_types import require_times_to_ignore
 from diskgnn.specs.fanouts import Fanouts
 from diskgnn.specs.schema import NO_LABELS, ClassValue, EdgeType, edge_type_name
 from diskgnn.specs.targets import NodeTarget
@@ -116,7 +117,8 @@ def predict(
         at: one time for all of them: a whole number as the graph's times are, a date or a timestamp, also as text.
         ignore_times: draw what is later, too. A model that was trained with temporal='uniform' or 'last' needs times,
             `at` or this, unless it was trained at the nodes' own times: they are then asked at these, too. So does a
-            module, which does not say how it was trained, on a graph with times.
+            module, which does not say how it was trained, on a graph with times. Of no other graph, and of a packed
+            directory only where the model was trained by times, and its minibatches were drawn without.
         batch_size: nodes or pairs at a time.
         device: where the model computes.
         seed: of the draws.
@@ -154,7 +156,10 @@ def predict(
     asked_times, prepared = AskedTimes(times, at, ignore_times), _prepared_kind(source)
     if prepared is None and split != SPLIT:
         raise ConfigError(f"split: only of a packed or a hops directory, found {split!r} of a graph; leave it out")
-    for name, value in (("pairs", pairs), ("fanouts", fanouts), ("times", times), ("at", at)):
+    not_of_prepared: list[tuple[str, object]] = [("pairs", pairs), ("fanouts", fanouts), ("times", times), ("at", at)]
+    if prepared == "hops":
+        not_of_prepared.append(("ignore_times", ignore_times or None))
+    for name, value in not_of_prepared:
         if prepared is not None and value is not None:
             raise ConfigError(
                 f"{name}: a {prepared} directory was made beforehand, and is taken as it is; leave it out, or give the "
@@ -167,6 +172,8 @@ def predict(
     with folder, ExitStack() as opened:
         if isinstance(source, Graph) or prepared is None:
             graph = source if isinstance(source, Graph) else Graph.open(source)
+            if ignore_times:
+                require_times_to_ignore(graph)
             drawn = Neighbourhoods(
                 folder, opened, fanouts, batch_size, device, seed, memory, disk, threads, reporter
             )  # fmt: skip
@@ -178,15 +185,16 @@ def predict(
         else:
             loader = open_loader(source, split, device, None)
             opened.enter_context(loader)
-            if not ignore_times and isinstance(loader, Loader):
-                _require_drawn_in_time(source, loader, trained_sampling(model))
+            if isinstance(loader, Loader):
+                _require_drawn_in_time(source, loader, trained_sampling(model), ignore_times=ignore_times)
             columns = loader.schema.known_columns
             asked = _with_an_answer(
                 asked_of(source, _kinds_of(loader), model, what, node_type, _classes_of(loader), columns)
             )
             require_segments(asked.net, loader.schema, source)
             given = read_nodes(nodes, None) if isinstance(nodes, str | os.PathLike) else nodes
-            write_nodes(folder, asked, loader, None if given is None else np.asarray(given), None, reporter)
+            found = rows_of_nodes(asked, loader, reporter)
+            write_nodes(folder, asked, *found, None if given is None else np.asarray(given), None)
     return StageReport("predict", time.perf_counter() - started, 0, out.stat().st_size)
 
 
@@ -234,7 +242,8 @@ def _predict_nodes(
         else NodeTarget(asked.node_type, {SPLIT: np.unique(seeds)})
     )
     loader = drawn.loader(graph, asked.net, target, draws)
-    write_nodes(drawn.folder, asked, loader, chosen, node_set, drawn.reporter, draws.by_seed)
+    found = rows_of_nodes(asked, loader, drawn.reporter)
+    write_nodes(drawn.folder, asked, *found, chosen, node_set, draws.by_seed)
 
 
 def _predict_by_hops(
@@ -244,22 +253,17 @@ def _predict_by_hops(
     for name, given in (("fanouts", drawn.fanouts), ("times", times.times), ("at", times.at)):
         if given is not None:
             raise ConfigError(f"{name}: a model of hop features takes whole neighbourhoods; leave it out")
-    folder, ignore_times = drawn.folder, times.ignore_times
     rows = HopRows(
-        graph,
-        asked.node_type,
-        net,
-        chosen,
-        False,
-        ignore_times,
-        drawn.memory,
-        drawn.disk,
-        drawn.threads,
+        graph, asked.node_type, net, chosen, False, times.ignore_times, drawn.memory, drawn.disk, drawn.threads,
         drawn.reporter,
-    )
-    hops = rows.propagated(Work(folder, "predict"))
-    with open_hops(hops.path, drawn.device) as loader:
-        write_nodes(folder, asked, loader, chosen, graph.nodes[asked.node_type], drawn.reporter)
+    )  # fmt: skip
+
+    def stage(work: Work) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+        with rows.propagated(work).reading() as path, open_hops(path, drawn.device) as loader:
+            return rows_of_nodes(asked, loader, drawn.reporter)
+
+    found = Work(drawn.folder, "predict").run(stage)
+    write_nodes(drawn.folder, asked, *found, chosen, graph.nodes[asked.node_type])
 
 
 def _predict_pairs(
@@ -280,9 +284,15 @@ def _predict_pairs(
     write_pairs(drawn.folder, graph, found, chosen, draws.by_seed, values, column)
 
 
-def _require_drawn_in_time(source: object, loader: Loader, sampling: Mapping[str, Any] | None) -> None:
-    """Refuse to ask a model that was trained by times about minibatches that were drawn without."""
-    if sampling is not None and is_temporal(sampling) and not is_temporal(loader.sampling):
+def _require_drawn_in_time(
+    source: object, loader: Loader, sampling: Mapping[str, Any] | None, *, ignore_times: bool
+) -> None:
+    """Refuse to ask a model that was trained by times about minibatches that were drawn without, unless it is said."""
+    if ignore_times and not is_temporal(sampling):
+        raise ConfigError("ignore_times: only for a checkpoint that was trained by times; leave it out")
+    if ignore_times and is_temporal(loader.sampling):
+        raise ConfigError(f"ignore_times: the minibatches of {source} were drawn by their times; leave it out")
+    if sampling is not None and is_temporal(sampling) and not is_temporal(loader.sampling) and not ignore_times:
         raise ConfigError(
             f"ignore_times: the model was trained with temporal={sampling['temporal']!r}, and the minibatches of "
             f"{source} were drawn whatever their times are: prepare them so, too, or pass ignore_times=True"

@@ -30,22 +30,35 @@ from diskgnn.specs.schema import ClassValue, EdgeType
 _ROWS_WRITTEN = 1 << 16  # at a time
 
 
-def write_nodes(
-    folder: OutputFolder, asked: Asked, loader: Loader | HopsLoader, chosen: npt.NDArray[Any] | None,
-    nodes: NodeSet | None, reporter: Reporter, times: SeedTimes | None = None,
-) -> None:  # fmt: skip
-    """Write the rows of `chosen` nodes [n], in this order, or of all seeds in ascending order.
-
-    Where there are `times`, the seeds are the chosen nodes as they are, some perhaps several times; a table has a
-    column of them.
-    """
+def rows_of_nodes(
+    asked: Asked, loader: Loader | HopsLoader, reporter: Reporter
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+    """Returns the seeds of a loader [n], in its order, and what the model says of them [n, ...]."""
     seeds, rows = [], []
     for batch, found in _of_minibatches(asked.net, loader, reporter):
         of_type = found[asked.node_type] if isinstance(found, Mapping) else found
         seeds.append(_copied(batch.seeds))
         rows.append(_copied(of_type.float()))
-    known, values = np.concatenate(seeds), np.concatenate(rows)
-    del seeds, rows
+    return np.concatenate(seeds), np.concatenate(rows)
+
+
+def write_nodes(
+    folder: OutputFolder, asked: Asked, known: npt.NDArray[np.int64], values: npt.NDArray[np.float32],
+    chosen: npt.NDArray[Any] | None, nodes: NodeSet | None, times: SeedTimes | None = None,
+) -> None:  # fmt: skip
+    """Write the rows of `chosen` nodes [n], in this order, or of all that are `known` in ascending order.
+
+    Where there are `times`, the known ones are the chosen nodes as they are, some perhaps several times; a table has a
+    column of them.
+
+    Args:
+        folder: of the output.
+        asked: what the model was asked for.
+        known, values: of whom it says what, see `rows_of_nodes`.
+        chosen: nodes to write.
+        nodes: those of their type, which may have ids of the user's.
+        times: of the known ones.
+    """
     places = np.argsort(known, kind="stable")
     if times is not None:
         places = np.arange(len(known))

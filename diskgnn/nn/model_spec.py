@@ -144,16 +144,17 @@ class ModelSpec:
         names = TYPED_MODELS if schema.is_typed else ONE_TYPE_MODELS
         kind = "several types" if schema.is_typed else "one type"
         name = self._name_of(names, f"a graph with {kind} of nodes and edges")
-        self._refuse_without_effect(name, schema)
+        types = input_types(schema, num_layers) if schema.is_typed else ()
+        without_features = {name: nodes for name, nodes, width in types if width is None}
+        self._refuse_without_effect(name, schema, has_embeddings=bool(without_features))
         spec = replace(
             self, name=name, num_layers=num_layers, decoder=self.decoder_for(schema), norm=self.norm or "none"
         )
-        if schema.is_typed and self.embeddings == "memory":
-            types = input_types(schema, num_layers)
-            spec._check_embeddings({name: nodes for name, nodes, width in types if width is None})
+        if self.embeddings == "memory":
+            spec._check_embeddings(without_features)
         return spec
 
-    def _refuse_without_effect(self, name: str, schema: SourceSchema) -> None:
+    def _refuse_without_effect(self, name: str, schema: SourceSchema, *, has_embeddings: bool) -> None:
         """Refuses what this model does not have, rather than training another one than was asked for."""
         for option, models in ONLY_OF.items():
             if (value := getattr(self, option)) != getattr(ModelSpec, option) and name not in models:
@@ -162,6 +163,11 @@ class ModelSpec:
             raise ConfigError(
                 f"decoder: only for pairs of nodes, found {self.decoder!r} for seeds that are nodes of type "
                 f"{schema.target!r}; leave it out"
+            )
+        if self.embeddings != ModelSpec.embeddings and not has_embeddings:
+            raise ConfigError(
+                f"embeddings: only for vectors of nodes without features, found {self.embeddings!r} where all that the "
+                "model takes have features; leave it out"
             )
 
     def _fitted_to_hops(self, schema: SourceSchema) -> ModelSpec:
@@ -173,7 +179,7 @@ class ModelSpec:
                 "sign"
             )
         name = self._name_of(names, "hop features")
-        self._refuse_without_effect(name, schema)
+        self._refuse_without_effect(name, schema, has_embeddings=False)
         if name == "sgc":
             operators = dict.fromkeys(segment.split("/")[0] for segment, _ in schema.segments[1:])
             if len(operators) > 1:

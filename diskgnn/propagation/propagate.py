@@ -45,6 +45,7 @@ from diskgnn.propagation.panels import Panels
 from diskgnn.propagation.propagation_plan import PropagationPlan, fixed_need, make_plan
 from diskgnn.propagation.record_order import RecordOrder
 from diskgnn.propagation.stripes import stripes_of, transpose
+from diskgnn.sampling.timed_types import require_times_to_ignore
 from diskgnn.specs.schema import edge_type_name
 from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.resources import Resources
@@ -100,7 +101,7 @@ def propagate(
         nodes: 'all', or [n] numbers of rows, or bool [N], or a file of ids: .npy, or a table with a column `id`. By
             default the seeds of all splits, with their labels.
         seed: of the order of train records, 0 to 2^64 - 1. Same seed, same bytes.
-        ignore_times: take all edges of a graph with times, also those that are later than a seed.
+        ignore_times: take all edges of a graph with times, also those that are later than a seed. Of no other graph.
         memory: what the whole process may use, in bytes or as '2GiB'; 'auto' is half of what is available. It takes at
             least 4 bytes for each row that the first hop needs and 4 for each that it makes, 8 of a node at most,
             beside buffers; with more of it, edges are read less often.
@@ -425,6 +426,8 @@ def _checked_paths(
 def _require_plain(graph: Graph, tree: HopTree, *, ignore_times: bool) -> None:
     """Refuses graphs of which whole neighbourhoods would be averaged as they are not meant."""
     path = graph.manifest.path
+    if ignore_times:
+        require_times_to_ignore(graph)
     used_nodes = {node.node_type: graph.nodes[node.node_type].config for node in tree.nodes}
     edge_types = {node.edge_type: graph.edges[node.edge_type].config for node in tree.nodes if node.parent is not None}
 

@@ -78,6 +78,20 @@ def require_temporal(
         )
 
 
+def require_times_to_ignore(graph: Graph) -> None:
+    """Refuse to ignore the times of a graph that has none: whoever asks for that means another one.
+
+    Raises:
+        ConfigError: neither its nodes nor its edges have times.
+    """
+    has_times = [each.config.has_times for each in graph.nodes.values()]
+    has_times += [each.config.has_times for each in graph.edges.values()]
+    if not any(has_times):
+        raise ConfigError(
+            f"ignore_times: only for a graph with times, and {graph.manifest.path} has none; leave it out"
+        )
+
+
 def _seed_types(target: Target) -> tuple[str, ...]:
     if isinstance(target, LinkTarget):
         return target.edge_type[0], target.edge_type[2]

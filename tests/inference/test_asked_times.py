@@ -208,8 +208,22 @@ def test_a_time_that_leaves_nothing_out_is_said(made, tmp_path, ask):
     with pytest.warns(DataWarning, match="nothing that is drawn from .*cut has times.*Convert the graph again"):
         found = said(made, tmp_path, made / "users", cut, **ask)
     nodes = ask.get("nodes")
-    np.testing.assert_allclose(found, said(made, tmp_path, made / "users", cut, nodes=nodes, ignore_times=True),
-                               rtol=1e-4, atol=1e-6)  # fmt: skip
+    np.testing.assert_allclose(found, said(made, tmp_path, made / "users", cut, nodes=nodes), rtol=1e-4, atol=1e-6)
+
+
+def test_there_are_no_times_to_ignore(made, tmp_path):
+    """Whoever asks for that means another graph, or another checkpoint."""
+    cut, asked = shop(tmp_path / "cut", 1000), {"split": "train", "ignore_times": True}
+    for ask, message in (
+        (lambda: said(made, tmp_path, made / "users", cut, ignore_times=True), "only for a graph with times, .*cut"),
+        (lambda: diskgnn.infer(cut, tmp_path / "out.npy", made / "users", ignore_times=True), "cut has none; leave"),
+        (lambda: said(made, tmp_path, made / "ignoring", made / "ignoring-packed", **asked), "only for a checkpoint"),
+        (lambda: said(made, tmp_path, made / "users", made / "users-packed", **asked), "users-packed were drawn by"),
+    ):  # fmt: skip
+        with pytest.raises(ConfigError, match=f"ignore_times: .*{message}"):
+            ask()
+    assert [path.name for path in tmp_path.iterdir()] == ["cut"]
+    assert len(said(made, tmp_path, made / "users", made / "ignoring-packed", **asked)) == USERS
 
 
 def test_seeds_with_times_on_a_graph_without_are_said(made, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -330,6 +331,15 @@ def test_made_up_minibatches_fit(target):
 def test_what_no_model_can_be(spec, message):
     with pytest.raises(ConfigError, match=message):
         make_typed_model(ModelSpec(**spec).fitted(schema(), 2), schema(), CLASSES)
+
+
+def test_vectors_on_disk_are_refused_where_all_nodes_have_features():
+    featured = replace(
+        schema(), node_types=tuple((name, count, width or 4) for name, count, width in schema().node_types)
+    )
+    with pytest.raises(ConfigError, match="embeddings: only for vectors of nodes without features, found 'disk'"):
+        ModelSpec(embeddings="disk").fitted(featured, 2)
+    assert ModelSpec(embeddings="disk").fitted(schema(), 2).embeddings == "disk"
 
 
 def test_a_model_of_another_graph_says_what_is_missing():

@@ -294,6 +294,9 @@ def test_what_whole_neighbourhoods_would_pass_over_is_refused(
         done = CliRunner().invoke(main, ["propagate", str(graph), str(out), "--hops", "2", *flags])
         assert done.exit_code == 0, done.output
         assert_hops_are_exact(out, Given(all_edges, given.features))
+    if taken and told is None:
+        with pytest.raises(ConfigError, match=r"ignore_times: only for a graph with times, .*graph has none; leave"):
+            diskgnn.propagate(graph, out, hops=2, ignore_times=True, overwrite=True, progress=False)
 
 
 def test_inspect_says_what_a_record_has(tmp_path: Path) -> None:

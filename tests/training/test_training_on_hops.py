@@ -14,6 +14,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 from click.testing import CliRunner
+from packed_directories import flip
 from rank_processes import in_ranks, trained
 from torch import nn
 from training_runs import CLASSES, NODES, WIDTH, Interrupting, make_class_graph
@@ -261,6 +262,26 @@ def test_stopped_inference_goes_on_with_its_hops(folder: Path, tmp_path: Path, s
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.npy", "whole.npy"]
 
 
+@pytest.mark.parametrize(("call", "stage"), [(diskgnn.infer, "apply the model"), (diskgnn.predict, "predict")])
+def test_hops_that_are_damaged_before_they_are_read_are_made_again(
+    folder: Path, tmp_path: Path, call: Any, stage: str
+) -> None:
+    class Damaging(Stopping):
+        """Flips a bit of the records where they are read for the first time."""
+
+        def stage(self, description: str, total: int, unit: str) -> Any:
+            if description == stage and stage not in self.stages:
+                (records,) = tmp_path.rglob("records-nodes.npy")
+                flip(records, 1000)
+            return super().stage(description, total, unit)
+
+    call(folder / "graph", tmp_path / "whole.npy", folder / "sign", progress=False)
+    told = Damaging(None)
+    call(folder / "graph", tmp_path / "out.npy", folder / "sign", reporter=told)
+    assert told.stages.count(stage) == told.stages.count("write records") == 2
+    assert (tmp_path / "out.npy").read_bytes() == (tmp_path / "whole.npy").read_bytes()
+
+
 def test_hops_over_later_edges_are_not_gone_on_with(folder: Path, tmp_path: Path) -> None:
     features = np.load(folder / "graph" / "features-node.npy")
     edges = np.random.default_rng(0).integers(0, NODES, (2, 800))
@@ -317,6 +338,7 @@ def test_what_does_not_fit_is_refused(folder: Path, tmp_path: Path) -> None:
         (partial(train, hops, model="sage"), "expected one of sign, sgc, sehgnn for hop features"),
         (partial(train, packed, model="sign"), "expected one of sage, gat, gcn"),
         (partial(train, hops, skip=True), r"skip: only for model=.*, found True with .sign."),
+        (partial(train, hops, embeddings="disk"), "embeddings: only for vectors of nodes without features"),
         (partial(train, mean, model="sgc", num_layers=2), "num_layers: sgc has 1, found 2"),
         (partial(train, hops, loader_options=LoaderOptions()), "expected HopsOptions for a hops"),
         (partial(train, packed, loader_options=OPTIONS), "expected LoaderOptions for a packed"),
@@ -328,6 +350,8 @@ def test_what_does_not_fit_is_refused(folder: Path, tmp_path: Path) -> None:
         (partial(predict, hops, out, sign, fanouts=[3]), "fanouts: a hops directory was made beforehand"),
         (partial(predict, hops, out, sign, nodes=named), "found string; give the graph that they are of"),
         (partial(predict, hops, out, sign, at=3), "at: a hops directory"),
+        (partial(predict, hops, out, sign, ignore_times=True), "ignore_times: a hops directory"),
+        (partial(predict, graph, out, sign, ignore_times=True), "ignore_times: only for a graph with times"),
         (partial(predict, hops, out, sign, nodes=[NODES]), f"{NODES} is no seed of this split; give the graph that"),
         (partial(predict, graph, out, sign, fanouts=[3]), "whole neighbourhoods"),
         (partial(predict, graph, out, sign, at=3), "at: a model of hop features"),

@@ -17,6 +17,8 @@ from diskgnn.files import cache_hints
 from diskgnn.files.file_reading import opened, read_into
 from diskgnn.importers.containers.rows import CHUNK_BYTES, RowSource
 
+_MOST_SPAN_BYTES = 64 << 20  # of a row in a file, with what lies between its numbers
+
 
 def file_rows(
     name: str, path: Path, num_rows: int, row_shape: tuple[int, ...], dtype: npt.DTypeLike, offset_bytes: int = 0
@@ -65,6 +67,46 @@ def file_columns(
         name, num_rows, row_shape, native, partial(read, 0), None, path.stat().st_size, seek=read,
         apart=apart if len(row_shape) == 1 else None,
     )  # fmt: skip
+
+
+def file_view(
+    name: str, path: Path, shape: tuple[int, ...], strides: tuple[int, ...], dtype: npt.DTypeLike, offset_bytes: int
+) -> RowSource | None:
+    """As `file_rows`, of numbers with others between them: those of a view, `strides` bytes apart.
+
+    None where the numbers of a row lie further apart than may be in memory.
+    """
+    stored, num_rows = np.dtype(dtype), shape[0]
+    native = stored.newbyteorder("=")
+    of_row = span_bytes(shape[1:], strides[1:], stored)
+    if of_row > _MOST_SPAN_BYTES:
+        return None
+
+    def read(first: int) -> Iterator[npt.NDArray[Any]]:
+        step = max(1, CHUNK_BYTES // max(of_row, strides[0]))
+        with opened(path) as descriptor:
+            for start in range(first, num_rows, step):
+                part = (min(step, num_rows - start), *shape[1:])
+                span = np.empty(span_bytes(part, strides, stored), np.uint8)
+                place = offset_bytes + start * strides[0]
+                _fill(name, descriptor, place, span.data, path)
+                cache_hints.forget(descriptor, place, span.nbytes)
+                yield np.ndarray(part, stored, span, strides=strides).astype(native, order="C")
+
+    def apart(row: int) -> RowSource:
+        found = file_view(name, path, shape[1:], strides[1:], dtype, offset_bytes + row * strides[0])
+        assert found is not None
+        return found
+
+    return RowSource(
+        name, num_rows, shape[1:], native, partial(read, 0), None, path.stat().st_size, seek=read,
+        apart=apart if len(shape) > 1 else None,
+    )  # fmt: skip
+
+
+def span_bytes(shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype[Any]) -> int:
+    """Returns the bytes from the first number of a view to the end of its last one."""
+    return dtype.itemsize + sum((count - 1) * stride for count, stride in zip(shape, strides, strict=True))
 
 
 def headerless(name: str, path: Path, row_shape: tuple[int, ...], dtype: npt.DTypeLike) -> RowSource:

@@ -9,23 +9,28 @@ from typing import Any
 
 import numpy.typing as npt
 
-from diskgnn.importers.containers.file_rows import file_columns, file_rows
+from diskgnn.importers.containers.file_rows import file_columns, file_rows, file_view, span_bytes
 from diskgnn.importers.containers.rows import RowSource
 
 _MAPS = Path("/proc/self/maps")
 
 
 def mapped_rows(name: str, path: Path, array: npt.NDArray[Any]) -> RowSource | None:
-    """Returns the rows of an array whose memory is a map of the file; None if it is none, or in pieces."""
+    """Returns the rows of an array whose memory is a map of the file; None if it is none, or too far apart there."""
     if not array.ndim or not array.size:
         return None
-    in_rows = array.flags.c_contiguous
-    offset_bytes = _offset(path, array.ctypes.data, array.nbytes)
-    if offset_bytes is None or not (in_rows or array.flags.f_contiguous):
+    if min(array.strides) < 0:
         return None
-    read = file_rows if in_rows else file_columns
-    rows = read(name, path, len(array), array.shape[1:], array.dtype, offset_bytes)
-    return replace(rows, path=None)  # which holds more than these
+    offset_bytes = _offset(path, array.ctypes.data, span_bytes(array.shape, array.strides, array.dtype))
+    if offset_bytes is None:
+        return None
+    rows: RowSource | None
+    if array.flags.c_contiguous or array.flags.f_contiguous:
+        read = file_rows if array.flags.c_contiguous else file_columns
+        rows = read(name, path, len(array), array.shape[1:], array.dtype, offset_bytes)
+    else:
+        rows = file_view(name, path, array.shape, array.strides, array.dtype, offset_bytes)
+    return None if rows is None else replace(rows, path=None)  # which holds more than these
 
 
 def _offset(path: Path, address: int, num_bytes: int) -> int | None:

@@ -15,7 +15,7 @@ from diskgnn.errors import ConfigError, InputError
 from diskgnn.files.file_reading import ReadableFile
 from diskgnn.importers.containers import torch_files
 from diskgnn.importers.containers.file_kinds import kind_of
-from diskgnn.importers.containers.rows import RowSource
+from diskgnn.importers.containers.rows import RowSource, of_array
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
 from diskgnn.importers.source_formats.node_targets import node_labels, node_splits, require_columns
 from diskgnn.importers.source_formats.pyg_files import of_file
@@ -168,24 +168,23 @@ def _edges(
 
 def _values(known: Attributes, weights: str | None, edge_features: str | None) -> dict[str, Any]:
     """Returns what the values of `adj_t` are: `weights` or `features` of EdgeInput."""
-    found = known.values["adj_t"].values()
-    use = "weights" if found.ndim == 1 else "edge_features"
+    source = as_source(known.values["adj_t"])
+    found = source if isinstance(source, RowSource) else of_array("adj_t", np.asarray(source))
+    use = "edge_features" if found.row_shape else "weights"
     asked = {"weights": weights, "edge_features": edge_features}
     if "adj_t" not in asked.values():
-        if use == "weights" and bool((found == 1).all()):
+        if use == "weights" and all(bool((chunk == 1).all()) for chunk in found.chunks()):
             return {}
         name = asked[use]
         if name is None or known.values.get(name) is not None:
             known.listing.leave_out(known.of, "values of adj_t", f"other {use.replace('_', ' ')} were asked for")
             return {}
     elif asked["edge_features"] == "adj_t":
-        use, found = "edge_features", found.reshape(len(found), -1)
-    elif found.ndim > 1:
-        raise ConfigError(f"{known.of}: weights=adj_t: expected a number for each edge, found {list(found.shape)}")
+        use, found = "edge_features", found if found.row_shape else found.as_column()
+    elif found.row_shape:
+        raise ConfigError(f"{known.of}: weights=adj_t: expected a number for each edge, found {found.shape}")
     known.take("adj_t", use)
-    if use == "weights":
-        return {"weights": as_source(found)}
-    return {"features": as_source(found)}
+    return {"weights" if use == "weights" else "features": found}
 
 
 def _links(known: Attributes, split: str | None) -> dict[str, Any]:

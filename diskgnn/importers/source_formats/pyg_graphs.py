@@ -207,7 +207,8 @@ def _edges(edge_type: EdgeType, known: dict[str, Any]) -> Stored:
     adjacency = known.get("adj_t")
     if isinstance(adjacency, torch.Tensor) and adjacency.layout == torch.sparse_csr:
         ends = {"indptr": as_source(adjacency.crow_indices()), "indices": as_source(adjacency.col_indices())}
-        return Stored(adjacency.values().numel(), known, ends)
+        values = adjacency.values()  # of which there may be several for an edge
+        return Stored(len(values), {**known, "adj_t": values}, ends)
     found = "neither" if adjacency is None else f"adj_t of {getattr(adjacency, 'layout', type(adjacency).__name__)}"
     raise InputError(f"{edge_type_name(edge_type)}: expected edge_index, or adj_t in torch.sparse_csr; found {found}")
 

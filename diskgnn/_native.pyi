@@ -416,6 +416,9 @@ def page_memory(bytes: int, sparse: bool = False) -> npt.NDArray[np.uint8]:  # n
     may be more of it than memory, and a process that has it can fork.
     """
 
+def drop_pages(memory: npt.NDArray[np.uint8]) -> None:
+    """Free the pages that lie in `memory`, of `page_memory`, as a whole: they hold zeros until they are written."""
+
 def read_ranges(
     path: str, engine: str, offsets: Int64, lengths: Int64, places: Int64, destination: npt.NDArray[np.uint8]
 ) -> None:
@@ -722,6 +725,13 @@ class Pipeline:
 
     def extend(self, count: int) -> None:
         """Go on for `count` more minibatches."""
+
+    def pause(self) -> None:
+        """Join the threads and free all memory but the tiers', until `extend`.
+
+        Raises:
+            ValueError: minibatches are still to come.
+        """
 
     def release_idle_buffers(self) -> None:
         """Let the system take the memory of free buffers, until the next minibatch is assembled."""

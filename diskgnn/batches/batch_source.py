@@ -130,6 +130,12 @@ def minibatches(source: BatchSource, epoch: int) -> Iterator[Iterator[AnyBatch]]
             close()
 
 
+def release_memory(source: BatchSource, tier_bytes: int = 0) -> None:
+    """Has a source free what it needs only within an epoch, if it can do that (`Loader.release_memory`)."""
+    if (release := getattr(source, "release_memory", None)) is not None:
+        release(tier_bytes)
+
+
 class Cursor:
     """Knows where iteration of a source stands: an epoch, and how many of its minibatches the user has received.
 

@@ -35,7 +35,8 @@ POINTS = frozenset({
 })  # fmt: skip
 READINGS = frozenset({
     "disk.free", "fresh_epochs.by_reference", "gpu.free", "header.most_bytes", "loading.runs_kernel",
-    "loading.transfers_ahead", "memory.anonymous", "memory.held", "memory.limit", "memory.overhead", "unit.bytes",
+    "loading.transfers_ahead", "memory.anonymous", "memory.available", "memory.held", "memory.limit", "memory.overhead",
+    "unit.bytes",
 })  # fmt: skip
 
 _armed: dict[str, Callable[[], None]] = {}

@@ -37,7 +37,8 @@ class Loader(CursorSource):
     epoch 1, unless `set_epoch` says otherwise. `epoch(e)` yields epoch e. Epoch e is prepared epoch e modulo the number
     of prepared ones.
 
-    Threads read at most `prefetch` minibatches ahead. Between epochs the system may take all memory but the cpu tier's.
+    Threads read at most `prefetch` minibatches ahead. Between epochs the system may take the memory of minibatches, and
+    `release_memory` gives it all but the tiers'.
     A minibatch's tensors lie in a buffer that is reused once you have dropped all of them. Keeping minibatches is fine
     and costs memory. One thread iterates at a time. Another one may close the loader meanwhile: iterating ends in a
     ConfigError then.
@@ -238,6 +239,32 @@ class Loader(CursorSource):
         self._require_own_process()
         reader = self._reader
         return self._stats if reader is None else reader.stats()
+
+    @property
+    def tier_bytes(self) -> int:
+        """Returns the bytes of the cpu tier, which are in memory from the first epoch on."""
+        packed = self.sequence.packed
+        sizes = zip(packed.config.row_sets, packed.sequence(self.split).row_sets, strict=True)
+        return sum(held.cpu_rows * row_set.rows.row_bytes for row_set, held in sizes)
+
+    def release_memory(self, tier_bytes: int = 0) -> None:
+        """Free all memory but that of the tiers, between epochs: the next epoch takes it again.
+
+        For what else needs memory between epochs, such as the loader of another split: `diskgnn.train` does this before
+        it evaluates. Memory of minibatches that you hold is freed when you drop them. Within an epoch, nothing happens.
+
+        Args:
+            tier_bytes: how much of the cpu tier is freed, too, at most. Its rows are read again when the next epoch
+                starts.
+
+        Raises:
+            ArtifactError: an extent is damaged.
+            OSError: the disk failed.
+        """
+        self._require_own_process()
+        with self._starting:
+            if (reader := self._reader) is not None:
+                reader.release_memory(tier_bytes)
 
     def start_tracing(self) -> None:
         """Keep from now on what the loader's threads do, for `take_trace`. Costs nothing before it is called.

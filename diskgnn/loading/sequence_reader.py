@@ -103,7 +103,11 @@ class SequenceReader:
         sequence = self._sequence
         position, count, order = sequence.position(epoch, first), sequence.num_batches - first, sequence.order(epoch)
         goes_on = self._next_position == position and self._pending == 0
-        if not goes_on:
+        if goes_on:
+            self._next_position = None  # not known any more if this fails
+            taken_bytes = sum(tier.take_back(sequence.index) for tier in self._cpu_tiers)
+            self._filled += LoadStats(read_bytes=taken_bytes, restored_bytes=taken_bytes)
+        else:
             self._transfer.stop()
             if self._ranges is not None:
                 self._ranges.forget()
@@ -150,6 +154,16 @@ class SequenceReader:
     def release_idle_buffers(self) -> None:
         """Let the system take the memory of buffers, if it needs it, until the next `start`."""
         self._pipeline.release_idle_buffers()
+
+    def release_memory(self, tier_bytes: int) -> None:
+        """Join all threads and free all memory but the tiers', and of the cpu tier at most `tier_bytes`, until the next
+        `start`; not in the midst of one.
+        """
+        if self._pending > 0 or self._next_position is None:
+            return
+        self._pipeline.pause()
+        for tier in self._cpu_tiers:
+            tier_bytes -= tier.lend(self._sequence.index, self._next_position, tier_bytes)
 
     def stats(self) -> LoadStats:
         """Returns counters since the reader was made."""

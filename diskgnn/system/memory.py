@@ -94,9 +94,14 @@ def memory_budget(memory: int | str, self_cgroup: Path = SELF_CGROUP, root: Path
                 f"{format_size(budget)}; pass less, or raise that limit"
             )
         return budget
+    return available_bytes(self_cgroup, root) // 2
+
+
+def available_bytes(self_cgroup: Path = SELF_CGROUP, root: Path = CGROUP_ROOT) -> int:
+    """Returns what the machine has left, also within the limits of this process's cgroup."""
     available = int(psutil.virtual_memory().available)
     left = cgroup_available_bytes(self_cgroup, root)
-    return min(available, left if left is not None else available) // 2
+    return faults.reading("memory.available", min(available, left if left is not None else available))
 
 
 def usable_cores(self_cgroup: Path = SELF_CGROUP, root: Path = CGROUP_ROOT) -> float:
@@ -125,6 +130,13 @@ def thread_count(threads: int | None) -> int:
         ConfigError: fewer than 1, or no whole number.
     """
     return available_cores() if threads is None else whole_number("threads", threads)
+
+
+def given_up_bytes() -> int:
+    """Returns by how much this process has less in memory than it had at most."""
+    fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    most, now = (int(fields[name].split()[0]) << 10 for name in ("VmHWM", "VmRSS"))
+    return max(0, most - now)
 
 
 def anonymous_bytes() -> int:

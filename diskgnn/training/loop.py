@@ -10,12 +10,13 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from diskgnn.batches.batch_source import minibatches
+from diskgnn.batches.batch_source import BatchSource, minibatches, release_memory
 from diskgnn.batches.minibatch import AnyBatch
 from diskgnn.embeddings.disk_embeddings import reading_ahead
 from diskgnn.errors import DataWarning, DivergedError, callers_level
 from diskgnn.loading.tracing import Stages
 from diskgnn.progress.reporter import Advance, Reporter
+from diskgnn.system.memory import available_bytes, given_up_bytes
 from diskgnn.training.config import TrainingConfig
 from diskgnn.training.criterion import Criterion
 from diskgnn.training.evaluate import evaluation
@@ -27,6 +28,8 @@ from diskgnn.training.source_opening import Evaluations
 from diskgnn.training.state import TrainingState
 from diskgnn.training.steps import Step
 from diskgnn.training.task import Task
+
+_ROOM = 1.25  # times what is needed: others take memory, too
 
 
 @dataclass(frozen=True)
@@ -152,10 +155,12 @@ class _Loop:
         state, listeners, found = self.state, self.listeners, {}
         for split, opened in self.evaluations.items():
             with opened() as source, listeners.timeline.stage(f"evaluate {split}"):
+                _make_room(state.source, source)
                 found[split] = evaluation(
                     state.net, self.task, reading_ahead(source, state.net), self.device, amp=self.config.amp,
                     reporter=listeners.reporter, ranks=state.ranks,
                 )  # fmt: skip
+                release_memory(source)  # of one that stays open
         return found
 
     def _warn_of_loss(self, mean_loss: float) -> None:
@@ -163,6 +168,17 @@ class _Loop:
             if warning := loss_warning(mean_loss, self.state.source):
                 _warn(warning)
             self.has_warned_of_loss = bool(warning)
+
+
+def _make_room(trained: BatchSource, evaluated: BatchSource) -> None:
+    """Has the source that was trained on free memory for the one that is evaluated on.
+
+    This takes as much as training, at most, and a tier of its own: of the tier of training where memory is short.
+    """
+    release_memory(trained)
+    tier_bytes = getattr(evaluated, "tier_bytes", 0)
+    if available_bytes() < _ROOM * (given_up_bytes() + tier_bytes):
+        release_memory(trained, tier_bytes)
 
 
 @contextmanager

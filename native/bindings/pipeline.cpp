@@ -105,7 +105,15 @@ class Pipeline {
     pipeline_->set_order({positions.begin(), positions.end()});
   }
 
-  void extend(std::int64_t count) { pipeline_->extend(count); }
+  void extend(std::int64_t count) {
+    nb::gil_scoped_release release;
+    pipeline_->extend(count);
+  }
+
+  void pause() {
+    nb::gil_scoped_release release;
+    pipeline_->pause();
+  }
 
   void release_idle_buffers() { pipeline_->buffers().release_idle(); }
 
@@ -282,6 +290,7 @@ void bind_pipeline(nb::module_& m) {
       .def("start", &Pipeline::start, "position"_a, "count"_a)
       .def("set_order", &Pipeline::set_order, "order"_a.noconvert())
       .def("extend", &Pipeline::extend, "count"_a)
+      .def("pause", &Pipeline::pause)
       .def("release_idle_buffers", &Pipeline::release_idle_buffers)
       .def("stop", &Pipeline::stop)
       .def("next", &Pipeline::next)

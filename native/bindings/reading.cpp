@@ -114,6 +114,9 @@ void bind_reading(nb::module_& m) {
         return nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>>(data, {bytes}, owner);
       },
       "bytes"_a, "sparse"_a = false);
+  m.def(
+      "drop_pages", [](Out<std::uint8_t> memory) { drop_pages(std::as_writable_bytes(span_of(memory))); },
+      "memory"_a.noconvert());
   m.def("read_ranges", &read_ranges_into, "path"_a, "engine"_a, "offsets"_a.noconvert(), "lengths"_a.noconvert(),
         "places"_a.noconvert(), "destination"_a.noconvert());
 }

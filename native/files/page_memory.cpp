@@ -1,10 +1,12 @@
 #include "files/page_memory.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <cstdint>
 #include <deque>
 #include <mutex>
 #include <new>
@@ -122,6 +124,14 @@ std::byte* take_pages(std::size_t bytes, Content content) {
 void give_pages(std::span<std::byte> pages) noexcept {
   const std::span<std::byte> block(pages.data(), capacity_for(pages.size()));
   if (!shelf().give(block)) munmap(block.data(), block.size());
+}
+
+void drop_pages(std::span<std::byte> bytes) {
+  const auto page_bytes = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto address = reinterpret_cast<std::uintptr_t>(bytes.data());
+  const std::uintptr_t first = (address + page_bytes - 1) / page_bytes * page_bytes;
+  const std::uintptr_t last = (address + bytes.size()) / page_bytes * page_bytes;
+  if (first < last) madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
 }
 
 PageMemory::PageMemory(std::size_t bytes, Content content) {

@@ -18,6 +18,9 @@ constexpr std::size_t kLeastKeptBytes = 256 << 10;
 std::byte* take_pages(std::size_t bytes, Content content = Content::kAny);
 void give_pages(std::span<std::byte> pages) noexcept;
 
+// Frees the pages that lie in `bytes` as a whole, of such memory: it is zeros until it is written again.
+void drop_pages(std::span<std::byte> bytes);
+
 // Such memory. Move-only.
 class PageMemory {
  public:

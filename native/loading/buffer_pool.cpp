@@ -12,7 +12,7 @@ std::shared_ptr<Buffer> BufferPool::acquire() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return closed_ || !free_.empty() || allocated_ < limit_ + kept_; });
   if (closed_) return nullptr;
-  releasing_ = false;
+  releasing_ = freeing_ = false;
   std::unique_ptr<Buffer> buffer;
   if (!free_.empty()) {
     buffer = std::move(free_.back());
@@ -66,6 +66,22 @@ void BufferPool::release_idle() {
   for (const auto& buffer : free_) forget(*buffer);
 }
 
+void BufferPool::free_idle() {
+  std::lock_guard lock(mutex_);
+  freeing_ = true;
+  free_all_but(0);
+}
+
+// Under the lock: frees buffers that are not leased until `count` are left, but not those that are page-locked.
+void BufferPool::free_all_but(std::size_t count) {
+  while (free_.size() > count) {
+    const auto found = std::ranges::find_if(free_, [](const auto& kept) { return !kept->page_locked; });
+    if (found == free_.end()) return;
+    free_.erase(found);
+    --allocated_;
+  }
+}
+
 std::vector<std::span<std::byte>> BufferPool::allocate_locked() {
   std::lock_guard lock(mutex_);
   locked_ = true;
@@ -87,10 +103,7 @@ void BufferPool::give_back(std::unique_ptr<Buffer> buffer) {
     buffer->with_user = false;
     if (releasing_) forget(*buffer);
     free_.push_back(std::move(buffer));
-    if (free_.size() > limit_) {  // so one of them at least is not page-locked
-      free_.erase(std::ranges::find_if(free_, [](const auto& kept) { return !kept->page_locked; }));
-      --allocated_;
-    }
+    free_all_but(freeing_ ? 0 : limit_);
   }
   changed_.notify_all();
 }

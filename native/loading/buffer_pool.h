@@ -51,11 +51,15 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
   // Until the next `acquire`, the system may take the memory of free buffers. For pauses in which nothing is staged.
   void release_idle();
 
+  // Frees them, and until then those that come back; but those that are page-locked stay.
+  void free_idle();
+
   // Allocates all buffers that are kept, to be page-locked; before any is leased.
   std::vector<std::span<std::byte>> allocate_locked();
 
  private:
   static void forget(Buffer& buffer);
+  void free_all_but(std::size_t count);
   void give_back(std::unique_ptr<Buffer> buffer);
 
   const pid_t owner_ = getpid();
@@ -67,7 +71,7 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
   std::size_t kept_ = 0;  // by the user, beyond the one that `limit_` foresees
   bool locked_ = false;
   bool closed_ = false;
-  bool releasing_ = false;
+  bool releasing_ = false, freeing_ = false;
 };
 
 }  // namespace diskgnn

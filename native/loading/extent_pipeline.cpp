@@ -70,6 +70,10 @@ void ExtentPipeline::start(std::int64_t position, std::int64_t count) {
   require_own_process();
   std::lock_guard control(control_mutex_);
   stop_threads();
+  start_threads(position, count);
+}
+
+void ExtentPipeline::start_threads(std::int64_t position, std::int64_t count) {
   buffers_->reopen();
   readers_.clear();  // one whose read failed cannot go on
   for (const RowSet& rows : row_sets_) readers_.push_back(rows.make_reader(options_.verify));
@@ -80,6 +84,7 @@ void ExtentPipeline::start(std::int64_t position, std::int64_t count) {
     failure_ = nullptr;
     stream_ = std::move(stream);
     running_ = true;
+    paused_ = false;
     allowed_ = 0;
     next_allowed_ = position;
     allow(count);
@@ -88,11 +93,27 @@ void ExtentPipeline::start(std::int64_t position, std::int64_t count) {
 }
 
 void ExtentPipeline::extend(std::int64_t count) {
+  require_own_process();
+  std::lock_guard control(control_mutex_);
+  if (paused_) return start_threads(next_allowed_, count);
   {
     std::lock_guard lock(mutex_);
     if (stream_ != nullptr) allow(count);
   }
   ready_changed_.notify_all();
+}
+
+void ExtentPipeline::pause() {
+  require_own_process();
+  std::lock_guard control(control_mutex_);
+  {
+    std::lock_guard lock(mutex_);
+    if (!running_) return;
+    if (allowed_ > 0 || !ready_.empty()) throw std::invalid_argument("minibatches are still to come");
+  }
+  stop_threads();
+  buffers_->free_idle();
+  paused_ = true;
 }
 
 // Under the lock: lets `count` more minibatches, and their extents, through.
@@ -120,7 +141,7 @@ void ExtentPipeline::stop() {
 void ExtentPipeline::stop_threads() {
   {
     std::lock_guard lock(mutex_);
-    running_ = false;
+    running_ = paused_ = false;
   }
   ready_changed_.notify_all();
   buffers_->close();

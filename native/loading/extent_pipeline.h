@@ -77,8 +77,12 @@ class ExtentPipeline {
   // Starts at `position`, to assemble `count` minibatches; the cpu tier holds what the schedule says for it.
   void start(std::int64_t position, std::int64_t count);
 
-  // Goes on for `count` more. Until then nothing is staged, so that other work (evaluation) has the memory.
+  // Goes on for `count` more. Until then nothing is staged.
   void extend(std::int64_t count);
+
+  // Joins the threads, and gives all memory back but the tiers', until `extend`: other work (evaluation) needs as much.
+  // Minibatches that are allowed must have been handed out.
+  void pause();
 
   // Joins the threads; the cpu tier's content is undefined afterwards. Idempotent. A waiting `next` throws.
   void stop();
@@ -106,6 +110,7 @@ class ExtentPipeline {
   bool fetch_rows(std::int64_t extent, std::size_t row_set, std::byte* staged);
   void allow(std::int64_t count);
   std::int64_t position_of(std::uint64_t offset) const;
+  void start_threads(std::int64_t position, std::int64_t count);
   void stop_threads();
   void add_reads(PipelineStats& stats) const;
   void assemble_all(std::int64_t position);
@@ -139,6 +144,7 @@ class ExtentPipeline {
   std::deque<StagedMinibatch> ready_;
   std::exception_ptr failure_;
   bool running_ = false;
+  bool paused_ = false;            // `extend` starts the threads again
   std::int64_t allowed_ = 0;       // minibatches still to assemble
   std::int64_t next_allowed_ = 0;  // position of the first that is not allowed yet
   PipelineStats stats_;

@@ -1,9 +1,13 @@
-"""Restoring the cpu tier, against a replay of what the schedule admits."""
+"""Restoring the cpu tier, against a replay of what the schedule admits; and lending its memory."""
+
+import shutil
 
 import numpy as np
 import pytest
 from graphs import make_graph, prepare_graph
+from packed_directories import flip
 
+from diskgnn.errors import ArtifactError
 from diskgnn.formats.packed import Packed
 from diskgnn.loading.cpu_tier import CpuTier
 
@@ -39,3 +43,40 @@ def test_restoring_gives_what_the_schedule_left(packed, window_bytes, verify):
             cpu[slot] = rows.reshape(-1, 5)[row]
             filled[slot] = True
     assert filled.all()
+
+
+@pytest.mark.parametrize("share", [0.05, 0.3, 0.8, 2.0])
+def test_slots_that_were_lent_hold_what_they_held(packed, share):
+    """Whoever has their memory writes to it."""
+    tier, index = CpuTier(packed, "train", 0, engine="threads", verify=True), packed.index("train")
+    lent = set()
+    for position in range(0, len(index.extents), 5):
+        tier.restore(index, position)
+        before = tier.slots.copy()
+        num_bytes = tier.lend(index, position, int(share * len(tier.slots)))
+        assert num_bytes <= share * len(tier.slots)
+        assert tier.lend(index, position, 100) == 0  # until it is taken back
+        tier.slots[:num_bytes] = 170
+        assert tier.take_back(index, window_bytes=40) > 0
+        np.testing.assert_array_equal(tier.slots, before)
+        assert tier.take_back(index) == 0
+        lent.add(num_bytes)
+    assert min(lent) >= int(min(share, 0.5) * len(tier.slots)) // 10 * 10 > 0
+
+
+@pytest.mark.parametrize("position", [0, 12])
+def test_rows_that_changed_on_disk_while_their_slots_were_lent_are_told(packed, tmp_path, position):
+    copy = Packed.open(shutil.copytree(packed.location, tmp_path / "packed"))
+    tier, index = CpuTier(copy, "train", 0, engine="threads", verify=True), copy.index("train")
+    tier.restore(index, position)
+    tier.lend(index, position, len(tier.slots))
+    if position == 0:
+        flip(tmp_path / "packed" / "train-initial-node.npy", 200)
+        told = "train-initial-node.npy is damaged"
+    else:
+        place = int(index.extents["offset"][position - 1] + index.rows["rows_offset"][position - 1, 0])
+        for row in range(int(index.rows["num_rows"][position - 1, 0])):
+            flip(tmp_path / "packed" / "train.bin", place + 10 * row)
+        told = f"extent {position - 1} of .* is damaged: its rows are not those that were read before"
+    with pytest.raises(ArtifactError, match=told):
+        tier.take_back(index)

@@ -35,6 +35,26 @@ def test_goes_on_from_its_state_wherever_it_was_left(packed, whole, prefetch):
             assert [key(batch) for batch in second.epoch((epoch + 1) % 5)] == batches_of(whole, (epoch + 1) % 5)
 
 
+@pytest.mark.parametrize("tier_bytes", [0, 500, 1 << 40])
+def test_memory_that_is_released_between_epochs_changes_nothing(packed, whole, tier_bytes):
+    with Loader(packed) as loader, Loader(packed) as going_back:
+        for epoch in range(5):
+            batches = loader.epoch(epoch)
+            received = [key(next(batches))]
+            loader.release_memory(tier_bytes)  # in the midst of an epoch
+            assert received + [key(batch) for batch in batches] == batches_of(whole, epoch)
+            before = loader.stats().restored_bytes
+            loader.release_memory()
+            loader.release_memory(tier_bytes)
+            loader.release_memory(tier_bytes)
+            assert len(list(going_back.epoch(1))) == len(loader)
+            going_back.release_memory(tier_bytes)  # and then all of the tier is restored
+            assert loader.stats().restored_bytes == before
+        next(loader.epoch(5))
+        assert (loader.stats().restored_bytes > before) == (tier_bytes > 0)
+        assert [key(batch) for batch in going_back.epoch(1)] == batches_of(whole, 1)
+
+
 def test_state_counts_what_was_received_not_what_was_prefetched(packed):
     with Loader(packed, prefetch=5) as loader:
         batches = loader.epoch(1)

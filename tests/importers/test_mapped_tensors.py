@@ -52,6 +52,22 @@ except InputError as error:
 """
 
 
+def test_rows_that_share_a_span_are_read_together(tmp_path: Path) -> None:
+    """Of a turned array, the numbers of a row lie all over the file: row by row, all of it would be read for each."""
+    turned = torch.randn(COLUMNS, 100_000).t()[:90_000]
+    torch.save(turned, tmp_path / "x.pt")
+    source = torch_files.tensor("x", tmp_path / "x.pt")
+    before = _read_characters()
+    rows = source.load()
+    assert _read_characters() - before < 8 * turned.nbytes
+    np.testing.assert_array_equal(rows, turned.numpy())
+
+
+def _read_characters() -> int:
+    """Returns how many bytes this process has read so far, as the kernel counts."""
+    return int(next(line for line in Path("/proc/self/io").read_text().splitlines() if "rchar" in line).split()[1])
+
+
 @pytest.mark.parametrize("view", [*VIEWS])
 def test_rows_of_a_view_are_those_that_torch_has(tmp_path: Path, view: str) -> None:
     x = torch.randn(ROWS, COLUMNS)

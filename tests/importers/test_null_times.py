@@ -149,6 +149,21 @@ def test_rows_of_databases_too(tmp_path: Path) -> None:
     assert np.array(Graph.open(tmp_path / "graph").nodes["a"].times).tolist() == [1577836800, ALWAYS]
 
 
+def test_seeds_of_tasks_need_a_time(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": ["a", "b"]}), tmp_path / "users.parquet")
+    task = pa.table({"user": ["a", "b"], "day": [10, None], "left": [True, False]})
+    pq.write_table(task, tmp_path / "churn-train.parquet")
+    (tmp_path / "relational.yaml").write_text(
+        "tables: {users: {file: users.parquet, pkey: id}}\n"
+        "tasks: {churn: {entity: {user: users}, time: day, label: left, train: churn-train.parquet}}\n"
+    )
+    with pytest.raises(InputError, match=r"times of task churn.*found none at 1"):
+        diskgnn.convert(tmp_path / "graph", source=tmp_path, format="relational")
+    diskgnn.convert(tmp_path / "graph", source=tmp_path, format="relational", null_time="never")
+    with pytest.raises(ConfigError, match="none for 1 of 2"):
+        diskgnn.prepare(tmp_path / "graph", tmp_path / "packed", fanouts=[2], temporal="last")
+
+
 def test_loaders_of_pyg_show_them_to_every_seed_as_pyg_does(tmp_path: Path) -> None:
     times = torch.tensor([5, 20, ALWAYS, ALWAYS, 10])
     data = Data(x=torch.eye(5), edge_index=torch.from_numpy(EDGES), time=times)

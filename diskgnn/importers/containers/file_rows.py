@@ -17,7 +17,9 @@ from diskgnn.files import cache_hints
 from diskgnn.files.file_reading import opened, read_into
 from diskgnn.importers.containers.rows import CHUNK_BYTES, RowSource
 
-_MOST_SPAN_BYTES = 64 << 20  # of a row in a file, with what lies between its numbers
+_MOST_SPAN_BYTES = (
+    32 << 20
+)  # of a row in a file, with what lies between its numbers; and from a first row to a last one
 
 
 def file_rows(
@@ -81,9 +83,12 @@ def file_view(
     of_row = span_bytes(shape[1:], strides[1:], stored)
     if of_row > _MOST_SPAN_BYTES:
         return None
+    # Numbers of a row may lie further apart than rows do (a transposed array): then a piece has many rows, or what lies
+    # between would be read again for each.
+    row_bytes = stored.itemsize * math.prod(shape[1:])
+    step = max(1, min(max(CHUNK_BYTES, of_row // 4) // max(1, row_bytes), _MOST_SPAN_BYTES // max(1, strides[0])))
 
     def read(first: int) -> Iterator[npt.NDArray[Any]]:
-        step = max(1, CHUNK_BYTES // max(of_row, strides[0]))
         with opened(path) as descriptor:
             for start in range(first, num_rows, step):
                 part = (min(step, num_rows - start), *shape[1:])

@@ -21,7 +21,6 @@ import numpy.typing as npt
 from diskgnn.errors import ConfigError
 from diskgnn.importers.completing import require_excluded
 from diskgnn.importers.containers.rows import CHUNK_EDGES, RowSource
-from diskgnn.importers.containers.values import times as known_times
 from diskgnn.importers.encoding_of import GivenEncoding
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
 from diskgnn.importers.source_formats import relbench_folder
@@ -268,7 +267,7 @@ def _task_nodes(name: str, task: TaskTables, rows: JoinedTables) -> NodeInput:
         start += table.num_rows
     ones = TableEncoding(f"task {name}", {}, {})
     labels = _labels(f"labels of task {name}", task, rows)
-    moments = None if task.time is None else known_times(times(rows, task.time, f"times of task {name}"))
+    moments = None if task.time is None else times(rows, task.time, f"times of task {name}")
     features = encoded_rows(f"features of task {name}", rows, ones)
     return NodeInput(num_nodes=rows.num_rows, features=features, labels=labels, times=moments, task=task.kind, **splits)
 

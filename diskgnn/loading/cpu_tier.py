@@ -155,8 +155,8 @@ class CpuTier:
         `position` first, the initial rows at the end. A slot of several has the first row that is said of it.
         """
         for number in range(position - 1, -1, -1):
-            admissions = next(self._admissions(index, range(number, number + 1), verify=False)).astype(np.int64)
-            rows, slots = admissions[np.argsort(admissions[:, 0])].T
+            (admissions,) = self._admissions(index, range(number, number + 1), verify=False)
+            rows, slots = admissions[np.argsort(admissions[:, 0])].astype(np.int64).T
             yield number, rows, slots
         initial = np.arange(self.initial_rows)
         yield _INITIAL, initial, initial

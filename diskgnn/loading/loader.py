@@ -38,7 +38,7 @@ class Loader(CursorSource):
     of prepared ones.
 
     Threads read at most `prefetch` minibatches ahead. Between epochs the system may take the memory of minibatches, and
-    `release_memory` gives it all but the tiers'.
+    `release_memory` gives it all but the tiers' and what is page-locked.
     A minibatch's tensors lie in a buffer that is reused once you have dropped all of them. Keeping minibatches is fine
     and costs memory. One thread iterates at a time. Another one may close the loader meanwhile: iterating ends in a
     ConfigError then.
@@ -248,14 +248,15 @@ class Loader(CursorSource):
         return sum(held.cpu_rows * row_set.rows.row_bytes for row_set, held in sizes)
 
     def release_memory(self, tier_bytes: int = 0) -> None:
-        """Free all memory but that of the tiers, between epochs: the next epoch takes it again.
+        """Free all memory but the tiers' and page-locked buffers, between epochs: the next epoch takes it again.
 
         For what else needs memory between epochs, such as the loader of another split: `diskgnn.train` does this before
-        it evaluates. Memory of minibatches that you hold is freed when you drop them. Within an epoch, nothing happens.
+        it evaluates. Memory of minibatches that you hold is freed when you drop them. Buffers that are page-locked, as
+        all are on a GPU, stay. Within an epoch, nothing happens.
 
         Args:
             tier_bytes: how much of the cpu tier is freed, too, at most. Its rows are read again when the next epoch
-                starts.
+                starts, or when more is to be freed.
 
         Raises:
             ArtifactError: an extent is damaged.

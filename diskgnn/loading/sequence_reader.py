@@ -88,6 +88,7 @@ class SequenceReader:
             raise
         self._next_position: int | None = None  # that the running pipeline delivers; None when that is not known
         self._pending = 0  # minibatches that it will deliver without being asked again
+        self._lent_bytes = 0  # of the cpu tiers, at most
         self._filled = LoadStats(filled_rows=sum(rows.num_static for rows in static))
         self._epoch = self._number = 0  # of the next minibatch
         # Also when the reader is dropped without being closed, no thread and no locked memory stays behind.
@@ -105,13 +106,13 @@ class SequenceReader:
         goes_on = self._next_position == position and self._pending == 0
         if goes_on:
             self._next_position = None  # not known any more if this fails
-            taken_bytes = sum(tier.take_back(sequence.index) for tier in self._cpu_tiers)
-            self._filled += LoadStats(read_bytes=taken_bytes, restored_bytes=taken_bytes)
+            self._take_back()
         else:
             self._transfer.stop()
             if self._ranges is not None:
                 self._ranges.forget()
             self._next_position = None
+            self._lent_bytes = 0
             restored_bytes = sum(tier.restore(sequence.index, position) for tier in self._cpu_tiers)
             filled_rows = sum(tier.initial_rows for tier in self._cpu_tiers)
             self._filled += LoadStats(read_bytes=restored_bytes, restored_bytes=restored_bytes, filled_rows=filled_rows)
@@ -161,9 +162,19 @@ class SequenceReader:
         """
         if self._pending > 0 or self._next_position is None:
             return
+        position, self._next_position = self._next_position, None  # not known any more if this fails
         self._pipeline.pause()
-        for tier in self._cpu_tiers:
-            tier_bytes -= tier.lend(self._sequence.index, self._next_position, tier_bytes)
+        if tier_bytes > self._lent_bytes:
+            self._take_back()
+            self._lent_bytes = tier_bytes
+            for tier in self._cpu_tiers:
+                tier_bytes -= tier.lend(self._sequence.index, position, tier_bytes)
+        self._next_position = position
+
+    def _take_back(self) -> None:
+        self._lent_bytes = 0
+        read_bytes = sum(tier.take_back(self._sequence.index) for tier in self._cpu_tiers)
+        self._filled += LoadStats(read_bytes=read_bytes, restored_bytes=read_bytes)
 
     def stats(self) -> LoadStats:
         """Returns counters since the reader was made."""

@@ -132,14 +132,21 @@ def thread_count(threads: int | None) -> int:
     return available_cores() if threads is None else whole_number("threads", threads)
 
 
-def given_up_bytes() -> int:
-    """Returns by how much this process has less in memory than it had at most."""
-    fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    most, now = (int(fields[name].split()[0]) << 10 for name in ("VmHWM", "VmRSS"))
-    return max(0, most - now)
+def resident_bytes() -> int:
+    """Returns the bytes that this process has in memory."""
+    return _status_bytes("VmRSS")
+
+
+def peak_resident_bytes() -> int:
+    """Returns the bytes that this process has had in memory at most, since it began."""
+    return _status_bytes("VmHWM")
 
 
 def anonymous_bytes() -> int:
     """Returns the bytes that this process has in memory that are no file's: what it cannot do without."""
+    return faults.reading("memory.anonymous", _status_bytes("RssAnon"))
+
+
+def _status_bytes(name: str) -> int:
     fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    return faults.reading("memory.anonymous", int(fields["RssAnon"].split()[0]) << 10)
+    return int(fields[name].split()[0]) << 10

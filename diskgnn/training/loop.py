@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -14,9 +14,10 @@ from diskgnn.batches.batch_source import BatchSource, minibatches, release_memor
 from diskgnn.batches.minibatch import AnyBatch
 from diskgnn.embeddings.disk_embeddings import reading_ahead
 from diskgnn.errors import DataWarning, DivergedError, callers_level
+from diskgnn.formats.rank_directories import local_ranks
 from diskgnn.loading.tracing import Stages
 from diskgnn.progress.reporter import Advance, Reporter
-from diskgnn.system.memory import available_bytes, given_up_bytes
+from diskgnn.system.memory import available_bytes, peak_resident_bytes, resident_bytes
 from diskgnn.training.config import TrainingConfig
 from diskgnn.training.criterion import Criterion
 from diskgnn.training.evaluate import evaluation
@@ -87,6 +88,7 @@ class _Loop:
     device: torch.device
     listeners: Listeners
     has_warned_of_loss: bool = False
+    earlier_peak_bytes: int = field(default_factory=peak_resident_bytes)  # of this process, before it trained
 
     def train(self, interrupts: Sequence[int]) -> None:
         """Trains the epochs that are left. The signals in `interrupts` have all ranks stop after the same step."""
@@ -152,16 +154,27 @@ class _Loop:
             advance(1)
 
     def _evaluate(self) -> dict[str, EvalResult]:
-        state, listeners, found = self.state, self.listeners, {}
+        state, listeners, found = self.state, self.listeners, dict[str, EvalResult]()
+        if not self.evaluations:
+            return found
+        freed_bytes = self._free_memory()
         for split, opened in self.evaluations.items():
             with opened() as source, listeners.timeline.stage(f"evaluate {split}"):
-                _make_room(state.source, source)
+                _make_room(state.source, source, freed_bytes)
                 found[split] = evaluation(
                     state.net, self.task, reading_ahead(source, state.net), self.device, amp=self.config.amp,
                     reporter=listeners.reporter, ranks=state.ranks,
                 )  # fmt: skip
                 release_memory(source)  # of one that stays open
         return found
+
+    def _free_memory(self) -> int:
+        """Has the source that was trained on free memory; returns what training took beside the tiers."""
+        peak, before = peak_resident_bytes(), resident_bytes()
+        release_memory(self.state.source)
+        # Where something else took more, such as `prepare` in this process, the peak says nothing of training.
+        most = peak if peak > self.earlier_peak_bytes else before
+        return max(0, most - resident_bytes())
 
     def _warn_of_loss(self, mean_loss: float) -> None:
         if self.state.ranks.is_first and not self.has_warned_of_loss:
@@ -170,14 +183,13 @@ class _Loop:
             self.has_warned_of_loss = bool(warning)
 
 
-def _make_room(trained: BatchSource, evaluated: BatchSource) -> None:
-    """Has the source that was trained on free memory for the one that is evaluated on.
+def _make_room(trained: BatchSource, evaluated: BatchSource, freed_bytes: int) -> None:
+    """Has the source that was trained on lend of its tier to the one that is evaluated on, where memory is short.
 
-    This takes as much as training, at most, and a tier of its own: of the tier of training where memory is short.
+    Evaluation takes the bytes that were freed, at most, and a tier of its own; so does each rank of this machine.
     """
-    release_memory(trained)
     tier_bytes = getattr(evaluated, "tier_bytes", 0)
-    if available_bytes() < _ROOM * (given_up_bytes() + tier_bytes):
+    if available_bytes() < _ROOM * local_ranks() * (freed_bytes + tier_bytes):
         release_memory(trained, tier_bytes)
 
 

@@ -4,6 +4,7 @@ import copy
 import gc
 import itertools
 import pickle
+import sys
 import threading
 from collections import deque
 
@@ -53,6 +54,64 @@ def test_memory_that_is_released_between_epochs_changes_nothing(packed, whole, t
         next(loader.epoch(5))
         assert (loader.stats().restored_bytes > before) == (tier_bytes > 0)
         assert [key(batch) for batch in going_back.epoch(1)] == batches_of(whole, 1)
+
+
+def test_more_of_the_tier_is_released_on_a_second_call(packed, whole):
+    with Loader(packed) as once, Loader(packed) as twice:
+        restored = []
+        for loader, shares in ((once, (2,)), (twice, (8, 2))):
+            assert [key(batch) for batch in loader.epoch(0)] == batches_of(whole, 0)
+            for share in shares:
+                loader.release_memory(loader.tier_bytes // share)
+            before = loader.stats().restored_bytes
+            assert [key(batch) for batch in loader.epoch(1)] == batches_of(whole, 1)
+            restored.append(loader.stats().restored_bytes - before)
+        assert restored[0] == restored[1] > 0
+
+
+def test_ctrl_c_anywhere_while_memory_is_released_changes_no_row(packed, graph):
+    passes = {}  # of each line that runs meanwhile
+
+    def interrupt_at(target):
+        passes.clear()
+
+        def trace(frame, event, _):
+            name = frame.f_code.co_filename
+            if not name.endswith(("loading/cpu_tier.py", "loading/sequence_reader.py")):
+                return None
+            if event == "line":
+                place = (name, frame.f_lineno)
+                passes[place] = passes.get(place, 0) + 1
+                if (place, passes[place]) == target:
+                    raise KeyboardInterrupt
+            return trace
+
+        return trace
+
+    def release(loader, target):
+        loader.release_memory(loader.tier_bytes // 8)
+        before = sys.gettrace()
+        sys.settrace(interrupt_at(target))
+        try:
+            loader.release_memory(loader.tier_bytes // 2)  # takes back what is lent, and lends more
+        except KeyboardInterrupt:
+            return True
+        finally:
+            sys.settrace(before)
+        return False
+
+    with Loader(packed) as loader:
+        assert len(list(loader.epoch(0))) == len(loader)
+        assert not release(loader, None)
+        targets = sorted(passes.items())  # each line, in its last pass
+        assert len(targets) > 50
+        for number, target in enumerate(targets):
+            for epoch in (2 * number + 1, 2 * number + 2):  # up to where the same is lent again
+                for batch in loader.epoch(epoch):
+                    assert_rows_are_features(batch, graph)
+            assert release(loader, target), target
+        for batch in loader.epoch(2 * len(targets) + 1):
+            assert_rows_are_features(batch, graph)
 
 
 def test_state_counts_what_was_received_not_what_was_prefetched(packed):

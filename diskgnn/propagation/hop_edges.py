@@ -88,7 +88,7 @@ class HopEdges:
         rows: which each hop computes.
         operators: that read them; scaled ones only where there is one type of edges.
         traffic: what is read and written is counted there.
-        threads: that write.
+        threads: that prune pieces for several needs: so many lists and two more, of a piece each, are in memory.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class HopEdges:
         self._scaled = scaled(operators)
         self.has_own = WITH_OWN in operators
         self._buffers: list[npt.NDArray[np.uint8]] = []  # that pieces are read into in turns
-        self._threads = min(threads, len(rows.edges))
+        self._threads = threads
         self._gathered: list[list[EdgePiece]] = [[] for _ in rows.edges]  # lists that are not written yet
 
     @staticmethod
@@ -161,26 +161,26 @@ class HopEdges:
     def _gather(self, edges: EdgeSet, piece: TopologyPiece, pool: Threads) -> None:
         """Takes what hops need of a piece; writes lists of which there are enough."""
         numbers = [number for number, need in enumerate(self._rows.edges) if need.edge_type == edges.type]
-        calls = (partial(self._needed, number, piece) for number in numbers)
+        calls = (partial(self._needed, number, edges, piece) for number in numbers)
+        with closing(in_order(pool, calls, self._threads)) as pieces:
+            for number, found in zip(numbers, pieces, strict=True):
+                if len(found.offsets) > 1:
+                    self._gathered[number].append(found)
+                # Before the next one is asked for: there may be 255 needs, and a list may be as large as the piece.
+                if sum(each.num_bytes for each in self._gathered[number]) >= GATHERED_BYTES // len(self._gathered):
+                    self._write(number)
+
+    def _needed(self, number: int, edges: EdgeSet, piece: TopologyPiece) -> EdgePiece:
+        need = self._rows.edges[number]
         try:
-            with closing(in_order(pool, calls, len(numbers))) as pieces:
-                for number, found in zip(numbers, pieces, strict=True):
-                    if len(found.offsets) > 1:
-                        self._gathered[number].append(found)
+            return EdgePiece(
+                *prune_edges(
+                    piece.first_node, piece.offsets, piece.begin, piece.sources, piece.weights, need.rows.native,
+                    need.sources.native, self.has_own,
+                )
+            )  # fmt: skip
         except (IndexError, ValueError) as error:
             raise ArtifactError(f"{edges.manifest.path} is damaged: {error}; make it again") from error
-        for number in numbers:
-            if sum(each.num_bytes for each in self._gathered[number]) >= GATHERED_BYTES // len(self._gathered):
-                self._write(number)
-
-    def _needed(self, number: int, piece: TopologyPiece) -> EdgePiece:
-        need = self._rows.edges[number]
-        return EdgePiece(
-            *prune_edges(
-                piece.first_node, piece.offsets, piece.begin, piece.sources, piece.weights, need.rows.native,
-                need.sources.native, self.has_own,
-            )
-        )  # fmt: skip
 
     def _write_gathered(self) -> None:
         for number, pieces in enumerate(self._gathered):

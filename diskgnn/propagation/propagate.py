@@ -292,7 +292,7 @@ class Propagation:
         self._require_space(work, plan, files)
         edges = HopEdges(
             work.shuffle("edges", "edges", HopEdges.num_partitions(plan.rows, plan.operators), keeps_places=True),
-            self.graph, plan.rows, plan.operators, traffic, plan.threads,
+            self.graph, plan.rows, plan.operators, traffic, plan.pruning_threads,
         )  # fmt: skip
         steps = [f"transpose-{source.nodes.name}" for source in plan.sources]
         stripes = [
@@ -312,14 +312,12 @@ class Propagation:
             transposing = partial(transpose, source.nodes, plan.rows.sets[source.root], shuffle, told, traffic)
             work.fold(step, transposing, {"windows": 0, "unusual": 0, "first_unusual": 0})
         panels = Panels(plan, self.order, stripes, edges, kept, traffic)
+        # Each step writes the same when it is made again: those that follow go on.
         work.fold(
-            "panels", partial(panels.write, told), {"sources": 0, "columns": 0}, after=["edges", *steps],
-            consumes=(edges.shuffle, *stripes),
-        )  # fmt: skip
+            "panels", partial(panels.write, told), {"sources": 0, "columns": 0}, consumes=(edges.shuffle, *stripes)
+        )
         writing = partial(write_records, files, self.config, plan.windows, kept, self.order, told, traffic)
-        work.fold(
-            "records", writing, first_state(self.config), files=files.all, after=["panels"], consumes=(kept,)
-        )  # fmt: skip
+        work.fold("records", writing, first_state(self.config), files=files.all, consumes=(kept,))
 
     def _require_space(self, work: Work, plan: PropagationPlan, files: RecordFiles) -> None:
         """Refuses what does not fit the disk.

@@ -92,6 +92,7 @@ class PropagationPlan:
     first_values: Mapping[tuple[str, int], int]  # of records, by operator and tree node that they keep
     sources: Sequence[SourcePlan]
     threads: int
+    pruning_threads: int = 1  # which prune pieces of edges for several hops
     loading_threads: int = 1
     read_bytes: int = 0  # in all
     written_bytes: int = 0
@@ -129,7 +130,7 @@ def fixed_need(graph: Graph, tree: HopTree, order: RecordOrder, config: HopsConf
     num_places = _num_edge_pieces(graph, edge_types, len(scaled(config.operators)))
     num_places += sum(map(_num_stripe_pieces, _sources(graph, tree)))
     held_bytes = sets_bytes(tree, graph) + _seed_bytes(order, config.operators) + PLACE_BYTES * num_places
-    piece_bytes = 2 * _piece_bytes(graph, tree)  # pages that are kept for the next ones, and lists that wait, too
+    piece_bytes = 2 * _piece_bytes(graph, tree)  # as many lists, too, as one thread that prunes has in memory
     return Need("to propagate", held_bytes, max(piece_bytes, _span_bytes(graph, tree, order, config)))
 
 
@@ -283,9 +284,13 @@ def make_plan(
     spare_bytes = resources.memory_bytes - least_bytes
     loading_bytes = _loading_bytes(graph, tree)
     loading_threads = min(resources.threads, 1 + spare_bytes // _LOADING_PART // max(1, loading_bytes))
+    list_bytes = _piece_bytes(graph, tree) // PIECES_HELD
+    room = 1 + (resources.memory_bytes - need.least_bytes) // max(1, list_bytes)  # one thread is in the need
+    pruning_threads = max(1, min(resources.threads, len(rows.edges), room))
     edge_bytes = _edge_bytes(graph, rows, has_own=WITH_OWN in config.operators)
     num_operators, num_scaled = len(config.operators), len(scaled(config.operators))
-    sources, used_bytes, places_bytes = list[SourcePlan](), need.least_bytes, 0  # of the sources before
+    used_bytes = need.least_bytes + (pruning_threads - 1) * list_bytes
+    sources, places_bytes = list[SourcePlan](), 0  # of the sources before
 
     def fits(panel: _PanelNeed, columns: int, num_rows: int) -> bool:
         return places_bytes + panel.panel_bytes(columns, num_rows, loading_threads) <= resources.memory_bytes
@@ -309,7 +314,7 @@ def make_plan(
         sources.append(source)
     plan = PropagationPlan(
         tree, rows, config.operators, order.windows(config.row_bytes), _first_values(tree, config), sources,
-        resources.threads, loading_threads,
+        resources.threads, pruning_threads, loading_threads,
         memory_bytes=resources.held_bytes + max(used_bytes, need.least_bytes + places_bytes),
     )  # fmt: skip
     return _with_bytes(plan, graph, order, config, edge_bytes)

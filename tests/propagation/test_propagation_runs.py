@@ -140,13 +140,20 @@ def test_bytes_and_memory_are_as_predicted(tmp_path: Path, memory: str) -> None:
 
 
 @kernel_counts
-@pytest.mark.parametrize("case", ["one seed beside all nodes", "all nodes are seeds"])
-def test_memory_is_as_predicted_where_records_or_features_are_most_of_it(tmp_path: Path, case: str) -> None:
+@pytest.mark.parametrize("case", ["one seed beside all nodes", "all nodes are seeds", "many hops"])
+def test_memory_is_as_predicted_whatever_takes_most_of_it(tmp_path: Path, case: str) -> None:
     if case == "one seed beside all nodes":
         num_nodes = 8_000_000
         edges = np.stack([np.arange(num_nodes), np.zeros(num_nodes, int)])
         given = Given(edges, np.ones((num_nodes, 1), np.float32), None, {"train": np.array([0])})
         asked = ("1GiB", 1, "symmetric")
+    elif case == "many hops":  # which need other rows each: a piece of the topology gives each a list as large
+        num_nodes, degree = 200_000, 8
+        edges = np.arange(num_nodes).repeat(degree)
+        edges = np.stack([(edges + np.tile(np.arange(1, degree + 1), num_nodes)) % num_nodes, edges])
+        seeds = {"train": np.arange(num_nodes // 2)}
+        given = Given(edges, np.ones((num_nodes, 1), np.float32), np.ones(len(edges[0]), np.float32), seeds)
+        asked = ("1GiB", 16, "mean")
     else:
         num_nodes = 150_000
         edges = np.random.default_rng(1).integers(0, num_nodes, (2, 2 * num_nodes))

@@ -274,8 +274,8 @@ def prepare_given(inputs: Path, out: Path, memory: Size = "auto") -> None:
 
 
 def propagate(inputs: Path, out: Path, memory: Size = "auto") -> None:
-    """Three hops by two operators."""
-    given = {"hops": 3, "operators": ("symmetric", "mean"), "threads": 1}
+    """Three hops by all operators."""
+    given = {"hops": 3, "operators": ("symmetric", "mean", "gcn"), "threads": 1}
     diskgnn.propagate(inputs / "graph", out, memory=memory, **given)
 
 

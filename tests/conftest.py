@@ -57,6 +57,7 @@ def arrow_on_one_thread() -> Iterator[None]:
 ON_DISK = {
     "baselines", "compare", "embeddings", "engines", "files", "loading", "system",
     "test_bench.py", "test_bench_inference.py", "test_failing_disk.py", "test_gpu_bench.py", "test_sweeping.py",
+    "test_upload_memory.py",
 }  # fmt: skip
 MEMORY, ROOM_BYTES = Path("/dev/shm"), 4 << 30
 

@@ -215,7 +215,7 @@ BAD = [
      "labels of node type field: expected 6 rows .*as features of node type field says.* found 5"),
     (change("nodes", "paper", times=np.arange(29)), InputError, "times of node type paper: .* found 29"),
     (change("nodes", "paper", times=np.arange(PAPERS) + np.iinfo(np.int64).min), InputError,
-     "times of node type paper: expected a time for each, .*; found -9223372036854775808 at 0"),
+     "times of node type paper: expected a time for each; found none at 0 "),
     (change("nodes", "paper", times=np.where(np.arange(PAPERS) == 4, np.nan, 1)), InputError, "found none at 4"),
     (change("nodes", "paper", times=np.arange(PAPERS) + 0.5), InputError, "whole number; found 0.5 at 0"),
     (change("nodes", "paper", train=[29]), InputError, "train of node type paper: .* no label"),
@@ -258,9 +258,7 @@ def test_files_are_named(tmp_path: Path) -> None:
     data = typed_data()
     data["edges"]["author:writes:paper"]["times"][7] = np.iinfo(np.int64).min  # no time has these bits: NaT has
     folder = save(tmp_path, data)
-    with pytest.raises(
-        InputError, match=r"of edge type author:writes:paper \(.*edges-0-times\.npy\): .* -9223372036854775808 at 7"
-    ):
+    with pytest.raises(InputError, match=r"of edge type author:writes:paper \(.*edges-0-times\.npy\): .* none at 7"):
         convert(tmp_path / "graph", schema=folder)
     (tmp_path / "nodes-0-times.npy").unlink()
     with pytest.raises(InputError, match=r"times of node type paper .*found no file .*nodes-0-times\.npy"):

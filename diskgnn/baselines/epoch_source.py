@@ -185,7 +185,7 @@ class EpochSource(CursorSource):
             minibatches.close()
 
     def _minibatches(self, epoch: int, start: int) -> Generator[tuple[AnyMiniBatch, LoadStats], None, None]:
-        """Returns the minibatches of `epoch` from number `start` on, each with what it cost beside the user's time.
+        """Yields the minibatches of `epoch` from number `start` on, each with what it cost beside the user's time.
 
         Closing the generator joins its threads.
         """

@@ -130,7 +130,7 @@ def _measure_seed(steps: Steps, job: Job, variant: Variant, result: LoaderResult
 
 
 def _in_turn(result: LoaderResult, *stages: Callable[[LoaderResult], LoaderResult]) -> LoaderResult:
-    """Returns what the stages add to `result`, up to the first that fails."""
+    """Runs the stages, up to the first that fails, each with the result of the one before."""
     for stage in stages:
         if result.status == "ok":
             result = stage(result)
@@ -161,7 +161,7 @@ class _Turn:
         return self.steps.run(step, {**chosen, **more}, capped=result.capped, watched=folder, about=self.variant.name)
 
     def prepare(self, result: LoaderResult) -> LoaderResult:
-        """Returns what has to be written before the first epoch, if anything."""
+        """Writes what has to be there before the first epoch, if anything."""
         if self.variant.prepare is None:
             return result
         outcome = self._run(step_bodies.prepare, result)
@@ -177,7 +177,7 @@ class _Turn:
         return replace(result, prepare_seconds=seconds, prepared_bytes=num_bytes)
 
     def load(self, result: LoaderResult) -> LoaderResult:
-        """Returns an epoch without a model."""
+        """Runs an epoch without a model."""
         outcome = self._run(step_bodies.load, result)
         result = _with_peaks(result, outcome)
         if outcome.result is None:
@@ -185,7 +185,7 @@ class _Turn:
         return replace(result, loading=outcome.result)
 
     def train(self, result: LoaderResult) -> LoaderResult:
-        """Returns all epochs; the weights after each stay for `evaluate`."""
+        """Runs all epochs; the weights after each stay for `evaluate`."""
         traced = result.seed == 0
         trace = str(self.weights / "trace.json")
         saved = None if self.job.evaluation is None else str(self.weights)

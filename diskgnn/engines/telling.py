@@ -94,7 +94,7 @@ class ShownStages:
         self._open: dict[str, tuple[AbstractContextManager[Advance], Advance]] = {}
 
     def show(self, event: Event) -> None:
-        """Returns what a worker told of one task."""
+        """Shows what a worker told of one task."""
         if isinstance(event, Opened):
             stage = self._reporter.stage(event.description, event.total, event.unit)
             self._open[event.stage] = stage, stage.__enter__()

@@ -28,9 +28,8 @@ from diskgnn.work.shuffle import Shuffle, piece_buffer
 from diskgnn.work.work_folder import State
 
 PIECES_HELD = 3  # at a time: one in use, one that waits, one that is read
-GATHERED_BYTES = (
-    1 << 21
-)  # of lists that wait for more of them, of all hops: short pieces cost as many calls as long ones
+# Of lists that wait for more of them, of all hops: short pieces cost as many calls as long ones.
+GATHERED_BYTES = 1 << 21
 _HEADER = 4  # of 8 bytes: rows, edges, and two flags
 LISTS_BYTES = 8 * (_HEADER + 1)  # of a piece, beside an offset and the edges of each row
 SCALED = ("symmetric", "gcn")  # operators that scale rows by the degrees of both ends

@@ -8,7 +8,8 @@ if TYPE_CHECKING:  # the command line asks for the words alone
     import numpy as np
     import numpy.typing as npt
 
-ALWAYS_SEEN = -(2**63)  # NaT's bits, which PyG compares with as they are
+MISSING = -(2**63)  # NaT's bits: what a time that is not there has where it is read
+ALWAYS_SEEN = MISSING  # as PyG, which compares with them as they are
 NEVER_SEEN = 2**63 - 1
 NULL_TIMES = {"never": NEVER_SEEN, "always": ALWAYS_SEEN}  # by what a missing time means to seeds
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from diskgnn.errors import ConfigError
+from diskgnn.specs.null_times import MISSING
 from diskgnn.specs.schema import SPLITS
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ def _times(name: str, given: Any) -> npt.NDArray[np.int64]:
     if array.dtype.kind == "M":
         array = array.astype("datetime64[s]").astype(np.int64)
     array = _whole_numbers(name, array, (), expected)
-    if array.min() == np.iinfo(np.int64).min:  # NaT's bits
+    if array.min() == MISSING:
         raise ConfigError(f"{name}: expected a time for each, found none at {array.argmin()} (from 0)")
     return array
 

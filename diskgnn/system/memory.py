@@ -24,7 +24,7 @@ def cgroup_settings(
     self_cgroup: Path = SELF_CGROUP,
     root: Path = CGROUP_ROOT,
 ) -> Iterator[Path]:
-    """Returns the files of this process's cgroup and all its parents that hold one setting (cgroup v1 or v2)."""
+    """Yields the files of this process's cgroup and all its parents that hold one setting (cgroup v1 or v2)."""
     try:
         lines = self_cgroup.read_text().splitlines()
     except OSError:

@@ -12,10 +12,9 @@ import numpy.typing as npt
 
 from diskgnn.errors import InputError
 from diskgnn.importers.containers.rows import RowSource
-from diskgnn.specs.null_times import NULL_TIMES
+from diskgnn.specs.null_times import MISSING, NULL_TIMES
 
 Check = Callable[[npt.NDArray[Any]], npt.NDArray[np.bool_]]  # which values of a chunk [n] or [n, C] are wrong
-MISSING_TIME = int(np.iinfo(np.int64).min)  # NaT's bits
 
 
 def times(rows: RowSource, null_time: str | None = None) -> RowSource:
@@ -23,7 +22,7 @@ def times(rows: RowSource, null_time: str | None = None) -> RowSource:
     negative.
 
     Args:
-        rows: NaN, NaT and `MISSING_TIME` are missing.
+        rows: NaN, NaT and `MISSING` are missing.
         null_time: what a missing one means, one of `NULL_TIMES`; None: there shall be none.
 
     Raises:
@@ -36,7 +35,7 @@ def times(rows: RowSource, null_time: str | None = None) -> RowSource:
     def wrong(chunk: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
         if chunk.dtype.kind == "M":
             return np.zeros(len(chunk), bool)
-        outside: npt.NDArray[np.bool_] = ~((chunk >= MISSING_TIME) & (chunk < 2.0**63))
+        outside: npt.NDArray[np.bool_] = ~((chunk >= MISSING) & (chunk < 2.0**63))
         return (outside | (chunk != np.floor(chunk))) & ~np.isnan(chunk) if chunk.dtype.kind == "f" else outside
 
     def whole(chunk: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
@@ -44,22 +43,22 @@ def times(rows: RowSource, null_time: str | None = None) -> RowSource:
             return chunk.astype("datetime64[s]").astype(np.int64)
         if chunk.dtype.kind == "f":
             missing = np.isnan(chunk)
-            return np.where(missing, MISSING_TIME, np.where(missing, 0, chunk).astype(np.int64))
+            return np.where(missing, MISSING, np.where(missing, 0, chunk).astype(np.int64))
         return chunk.astype(np.int64, copy=False)
 
     found = _checked(rows, rows.dtype, wrong, "a whole number").mapped((), np.dtype(np.int64), whole)
     if null_time is None:
         return found.read_by(partial(_none_missing, found), (), found.dtype)
     stored = NULL_TIMES[null_time]
-    return found.mapped((), found.dtype, lambda chunk: np.where(chunk == MISSING_TIME, stored, chunk))
+    return found.mapped((), found.dtype, lambda chunk: np.where(chunk == MISSING, stored, chunk))
 
 
 def _none_missing(rows: RowSource, position: int) -> Iterator[npt.NDArray[Any]]:
     chunks = rows.chunks_from(position)
     for chunk in chunks:
-        missing = np.flatnonzero(chunk == MISSING_TIME)
+        missing = np.flatnonzero(chunk == MISSING)
         if len(missing):
-            more = len(missing) - 1 + sum(int(np.count_nonzero(rest == MISSING_TIME)) for rest in chunks)
+            more = len(missing) - 1 + sum(int(np.count_nonzero(rest == MISSING)) for rest in chunks)
             raise InputError(
                 f"{rows.name}: expected a time for each; found none at {position + missing[0]} (from 0)"
                 + (f", nor at {more} after it" if more else "")

@@ -77,7 +77,7 @@ def checked_keys(
     first: int,
     line: Callable[[int], str] = no_line,
 ) -> Iterator[tuple[pa.Array, ...]]:
-    """Returns what `read` yields, about so many rows at a time from the `first` on, as keys.
+    """Yields what `read` does, about so many rows at a time from the `first` on, as keys.
 
     Raises:
         InputError: null; names the first.

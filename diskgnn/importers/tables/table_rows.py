@@ -18,7 +18,6 @@ from diskgnn.errors import ConfigError, DataWarning, InputError, callers_level
 from diskgnn.graph.edge_buckets import EdgeChunk
 from diskgnn.importers.class_labels import ClassLabels, KnownClasses, LabelColumn, class_labels, is_value
 from diskgnn.importers.containers.rows import CHUNK_BYTES, CHUNK_EDGES, EdgeStream, RowSource, as_signed, first_fraction
-from diskgnn.importers.containers.values import MISSING_TIME
 from diskgnn.importers.source_listing import SourceListing
 from diskgnn.importers.tables.column_encoding import (
     KnownColumns,
@@ -32,6 +31,7 @@ from diskgnn.importers.tables.spark_vectors import is_vector, vector_lengths, ve
 from diskgnn.importers.tables.table import Table, TableColumns
 from diskgnn.importers.tables.times import seconds
 from diskgnn.specs.feature_columns import FeatureColumn
+from diskgnn.specs.null_times import MISSING
 from diskgnn.specs.schema import ClassValue
 
 _SPLITS = {"train": "train", "training": "train", "valid": "valid", "val": "valid", "validation": "valid",
@@ -335,7 +335,7 @@ def labels(
 
 
 def times(table: RowTable, column: str, name: str) -> RowSource:
-    """Times [N] int64 of nodes or edges, in seconds since 1970 unless they are whole numbers; `MISSING_TIME` where
+    """Times [N] int64 of nodes or edges, in seconds since 1970 unless they are whole numbers; `MISSING` where
     there is none.
 
     Raises:
@@ -345,7 +345,7 @@ def times(table: RowTable, column: str, name: str) -> RowSource:
     name = f"{name}, column {column!r}"
 
     def read(batch: pa.RecordBatch, position: int) -> npt.NDArray[Any]:
-        return np.asarray(seconds(batch.column(0), name).fill_null(MISSING_TIME))
+        return np.asarray(seconds(batch.column(0), name).fill_null(MISSING))
 
     return _rows(table, name, [column], (), np.dtype(np.int64), read)
 

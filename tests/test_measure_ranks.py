@@ -45,5 +45,5 @@ def test_a_killed_rank_costs_nothing_but_time(tmp_path, monkeypatch, capsys, sto
     measure_ranks.main()
     assert "1 of 1 runs of 2 ranks ended equal to the undisturbed one" in capsys.readouterr().out
     for other in others:
-        _, errors = other.communicate()
+        _, errors = other.communicate(timeout=300)
         assert other.returncode == 0, errors

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import time
 import weakref
 from collections.abc import Iterator, Mapping
@@ -145,6 +146,9 @@ class FreshEpochs(CursorSource):
         self._scratch = scratch.path
         # Also when the source is dropped without being closed, no thread and no window stays behind.
         self._finalizer = weakref.finalize(self, _clean_up, self._jobs, scratch)
+        # At the program's end it comes first: no finalizer runs while a thread makes new ones,
+        # which changes what finalizers are looked up in.
+        atexit.register(self._finalizer)
         if overlap:
             self._prepare(0)
 
@@ -304,6 +308,7 @@ class FreshEpochs(CursorSource):
         self._cursor.close()
         self._close_loader()
         self._finalizer()
+        atexit.unregister(self._finalizer)
         self._preparer.close()
         self._kept_pages = None
 

@@ -46,6 +46,10 @@ class Step(Protocol):
         """Have all ranks come to one model, to be saved or evaluated."""
         ...
 
+    def close(self) -> None:
+        """Lets go of the connection between ranks, before they leave it. No step follows."""
+        ...
+
 
 def make_step(
     net: nn.Module,
@@ -137,6 +141,9 @@ class _StepAlone:
     def settle(self) -> None:
         """There is one model."""
 
+    def close(self) -> None:
+        """There is no connection."""
+
 
 class _StepTogether:
     """The step that one process would take on the minibatches of all ranks as one: DDP averages gradients, each loss
@@ -149,7 +156,7 @@ class _StepTogether:
 
     def __init__(self, loss: _MinibatchLoss, compute: _Computing, ranks: Ranks) -> None:
         self._loss, self._compute, self._ranks = loss, compute, ranks
-        self._shared_loss = DistributedDataParallel(loss, find_unused_parameters=True)
+        self._shared_loss: nn.Module | None = DistributedDataParallel(loss, find_unused_parameters=True)
 
     def begin_epoch(self, epoch: int) -> None:
         """Nothing depends on it."""
@@ -159,9 +166,16 @@ class _StepTogether:
         for buffer in self._loss.net.buffers():
             distributed.broadcast(buffer, 0)
 
+    def close(self) -> None:
+        """Ends DDP. Were it the last to know of the process group, it would wait for the group's threads with the GIL
+        held, which these need to let go of their tensors.
+        """
+        self._shared_loss = None
+
     def __call__(self, batch: AnyBatch | None, number: int, stopping: bool) -> tuple[Tensor | None, bool]:
         weight = 0 if batch is None else _num_predictions(batch)
         agreed = self._ranks.summing([weight, stopping])  # while the model computes
+        assert self._shared_loss is not None, "closed"
         loss = self._compute.forward(self._shared_loss, batch, number)
         total, stops = agreed()
         share = weight * self._ranks.world_size / max(total, 1)
@@ -199,6 +213,10 @@ class _StepApart:
         self._together.settle()
         if self._epoch:
             self._averager.settle()
+
+    def close(self) -> None:
+        """See `_StepTogether`."""
+        self._together.close()
 
 
 class _MinibatchLoss(nn.Module):

@@ -232,6 +232,7 @@ def _run(
             net, optimizer, task, ranks, device, amp=config.amp, timeline=timeline, averaging_period=averaging_period,
             keep_going=config.keep_going,
         )  # fmt: skip
+        opened.callback(step.close)
         resumed_from = run_checkpoint.start(state, config)
         writer = opened.enter_context(
             MetricsWriter(records.metrics, records.tensorboard, records.callback, resumed_from, state.num_steps)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
+import sys
 from contextlib import nullcontext
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
+from subprocess import PIPE
 
 import numpy as np
 import pytest
 import torch
-from rank_processes import in_ranks, trained
+from forked_python import Python
+from rank_processes import environment_of, in_ranks, trained
 from torch.distributed import TCPStore
 from torch.nn import functional as F
 from training_runs import make_class_graph, records
@@ -281,6 +285,33 @@ def test_what_fails_in_one_rank_ends_all_of_them_with_what_it_was(folder):
     ]
     assert second[6] == "RuntimeError: died"
     assert first[6].startswith("WorkerLostError: another rank has ended, and this one with it")
+
+
+_LEAVES = """
+import gc, sys
+from torch import distributed
+from torch.nn.parallel import DistributedDataParallel
+import diskgnn
+
+def leave():
+    print("DDP alive:", sum(type(each) is DistributedDataParallel for each in gc.get_objects()))
+    destroy()
+
+destroy, distributed.destroy_process_group = distributed.destroy_process_group, leave
+diskgnn.train(sys.argv[1], hidden=8, epochs=1)
+"""
+
+
+def test_ranks_that_joined_by_themselves_leave_when_nothing_uses_the_connection(folder):
+    """DDP that goes last waits, with the GIL held, for threads of gloo that wait for the GIL."""
+    store = TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+    told = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+    ranks = [
+        Python("-c", _LEAVES, folder / "plain-2", env=told | environment_of(rank, 2, store), stdout=PIPE, text=True)
+        for rank in range(2)
+    ]
+    said = [rank.communicate(timeout=300)[0].splitlines()[-1] for rank in ranks]
+    assert ([rank.returncode for rank in ranks], said) == ([0, 0], ["DDP alive: 0"] * 2)
 
 
 def refused(rank: int, folder: str) -> list[str]:

@@ -30,7 +30,8 @@ def use(kind: str, folder: Path, sound: Path, scratch: Path) -> Iterator[tuple[s
         temporal = None if kind == "graph" else "uniform"
         options = {**SAMPLING, "target": target, "temporal": temporal}
         yield "prepare", lambda: _fresh(scratch / "out", lambda out: diskgnn.prepare(
-            folder, out, **options, group_seeds=2, cpu_cache="10%", edge_ids=kind == "typed", threads=1
+            folder, out, **options, group_seeds=2, cpu_cache="10%", edge_ids=kind == "typed",
+            keep_times=kind == "typed", threads=1,
         ))  # fmt: skip
         if kind == "graph":
             yield "propagate", lambda: _fresh(scratch / "out", lambda out: diskgnn.propagate(

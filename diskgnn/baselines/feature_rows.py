@@ -109,6 +109,7 @@ def typed_minibatch(
     y: Tensor,
     target: str | EdgeType,
     place: tuple[int, int],
+    timed: Sequence[str] = (),
 ) -> TypedMiniBatch:
     """Returns the minibatch of what was sampled and gathered.
 
@@ -119,6 +120,7 @@ def typed_minibatch(
         y: of the seeds.
         target: type of the seeds.
         place: epoch and number of the minibatch.
+        timed: types whose times it has.
     """
     names = list(graph.nodes)
     counts = [dict(zip(names, layer, strict=True)) for layer in sampled.node_counts.tolist()]
@@ -140,7 +142,17 @@ def typed_minibatch(
         target=target, epoch=place[0], batch_index=place[1],
         input_nodes=_by_type(names, sampled.input_nodes), pairs=sampled_pairs(sampled),
         trees=None if sampled.trees is None else _by_type(names, sampled.trees),
+        times=_kept_times(sampled, graph, timed),
+        seed_times=None if sampled.seed_times is None else torch.from_numpy(sampled.seed_times),
     )  # fmt: skip
+
+
+def _kept_times(sampled: SampledMinibatch, graph: Graph, timed: Sequence[str]) -> dict[str, Tensor] | None:
+    found = {}
+    for nodes, ids in zip(graph.nodes.values(), sampled.input_nodes, strict=True):
+        if nodes.name in timed and nodes.times is not None:
+            found[nodes.name] = torch.from_numpy(np.asarray(nodes.times[ids]))
+    return found or None
 
 
 def _by_type(names: Sequence[str], arrays: Sequence[npt.NDArray[Any]]) -> dict[str, Tensor]:

@@ -132,7 +132,9 @@ class SamplingSource(EpochSource):
             rows = self._rows.gather(sampled)
         pairs = sampled_pairs(sampled)
         y = self._labels(sampled.seeds, sampled.places) if pairs is None else pairs.y(self.schema.target_kind)
-        batch = typed_minibatch(sampled, self._graph, rows, y, self.schema.target, (epoch, number))
+        batch = typed_minibatch(
+            sampled, self._graph, rows, y, self.schema.target, (epoch, number), self._plan.layout.times
+        )
         return (batch if self._graph.is_typed else batch.of_one_type()), rows.cost
 
     def close(self) -> None:

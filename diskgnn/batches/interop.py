@@ -102,9 +102,17 @@ def set_subgraph(
         store_of(edge_type).num_sampled_edges = _set_edges(store_of(edge_type), blocks, starts)
 
 
-def set_target(store: Any, seeds: Tensor, y: Tensor | None, pairs: Pairs | None) -> None:
-    """Gives PyG's store of the seeds' type the seeds and their labels, or the pairs and theirs."""
+def set_times(store_of: Callable[[str], Any], times: Mapping[str, Tensor] | None) -> None:
+    """Gives PyG's store of each node type the times of its nodes."""
+    for name, each in (times or {}).items():
+        store_of(name).time = each
+
+
+def set_target(store: Any, seeds: Tensor, y: Tensor | None, pairs: Pairs | None, seed_times: Tensor | None) -> None:
+    """Gives PyG's store of the seeds' type the seeds with their labels and times, or the pairs and their labels."""
     if pairs is None:
+        if seed_times is not None:
+            store.seed_time = seed_times
         store.batch_size, store.y = seeds.numel(), y
         store.input_id = store.seeds = seeds
     else:

@@ -36,6 +36,8 @@ class MiniBatch:
     input_nodes: Tensor | None = None  # [U] int64 node ids, if the source was asked for them
     pairs: Pairs | None = None  # of link prediction
     trees: Tensor | None = None  # [U] int64: the seed that each input node belongs to, where each has nodes of its own
+    times: Tensor | None = None  # [U] int64 times of the input nodes, if they were kept
+    seed_times: Tensor | None = None  # [B] int64 times of the seeds, if they were kept and draws went by times
 
     def __repr__(self) -> str:
         """Sizes, in a few lines."""
@@ -72,6 +74,8 @@ class MiniBatch:
             input_nodes=None if self.input_nodes is None else {node_type: self.input_nodes},
             pairs=self.pairs,
             trees=None if self.trees is None else {node_type: self.trees},
+            times=None if self.times is None else {node_type: self.times},
+            seed_times=self.seed_times,
         )
 
     def to_dgl(self) -> list[dgl.DGLBlock]:
@@ -107,6 +111,7 @@ class MiniBatch:
         - n_id [U] int64 if the minibatch has input_nodes: `prepare(keep_input_nodes=True)`.
         - e_id [edges] int64 if its blocks have edge_ids: `prepare(edge_ids=True)`; edge_attr if edges have features.
         - batch [U] where each seed has nodes of its own: its seed.
+        - time [U] and seed_time [B] if the minibatch has them: `prepare(keep_times=True)`.
         - of link prediction edge_label_index [2, P] and edge_label [P], in place of y and input_id.
 
         Unlike PyG's, y [B] is of the seeds only: a packed directory has no labels of other nodes. So `data.y` goes with
@@ -118,7 +123,8 @@ class MiniBatch:
         """
         data, typed = interop.pyg_data().Data(), self.by_type()
         interop.set_subgraph(lambda _: data, typed.blocks, typed.node_counts, typed.x, typed.input_nodes, typed.trees)
-        interop.set_target(data, self.seeds, self.y, self.pairs)
+        interop.set_times(lambda _: data, typed.times)
+        interop.set_target(data, self.seeds, self.y, self.pairs, self.seed_times)
         data.batch_size, data.seeds = self.seeds.numel(), self.seeds
         return data
 
@@ -159,6 +165,10 @@ class TypedMiniBatch:
     # without features
     pairs: Pairs | None = None  # of link prediction
     trees: Mapping[str, Tensor] | None = None  # [U] int64: the seed that each node belongs to, see `MiniBatch`
+    times: Mapping[str, Tensor] | None = None  # [U] int64 times of the input nodes of types that have some, as the
+    # graph has them, if they were kept; of a node without a time the smallest or largest int64 (`null_time`)
+    seed_times: Tensor | None = None  # [B] int64 times of the seeds, in their order, if they were kept and draws went
+    # by times
 
     def __repr__(self) -> str:
         """Sizes, in a few lines."""
@@ -189,6 +199,8 @@ class TypedMiniBatch:
             input_nodes=None if self.input_nodes is None else self.input_nodes[name],
             pairs=self.pairs,
             trees=None if self.trees is None else self.trees[name],
+            times=None if self.times is None else self.times[name],
+            seed_times=self.seed_times,
         )
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> TypedMiniBatch:
@@ -215,10 +227,10 @@ class TypedMiniBatch:
         """Returns one subgraph in a `HeteroData`, for models and loops of PyG.
 
         See `MiniBatch.to_pyg`, also for what it lacks. Every node type has x [U, D] (or num_nodes, without features),
-        n_id [U] if the minibatch has its ids, num_sampled_nodes, and batch [U] where each seed has nodes of its own.
-        Every edge type has edge_index, num_sampled_edges, and e_id and edge_attr where the blocks have them. The type
-        of the seeds has batch_size, y [B], input_id [B] and seeds [B]; the type of the edges to predict has
-        edge_label_index [2, P] and edge_label [P].
+        n_id [U] if the minibatch has its ids, num_sampled_nodes, batch [U] where each seed has nodes of its own, and
+        time [U] if the minibatch has times. Every edge type has edge_index, num_sampled_edges, and e_id and edge_attr
+        where the blocks have them. The type of the seeds has batch_size, y [B], input_id [B], seeds [B] and, if it was
+        kept, seed_time [B]; the type of the edges to predict has edge_label_index [2, P] and edge_label [P].
 
         Raises:
             ConfigError: torch-geometric cannot be imported.
@@ -229,7 +241,8 @@ class TypedMiniBatch:
         """
         data = interop.pyg_data().HeteroData()
         interop.set_subgraph(data.__getitem__, self.blocks, self.node_counts, self.x, self.input_nodes, self.trees)
-        interop.set_target(data[self.target], self.seeds, self.y, self.pairs)
+        interop.set_times(data.__getitem__, self.times)
+        interop.set_target(data[self.target], self.seeds, self.y, self.pairs, self.seed_times)
         return data
 
     def to_pyg_layers(self) -> list[tuple[dict[EdgeType, Tensor], dict[str, tuple[int, int]]]]:
@@ -284,7 +297,7 @@ def _described(batch: AnyMiniBatch) -> str:
 
 def _lines(batch: AnyMiniBatch) -> Iterator[str]:
     layers: Sequence[Block | Mapping[EdgeType, Block]] = batch.blocks
-    for name in ("x", "y", "input_nodes", "trees"):
+    for name in ("x", "y", "input_nodes", "trees", "times", "seed_times"):
         yield from array_lines(name, getattr(batch, name))
     for number, layer in enumerate(layers):
         if isinstance(layer, Mapping):

@@ -259,6 +259,8 @@ minibatches = combined(
            help="With --temporal: nothing of the time of the seed either.  [default: so for links only]"),
     _types("--weighted", is_flag=True, help="Draw in proportion to weights, where edges have them."),
     _types("--edge-ids", is_flag=True, help="Keep which edges were drawn: `edge_ids` of blocks."),
+    _types("--keep-times", is_flag=True,
+           help="Keep times of input nodes, and with --temporal of seeds: `times` and `seed_times` of minibatches."),
     _types("--negatives", type=click.IntRange(min=0),
            help="Of links: pairs without an edge for each seed edge in training; 0: those of the batch.  [default: 1]"),
     _types("--eval-negatives", type=click.IntRange(min=0), help="The same in the other splits.  [default: 100]"),

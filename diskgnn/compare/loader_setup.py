@@ -30,7 +30,7 @@ PYG_PLUS_THREADS = 128  # that touch pages of a memory map, as in PyG+
 MAX_SEVERAL_EPOCHS = 4  # that 'diskgnn:several' prepares
 _DRAWN = (
     "fanouts", "batch_size", "seed", "draws", "draw_period", "group_seeds", "target", "temporal", "strict_time",
-    "weighted", "edge_ids",
+    "weighted", "edge_ids", "keep_times",
 )  # fmt: skip
 PREPARED_EPOCHS = {"one": 1, "several": MAX_SEVERAL_EPOCHS}  # of diskgnn's variants
 

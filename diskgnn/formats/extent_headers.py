@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,13 +71,16 @@ def header_arrays(data: Any, layout: MinibatchLayout) -> list[npt.NDArray[Any]]:
     return layout.arrays(pa.ipc.read_record_batch(pa.py_buffer(data), layout.schema))
 
 
-def require_header_fits(minibatch: SampledMinibatch, layout: MinibatchLayout, batch_size: int) -> None:
+def require_header_fits(
+    minibatch: SampledMinibatch, layout: MinibatchLayout, batch_size: int, timed: Iterable[int] = ()
+) -> None:
     """Refuse what no header can hold, when it is sampled: hours before it would be packed.
 
     Args:
         minibatch: as sampled; a header has what it has, an address for each input and a label for each seed.
         layout: of the samples.
         batch_size: that it was asked for with.
+        timed: the node types whose times the header keeps.
 
     Raises:
         ConfigError: it needs more than MAX_HEADER_BYTES; names a batch size that does not.
@@ -84,6 +88,7 @@ def require_header_fits(minibatch: SampledMinibatch, layout: MinibatchLayout, ba
     most_bytes = faults.reading("header.most_bytes", MAX_HEADER_BYTES)
     addressed = sum(map(len, minibatch.input_nodes)) + minibatch.num_edges
     num_bytes = layout.value_bytes(minibatch) + 8 * addressed + 8 * len(minibatch.seeds)
+    num_bytes += 8 * sum(len(minibatch.input_nodes[t]) for t in timed)
     if num_bytes > most_bytes:
         fits = max(1, batch_size * most_bytes // num_bytes // 2)
         raise ConfigError(

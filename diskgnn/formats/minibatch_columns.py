@@ -64,6 +64,8 @@ class MinibatchLayout:
     has_trees: bool = False
     has_pairs: bool = False  # of link prediction
     has_places: bool = False
+    has_seed_times: bool = False
+    timed: tuple[int, ...] = ()  # the node types whose input nodes have their times
 
     @staticmethod
     def of_one_type(num_layers: int, num_nodes: int, node_dtype: str | None) -> MinibatchLayout:
@@ -102,6 +104,9 @@ class MinibatchLayout:
             ]),
             trees=tuple([column(f"trees_{t}", "int32", num_nodes(t), num_seeds) for t in node_types])
             if self.has_trees else None,
+            times=tuple([column(f"times_{t}", "int64" if t in self.timed else None, num_nodes(t)) for t in node_types])
+            if self.timed else None,
+            seed_times=column("seed_times", "int64" if self.has_seed_times else None, num_seeds),
             pairs=self._pairs(column) if self.has_pairs else None,
             places=column("places", "int64" if self.has_places else None, num_seeds, 1 << 63),
             blocks=tuple([tuple([self._block(column, layer, e) for e in edge_types]) for layer in range(num_layers)]),

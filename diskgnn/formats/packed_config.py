@@ -214,6 +214,7 @@ class PackedConfig(Record):
             num_outputs=1 if target is None or target.kind == "class" else target.num_outputs,
             has_edge_ids=samples.spec.edge_ids,
             has_places=False,
+            timed=tuple(samples.node_types.index(name) for name in samples.layout.times),
         )
 
     def check_parsed(self) -> None:

@@ -48,8 +48,8 @@ class SampledMinibatch:
     """Holds what samples say of a minibatch, and then the header of its extent: L layers, T node types, K row sets, B
     seeds.
 
-    A graph of one type is the case of T = 1. Samples have no y, rows and edge ids, headers no places and positions.
-    Fields are in the order of the columns.
+    A graph of one type is the case of T = 1. Samples have no y, rows, times of nodes and edge ids, headers
+    no places and positions. Fields are in the order of the columns.
     """
 
     seeds: npt.NDArray[np.int64]  # [B] the ids of all seeds, by node type in order
@@ -59,6 +59,9 @@ class SampledMinibatch:
     input_nodes: tuple[npt.NDArray[Any], ...]  # [T] each [U_t] int32 or int64 ids, the seeds first; a header's may be
     # empty, see `MinibatchLayout.node_dtypes`
     trees: tuple[npt.NDArray[np.int32], ...] | None = None  # [U_t] the seed whose tree a node is in; ids may repeat
+    # [T] each [U_t], or None where the type has no times; samples have none
+    times: tuple[npt.NDArray[np.int64] | None, ...] | None = None
+    seed_times: npt.NDArray[np.int64] | None = None  # [B] with the times that draws went by
     pairs: PairSample | None = None  # of link prediction
     places: npt.NDArray[np.int64] | None = None  # [B] where seeds stand among the given ones, if these have labels
     blocks: tuple[tuple[SampledBlock, ...], ...]  # [L] outermost first, each with one block per edge type

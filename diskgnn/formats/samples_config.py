@@ -45,6 +45,9 @@ class SamplesLayout:
     positions: tuple[EdgeType, ...] = ()  # the edge types whose edges say where they lie
     # Where seeds stand among those that were given: these have labels of their own.
     places: Annotated[bool, LEFT_OUT] = False
+    seed_times: Annotated[bool, LEFT_OUT] = False
+    # The node types whose times headers keep; samples do not have them, since the graph does.
+    times: Annotated[tuple[str, ...], LEFT_OUT] = ()
 
 
 def _parse_counts(counts: Any) -> tuple[int, int]:
@@ -112,9 +115,10 @@ def _parse_target(config: Any) -> Target:
 _SPEC = record_codec(
     SamplingSpec,
     ("fanouts", "eval_fanouts", "batch_size", "seed", "first_epoch", "draws", "draw_period", "group_seeds", "target",
-     "temporal", "strict_time", "weighted", "edge_ids", "expand_once", "shuffle", "sampler", "shard"),
+     "temporal", "strict_time", "weighted", "edge_ids", "keep_times", "expand_once", "shuffle", "sampler", "shard"),
     fanouts=_FANOUTS, eval_fanouts=_FANOUTS, target=Annotated[Target, Codec(_target_to_json, _parse_target)],
-    strict_time=bool, expand_once=Annotated[bool, LEFT_OUT], shuffle=Annotated[bool, LEFT_OUT],
+    strict_time=bool, keep_times=Annotated[bool, LEFT_OUT], expand_once=Annotated[bool, LEFT_OUT],
+    shuffle=Annotated[bool, LEFT_OUT],
     sampler=Annotated[UserSampler | None, LEFT_OUT, record_codec(UserSampler, ("name", "version"))],
     shard=Annotated[Shard, LEFT_OUT],
 )  # fmt: skip
@@ -194,6 +198,7 @@ class SamplesConfig(Record):
             has_trees=self.layout.trees,
             has_pairs=self.layout.pairs,
             has_places=self.layout.places,
+            has_seed_times=self.layout.seed_times,
         )
 
     def check_parsed(self) -> None:
@@ -207,6 +212,8 @@ class SamplesConfig(Record):
         positions = self.layout.positions
         if not {*positions} <= {*num_edges} or (self.spec.edge_ids and len(positions) < len(num_edges)):
             raise ValueError(f"positions of edges of types {positions}")
+        if not {*self.layout.times} <= {*num_nodes}:
+            raise ValueError(f"times of nodes of types {self.layout.times}")
         if not self.splits:
             raise ValueError("no split has minibatches")
 

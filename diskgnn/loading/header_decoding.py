@@ -127,6 +127,11 @@ class HeaderReader:
             input_nodes=self._kept_nodes(header, tensor),
             pairs=self._pairs(header, tensor),
             trees=None if header.trees is None else self._by_type(header.trees, tensor),
+            times=None if header.times is None else {
+                name: tensor(times)
+                for name, times in zip(self._node_types, header.times, strict=True) if times is not None
+            },
+            seed_times=None if header.seed_times is None else tensor(header.seed_times),
         )  # fmt: skip
 
     def _pairs(self, header: SampledMinibatch, tensor: _Arrays) -> Pairs | None:

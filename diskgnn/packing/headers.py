@@ -17,6 +17,7 @@ from diskgnn.formats.extents import ROW_NUMBER, ExtentIndex, align
 from diskgnn.formats.packed_config import PackedConfig
 from diskgnn.formats.sampled_minibatch import RowPlaces, SampledBlock, SampledMinibatch
 from diskgnn.packing.edge_ids import EdgeIds
+from diskgnn.packing.node_times import NodeTimes
 from diskgnn.packing.pack_folder import PackFolder
 from diskgnn.packing.placement import Placement
 from diskgnn.packing.row_sets import RowSet
@@ -35,13 +36,19 @@ class HeaderEncoder:
         row_sets: [K].
         labels: labels of the split; None if its seeds have none.
         edge_ids: edge ids of the graph; None if headers do not keep them.
+        times: of the graph's nodes; None if headers do not keep them.
     """
 
     def __init__(
-        self, config: PackedConfig, row_sets: Sequence[RowSet], labels: SplitLabels | None, edge_ids: EdgeIds | None
+        self,
+        config: PackedConfig,
+        row_sets: Sequence[RowSet],
+        labels: SplitLabels | None,
+        edge_ids: EdgeIds | None,
+        times: NodeTimes | None,
     ) -> None:
         self._row_sets, self._layout, self._labels = row_sets, config.header_layout(), labels
-        self._edge_ids = edge_ids
+        self._edge_ids, self._times = edge_ids, times
 
     def encode(self, minibatch: SampledMinibatch, placements: Sequence[Placement]) -> EncodedHeader:
         """Returns the encoded header of a minibatch; `placements` [K] say where the rows of each row set are."""
@@ -52,6 +59,7 @@ class HeaderEncoder:
                 RowPlaces(placement.addresses, placement.admissions, row_set.spread(minibatch))
                 for row_set, placement in zip(self._row_sets, placements, strict=True)
             ),
+            times=None if self._times is None else self._times.of_inputs(minibatch),
             blocks=minibatch.blocks if self._edge_ids is None else self._blocks_with_ids(minibatch, self._edge_ids),
         )
         return encode_header(header, self._layout)

@@ -7,10 +7,12 @@ from diskgnn.formats.samples import Samples
 from diskgnn.formats.samples_config import SamplesConfig, given_arrays
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.accesses import num_ranges
-from diskgnn.packing.edge_ids import BUFFER_BYTES, EdgeIds
+from diskgnn.packing.edge_ids import EdgeIds
+from diskgnn.packing.node_times import NodeTimes
 from diskgnn.packing.row_packing import MIN_WINDOW_BYTES
 from diskgnn.packing.row_sets import features_of
 from diskgnn.packing.split_labels import label_row_bytes
+from diskgnn.packing.stored_ints import BUFFER_BYTES, INT_BYTES
 from diskgnn.specs.targets import Target
 from diskgnn.system.resources import Need, Resources
 
@@ -39,10 +41,13 @@ def packing_need(
     num_rows = sum(features.num_rows for features in features_of(graph, samples))
     seeds_at_once = min(samples.spec.batch_size, minibatch_bytes // _SEED_BYTES)  # there may be fewer than asked for
     taken_bytes = _PAGES_BYTES + num_rows * _NODE_BYTES + sum(size.num_batches for size in sizes) * _BATCH_BYTES
-    taken_bytes += BUFFER_BYTES if samples.spec.edge_ids and EdgeIds.num_bytes(graph) else 0
+    if samples.layout.times or (samples.spec.edge_ids and EdgeIds.num_bytes(graph)):
+        taken_bytes += BUFFER_BYTES
     taken_bytes += sum(given.nbytes for arrays in given_arrays(target).values() for given in arrays.values())
     if not labels_are_held:
         taken_bytes += labels_bytes(graph, target, max(size.batches_per_epoch for size in sizes) * seeds_at_once)
+    if samples.layout.times:  # beside ids of at least 4 bytes
+        minibatch_bytes += minibatch_bytes * INT_BYTES // 4
     minibatch_bytes += seeds_at_once * label_row_bytes(graph, target)
     return Need(
         "to pack",
@@ -79,9 +84,28 @@ def edge_ids_within(resources: Resources, graph: Graph, samples: SamplesConfig) 
     if not samples.spec.edge_ids:
         return None, resources
     num_bytes = EdgeIds.num_bytes(graph)
-    if num_bytes <= resources.less(_LEAST_BYTES).divided(1, part=2):
+    if _are_loaded(num_bytes, resources):
         return EdgeIds(graph, in_memory=True), resources.less(num_bytes)
     return EdgeIds(graph, in_memory=False), resources
+
+
+def node_times_within(resources: Resources, graph: Graph, samples: SamplesConfig) -> tuple[NodeTimes | None, Resources]:
+    """Opens the times of the nodes of `graph` if headers keep them, as `edge_ids_within` opens edge ids.
+
+    Raises:
+        ArtifactError: they are damaged.
+    """
+    types = samples.layout.times
+    if not types:
+        return None, resources
+    num_bytes = NodeTimes.num_bytes(graph, types)
+    if _are_loaded(num_bytes, resources):
+        return NodeTimes(graph, types, in_memory=True), resources.less(num_bytes)
+    return NodeTimes(graph, types, in_memory=False), resources
+
+
+def _are_loaded(num_bytes: int, resources: Resources) -> bool:
+    return num_bytes <= resources.less(_LEAST_BYTES).divided(1, part=2)
 
 
 def minibatch_bytes_of(samples: Samples) -> int:

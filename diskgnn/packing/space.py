@@ -14,6 +14,7 @@ from diskgnn._native import DIRECT_ALIGNMENT
 from diskgnn.formats.minibatch_columns import ADDRESS_BYTES, ADMISSION_BYTES
 from diskgnn.formats.samples import Samples
 from diskgnn.packing.probes import SEED_BYTES, Probe
+from diskgnn.packing.stored_ints import INT_BYTES
 from diskgnn.packing.tiers import TierRows
 from diskgnn.sampling.fanout_sizes import POSITION_BYTES, UNBOUNDED, most_counts
 from diskgnn.sampling.plan import SamplingPlan
@@ -128,6 +129,7 @@ def most_disk_bytes(plan: SamplingPlan, tiers: TierRows, keep_input_nodes: bool)
             return UNBOUNDED
         structure_bytes = SEED_BYTES * most.seeds + most.block_bytes + trees * _TREE_NODE_BYTES * most.nodes
         structure_bytes += plan.spec.edge_ids * POSITION_BYTES * sum(most.edges.values())
+        structure_bytes += plan.spec.keep_times * INT_BYTES * (most.seeds + most.nodes)
         samples_bytes = structure_bytes + most.nodes * node_bytes + DIRECT_ALIGNMENT
         extent_bytes = structure_bytes + most.nodes * (_header_row_bytes(node_bytes, keep_input_nodes) + row_bytes)
         total += tiers.cpu(split) * row_bytes + size.num_batches * (samples_bytes + extent_bytes + 2 * DIRECT_ALIGNMENT)
@@ -139,7 +141,8 @@ def most_packed_bytes(samples: Samples, tiers: TierRows, node_bytes: int, row_by
     samples_bytes, sizes = samples.manifest.total_bytes, samples.config.splits
     num_batches = sum(size.num_batches for size in sizes.values())
     rows = min(samples_bytes // node_bytes, num_batches * sum(samples.config.num_nodes.values()))
-    extents_bytes = 2 * samples_bytes + rows * (_header_row_bytes(node_bytes, True) + row_bytes)
+    times_bytes = INT_BYTES * bool(samples.config.layout.times)
+    extents_bytes = 2 * samples_bytes + rows * (_header_row_bytes(node_bytes, True) + times_bytes + row_bytes)
     kept_rows = tiers.static + sum(tiers.cpu(split) for split in sizes)
     return extents_bytes + num_batches * 3 * DIRECT_ALIGNMENT + kept_rows * row_bytes
 

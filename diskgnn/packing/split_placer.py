@@ -22,6 +22,7 @@ from diskgnn.ordered import Threads, in_order
 from diskgnn.packing.accesses import Accesses
 from diskgnn.packing.edge_ids import EdgeIds
 from diskgnn.packing.headers import HeaderEncoder, HeadersFile, HeaderWriter, NodesFile
+from diskgnn.packing.node_times import NodeTimes
 from diskgnn.packing.pack_folder import PackFolder
 from diskgnn.packing.pack_request import PackRequest
 from diskgnn.packing.packing_need import COPIES, minibatch_bytes_of, samples_bytes, scratch_memory_bytes
@@ -52,6 +53,7 @@ class SplitPlacer:
         request, config: what is packed, and the directory as far as it is known before placing.
         labels: returns the labels of a split.
         edge_ids: edge ids of the graph; None if headers do not keep them.
+        times: of the graph's nodes; None if headers do not keep them.
     """
 
     def __init__(
@@ -62,9 +64,10 @@ class SplitPlacer:
         *,
         labels: Callable[[str], SplitLabels | None],
         edge_ids: EdgeIds | None,
+        times: NodeTimes | None,
     ) -> None:
         self.folder, self._request, self._config = folder, request, config
-        self._labels, self._edge_ids = labels, edge_ids
+        self._labels, self._edge_ids, self._times = labels, edge_ids, times
         self.static_nodes = request.chosen_static  # [K], None until they are chosen
         self.divisions: dict[str, Division] = {}
         self._note_bytes = 0
@@ -183,7 +186,7 @@ class SplitPlacer:
         return [state[f"static_{k}"] for k in range(len(self._request.row_sets))]
 
     def _encoder(self, split: str) -> HeaderEncoder:
-        return HeaderEncoder(self._config, self._request.row_sets, self._labels(split), self._edge_ids)
+        return HeaderEncoder(self._config, self._request.row_sets, self._labels(split), self._edge_ids, self._times)
 
     def _tail_pages(self, split: str, num_pages: int) -> npt.NDArray[np.uint8]:
         """Maps a page for each extent. The kernel may write these to disk, so their number is not limited by memory."""

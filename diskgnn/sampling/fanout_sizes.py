@@ -76,4 +76,4 @@ def _most_bytes(plan: SamplingPlan, split: str) -> int:
     most, layout = most_counts(plan, split, certain=False), plan.layout
     node_bytes = (8 if plan.parts.is_wide else 4) + 4 * layout.trees
     position_bytes = POSITION_BYTES * sum(most.edges[each] for each in layout.positions)
-    return 32 * most.seeds + most.block_bytes + position_bytes + most.nodes * node_bytes
+    return (32 + 8 * layout.seed_times) * most.seeds + most.block_bytes + position_bytes + most.nodes * node_bytes

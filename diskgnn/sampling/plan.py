@@ -62,10 +62,15 @@ class SamplingPlan:
             trees=spec.is_temporal,
             pairs=isinstance(spec.target, LinkTarget),
             places=isinstance(spec.target, NodeTarget) and spec.target.labels is not None,
+            seed_times=spec.keep_times and spec.is_temporal,
+            times=tuple(each for each, nodes in graph.nodes.items() if spec.keep_times and nodes.config.has_times),
             positions=tuple(each for each in edge_types if spec.edge_ids or graph.edges[each].config.rows is not None),
         )
         positions = tuple(each in self.layout.positions for each in edge_types) if self.layout.positions else ()
-        self._rules = DrawRules(spec.weighted, spec.temporal == "last", positions, spec.expand_once)
+        self._rules = DrawRules(
+            spec.weighted, spec.temporal == "last", positions, spec.expand_once,
+            seed_time_shift=int(bool(spec.strict_time)) if self.layout.seed_times else None,
+        )  # fmt: skip
         self.parts = TopologyParts(graph, weights=spec.weighted, times=spec.is_temporal)
         # Of each split, minibatches in an epoch of all ranks together.
         self._num_batches = {split: -(-self._seeds.count(split) // spec.batch_size) for split in self.splits}

@@ -25,6 +25,9 @@ class DrawRules:
     latest: bool = False  # the latest, where there are times
     positions: tuple[bool, ...] = ()  # by edge type: blocks say where their edges lie; (): none do
     expand_once: bool = False  # a node draws in the layer after the one that found it, and in no other
+    # What is to be added to seeds' times for the column of them: draws take 1 off where they are strict. None: there is
+    # no such column.
+    seed_time_shift: int | None = None
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,7 @@ class PlannedMinibatch:
             node_counts=counts.reshape(len(layers) + 1, len(nodes)),
             input_nodes=tuple(nodes),
             trees=None if trees is None else tuple(trees),
+            seed_times=self._kept_times,
             pairs=self.pairs,
             places=self.places,
             blocks=tuple(tuple(SampledBlock(*block) for block in layer) for layer in layers),
@@ -83,6 +87,11 @@ class PlannedMinibatch:
     def seeds_by_type(self) -> list[npt.NDArray[np.int64]]:
         """Returns the seeds of each node type."""
         return self._by_type(self.seeds)
+
+    @property
+    def _kept_times(self) -> npt.NDArray[np.int64] | None:
+        shift = self.rules.seed_time_shift
+        return None if shift is None or self.times is None else self.times + shift
 
     def _by_type(self, values: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
         return np.split(values, np.cumsum(self.seed_counts)[:-1]) if self.seed_counts else [values]

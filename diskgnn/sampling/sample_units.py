@@ -116,7 +116,9 @@ def write_units(
         DiskFullError: more than `resources.disk` would be taken.
         OSError: reading or writing failed.
     """
-    write = partial(_write, folder, plan.minibatch_layout(), plan.spec.batch_size, advance, resources.disk)
+    timed = [number for number, name in enumerate(plan.graph.nodes) if name in plan.layout.times]
+    fits = partial(require_header_fits, layout=plan.minibatch_layout(), batch_size=plan.spec.batch_size, timed=timed)
+    write = partial(_write, folder, plan.minibatch_layout(), fits, advance, resources.disk)
     planned = _planned(plan, units)
     with damage_named(plan.graph):
         if sampler is not None:
@@ -147,7 +149,7 @@ def _planned(plan: SamplingPlan, units: Iterator[SampleUnit]) -> Iterator[_Plann
 def _write(
     folder: Path,
     layout: MinibatchLayout,
-    batch_size: int,
+    require_fits: Callable[[SampledMinibatch], None],
     advance: Advance,
     disk: DiskBudget,
     unit: SampleUnit,
@@ -160,7 +162,7 @@ def _write(
         for _ in unit.numbers:
             faults.point("sample.minibatch")
             minibatch = next(sampled)
-            require_header_fits(minibatch, layout, batch_size)
+            require_fits(minibatch)
             file.write_batch(layout.encode(minibatch))
             edges += minibatch.num_edges
             advance(1)

@@ -37,6 +37,7 @@ class DrawingOptions(TypedDict, total=False):
     strict_time: bool | None
     weighted: bool
     edge_ids: bool
+    keep_times: bool
     sampler: AnySampler | None
     seed: int
 
@@ -81,6 +82,8 @@ class SamplingSpec:
         weighted: draw in proportion to weights, where edge types have them, without replacement.
         edge_ids: keep which edges were drawn, for `Block.edge_ids`: rows of the user's list in a graph that was
             converted with `keep_ids`, as those of PyG are; otherwise places in the graph's CSC, with a DataWarning.
+        keep_times: keep the times of input nodes, where their type has some, for `TypedMiniBatch.times`, and with
+            `temporal` those of seeds, for `TypedMiniBatch.seed_times`: 8 bytes for each of them.
         expand_once: a node draws neighbours once, when it is found, for all layers, as in PyG's NeighborLoader: for
             `to_pyg`. The blocks of such minibatches have no edges of nodes that were found earlier.
         shuffle: the train split, anew in every epoch; False takes it in the given order.
@@ -108,6 +111,7 @@ class SamplingSpec:
     strict_time: bool | None = None
     weighted: bool = False
     edge_ids: bool = False
+    keep_times: bool = False
     expand_once: bool = False
     shuffle: bool = True
     sampler: UserSampler | None = None

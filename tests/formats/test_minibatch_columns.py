@@ -18,12 +18,15 @@ IDS, YES_OR_NO = ("int32", "int64"), (False, True)
 def samples():
     for trees, pairs, places, ids, positions in product(YES_OR_NO, YES_OR_NO, YES_OR_NO, IDS, (*IDS, None)):
         yield replace(SAMPLES, has_trees=trees, has_pairs=pairs, has_places=places, node_dtypes=(ids,) * 2,
-                      position_dtypes=(positions,) * 2)  # fmt: skip
+                      has_seed_times=trees, position_dtypes=(positions,) * 2)  # fmt: skip
 
 
 def headers():
     for trees, pairs, ids, label in product(YES_OR_NO, YES_OR_NO, (*IDS, None), (*LABEL_DTYPES.values(), None)):
-        yield replace(HEADERS, has_trees=trees, has_pairs=pairs, node_dtypes=(ids,) * 2, label_dtype=label)
+        yield replace(
+            HEADERS, has_trees=trees, has_seed_times=trees, timed=(1,) if trees else (), has_pairs=pairs,
+            node_dtypes=(ids,) * 2, label_dtype=label,
+        )  # fmt: skip
 
 
 def listed(head):

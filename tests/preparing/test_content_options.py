@@ -32,6 +32,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "strict_time": {"temporal": "uniform", "strict_time": True},
     "weighted": {"weighted": True},
     "edge_ids": {"edge_ids": True},
+    "keep_times": {"keep_times": True, "temporal": "last", "strict_time": True},
     "seed": {"seed": 4},
     "epochs": {"epochs": 2},
     "expand_once": {"expand_once": True},
@@ -121,8 +122,8 @@ def assert_same_content(left: TypedMiniBatch, right: TypedMiniBatch) -> None:
 
 def contents_of(batch: TypedMiniBatch) -> dict[str, torch.Tensor]:
     """Its tensors by name."""
-    found = {"seeds": batch.seeds, "y": batch.y}
-    for name in ("x", "input_nodes", "trees"):
+    found = {"seeds": batch.seeds, "y": batch.y, "seed_times": batch.seed_times}
+    for name in ("x", "input_nodes", "trees", "times"):
         found |= {f"{name} of {each}": rows for each, rows in (getattr(batch, name) or {}).items()}
     for layer, blocks in enumerate(batch.blocks):
         for edge_type, block in blocks.items():

@@ -244,6 +244,8 @@ class DrawRequest:
         latest: with `seed_times`, take the latest edges instead of drawing.
         positions: by edge type, whether blocks say where their edges lie; or empty.
         expand_once: a node draws in the layer after the one that found it, and in no other.
+        windows: by edge type, with `seed_times`, only edges later than the time of a seed minus this are drawn; or
+            empty.
     """
 
     def __init__(
@@ -261,6 +263,7 @@ class DrawRequest:
         latest: bool = False,
         positions: Sequence[bool] = ...,
         expand_once: bool = False,
+        windows: Sequence[int | None] = ...,
     ) -> None: ...
 
 # Input nodes of each node type, trees of each, (indptr, indices, positions) by edge type of each block, outermost

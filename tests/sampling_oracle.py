@@ -118,6 +118,9 @@ def drawn(graph, planned, layer, number, fanout, tree, node, held_out) -> list[i
         if is_weighted and edges.weights[position] == 0:
             continue
         time = times[-1] if times else 0
+        window = planned.rules.windows[number] if planned.rules.windows else None
+        if window is not None and (time <= planned.times[tree] - window or time == -(2**63)):
+            continue
         bits = mix64(state + position - begin & MASK)
         if planned.rules.latest and is_timed:
             key = -time

@@ -14,6 +14,7 @@ from diskgnn.cli.rendering import Output
 from diskgnn.progress.reporter import StageReport
 from diskgnn.specs.null_times import NULL_TIMES
 from diskgnn.specs.schema import edge_type_name
+from diskgnn.specs.time_windows import TIME_UNITS
 
 if TYPE_CHECKING:
     from diskgnn.graph.graph import Graph
@@ -167,6 +168,12 @@ def _propose_split(output: Output, graph: Graph) -> None:
     type=click.Choice(list(NULL_TIMES)),
     help="What a missing time of a node or an edge means: no seed sees it, or every seed does.  [default: there shall "
     "be none]",
+)
+@_tables(
+    "--time-unit",
+    type=click.Choice(TIME_UNITS),
+    help="What whole numbers that are times count, so that windows of time may be given as 180d.  [default: s, "
+    "where all times are dates or timestamps]",
 )
 @_tables(
     "--encoding-of",

@@ -90,6 +90,19 @@ class TypedFanouts(click.ParamType):  # type: ignore[type-arg,unused-ignore]
             self.fail(f"expected whole numbers separated by commas, such as 10,10,10; found {fanouts!r}", param, ctx)
 
 
+class TypedWindow(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+    """A window of time, of all edge types or of one: 180d or orders:of:users=180d."""
+
+    name = "[type=]window"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str | None, str]:
+        """(edge type or None, the window); what it may be is the library's business."""
+        if isinstance(value, tuple):
+            return value
+        edge_type, equals, window = str(value).rpartition("=")
+        return edge_type if equals else None, window
+
+
 class Column(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     """ROLE=NAME: what the column of a table is called."""
 
@@ -255,6 +268,10 @@ minibatches = combined(
     _types("--temporal", type=click.Choice(TEMPORAL),
            help="Of a graph with times, which has to say it: draw nothing later than the seed, uniformly or the last "
                 "ones; or ignore times, so that seeds see what comes after them."),
+    _types("--temporal-window", type=TypedWindow(), multiple=True,
+           help="With --temporal: only edges of so long before the seed, such as 180d, or a number as the graph's times"
+                " are. For edges with times, and in a database those towards the row referred to; or of one edge type: "
+                "orders:of:users=30d; repeat it for others."),
     _types("--strict-time/--no-strict-time", default=None,
            help="With --temporal: nothing of the time of the seed either.  [default: so for links only]"),
     _types("--weighted", is_flag=True, help="Draw in proportion to weights, where edges have them."),

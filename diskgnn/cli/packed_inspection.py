@@ -11,6 +11,7 @@ import numpy as np
 from diskgnn.cli.rendering import Output
 from diskgnn.specs.schema import edge_type_name
 from diskgnn.specs.targets import LinkTarget
+from diskgnn.specs.time_windows import windows_text
 from diskgnn.units import format_count
 
 if TYPE_CHECKING:
@@ -61,7 +62,9 @@ def _times(packed: Packed) -> str:
     spec = packed.config.samples.spec
     if not spec.is_temporal:
         return "not looked at"
-    return f"nothing {'as late as' if spec.strict_time else 'later than'} a seed is drawn, temporal {spec.temporal}"
+    window = "" if spec.temporal_window is None else f", window {windows_text(spec.temporal_window)}"
+    late = "as late as" if spec.strict_time else "later than"
+    return f"nothing {late} a seed is drawn, temporal {spec.temporal}{window}"
 
 
 def _fanouts(fanouts: Fanouts) -> str:

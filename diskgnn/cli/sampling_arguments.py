@@ -5,14 +5,18 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from diskgnn.errors import ConfigError
 from diskgnn.specs.fanouts import Fanouts
 from diskgnn.specs.schema import ClassValue
 from diskgnn.specs.targets import NodeTarget, Target, as_target
+from diskgnn.specs.time_windows import Windows
+
+T = TypeVar("T")
 
 FanoutsOption = tuple[str | None, list[int]]  # an edge type, or None for all of them
+WindowOption = tuple[str | None, str]  # as of fanouts
 SeedsOption = tuple[str | None, str | Path]  # a split, or None where a column names it; and a table
 _LINK_OPTIONS = ("negatives", "eval_negatives", "negatives_by", "avoid", "exclude", "reverse_edge_type",
                  "message_edges")  # fmt: skip
@@ -33,6 +37,7 @@ def sampling_arguments(arguments: dict[str, Any], graph: Path) -> dict[str, Any]
     target = _target(arguments["target"], links)
     return arguments | {
         **{name: fanouts_argument(name, arguments[name]) for name in ("fanouts", "eval_fanouts")},
+        "temporal_window": _window_argument("temporal_window", arguments["temporal_window"]),
         "target": _with_seeds(target, graph, **given),
     }
 
@@ -43,16 +48,27 @@ def fanouts_argument(name: str, given: tuple[FanoutsOption, ...]) -> Fanouts | N
     Raises:
         ConfigError: fanouts with and without edge types.
     """
+    return _by_type(name, given, "list", "N,N,...")  # type: ignore[return-value]  # SamplingSpec parses the names
+
+
+def _window_argument(name: str, given: tuple[WindowOption, ...]) -> Windows | None:
+    return _by_type(name, given, "window", "WINDOW")  # type: ignore[return-value]
+
+
+def _by_type(
+    name: str, given: tuple[tuple[str | None, T], ...], what: str, form: str
+) -> T | dict[str | None, T] | None:
+    """Returns what a repeated option says of all edge types, or of each."""
     if not given:
         return None
     by_type = dict(given)
     if len(by_type) != len(given):
-        raise ConfigError(f"{name}: expected each edge type once, and one list without an edge type")
+        raise ConfigError(f"{name}: expected each edge type once, and one {what} without an edge type")
     if None not in by_type:
-        return by_type  # type: ignore[return-value]  # SamplingSpec parses the names
+        return by_type
     if len(by_type) > 1:
         raise ConfigError(
-            f"{name}: expected one list for all edge types, or each as SOURCE:NAME:DESTINATION=N,N,...; found both"
+            f"{name}: expected one {what} for all edge types, or each as SOURCE:NAME:DESTINATION={form}; found both"
         )
     return by_type[None]
 

@@ -29,8 +29,8 @@ SEGMENTED_BLOWUP = 3  # times the features' bytes for packed rows: the tightest 
 PYG_PLUS_THREADS = 128  # that touch pages of a memory map, as in PyG+
 MAX_SEVERAL_EPOCHS = 4  # that 'diskgnn:several' prepares
 _DRAWN = (
-    "fanouts", "batch_size", "seed", "draws", "draw_period", "group_seeds", "target", "temporal", "strict_time",
-    "weighted", "edge_ids", "keep_times",
+    "fanouts", "batch_size", "seed", "draws", "draw_period", "group_seeds", "target", "temporal", "temporal_window",
+    "strict_time", "weighted", "edge_ids", "keep_times",
 )  # fmt: skip
 PREPARED_EPOCHS = {"one": 1, "several": MAX_SEVERAL_EPOCHS}  # of diskgnn's variants
 

@@ -156,5 +156,5 @@ class ComparisonSettings:
 def _told_if_asked(sampling: SamplingSpec) -> dict[str, Any]:
     """Returns what of `sampling` is not what one gets without asking, but fanouts and sizes."""
     usual = spec_to_json(SamplingSpec(sampling.fanouts, sampling.batch_size, target=NodeTarget()))
-    told = ("draws", "draw_period", "group_seeds", "target", "temporal", "strict_time", "weighted")
-    return {name: value for name, value in spec_to_json(sampling).items() if name in told and value != usual[name]}
+    told = ("draws", "draw_period", "group_seeds", "target", "temporal", "temporal_window", "strict_time", "weighted")
+    return {name: value for name, value in spec_to_json(sampling).items() if name in told and value != usual.get(name)}

@@ -21,6 +21,7 @@ from diskgnn.specs.schema import (
     are_class_values,
     check_type_name,
 )
+from diskgnn.specs.time_windows import checked_time_unit
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,8 @@ class EdgeTypeConfig(Record):
     has_weights: bool = False
     has_times: bool = False
     link_splits: tuple[str, ...] = ()  # of SPLITS, in their order: seed edges for link prediction
+    # Edges lead from rows of a table to the rows that they refer to.
+    foreign_key: Annotated[bool, LEFT_OUT] = False
 
     def check_parsed(self) -> None:
         """Refuses splits that there are not, and columns that are not those of the rows."""
@@ -86,6 +89,7 @@ class GraphConfig(Record):
 
     node_types: tuple[NodeTypeConfig, ...]
     edge_types: tuple[EdgeTypeConfig, ...]
+    time_unit: Annotated[str | None, LEFT_OUT] = None  # of TIME_UNITS: of times of nodes and edges; None: nobody said
     # Of the data set that it was made from.
     contents: Annotated[SourceContents, LEFT_OUT, Key("source_contents")] = NO_CONTENTS
 
@@ -110,7 +114,8 @@ class GraphConfig(Record):
         return {**super().to_json(), **(options or {})}
 
     def check_parsed(self) -> None:
-        """Refuses types that are not all different, or that edges have no nodes of."""
+        """Refuses types that are not all different, or that edges have no nodes of, and a unit that there is not."""
+        checked_time_unit(self.time_unit)
         names = [nodes.name for nodes in self.node_types]
         types = [edges.type for edges in self.edge_types]
         if not names or not types or len({*names}) < len(names) or len({*types}) < len(types):

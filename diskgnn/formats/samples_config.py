@@ -17,6 +17,7 @@ from diskgnn.specs.schema import ClassValue, EdgeType, edge_type_name, parse_edg
 from diskgnn.specs.shard import Shard
 from diskgnn.specs.split_arrays import SplitArrays
 from diskgnn.specs.targets import LinkTarget, NodeTarget, Target
+from diskgnn.specs.time_windows import Window, Windows
 from diskgnn.specs.user_sampler import UserSampler
 
 _NumNodes = Annotated[int, whole(1, MOST_64_BITS)]
@@ -83,6 +84,26 @@ def _parse_fanouts(fanouts: Any) -> Fanouts:
 
 
 _FANOUTS = Annotated[Fanouts, Codec(fanouts_to_json, _parse_fanouts)]
+
+
+def _parse_window(window: Any) -> Window:
+    return window if isinstance(window, str) else typed(window, int)
+
+
+def _parse_windows(windows: Any) -> Windows:
+    if isinstance(windows, dict):
+        return {parse_edge_type(name): _parse_window(each) for name, each in windows.items()}
+    return _parse_window(windows)
+
+
+def _windows_to_json(windows: Windows) -> Window | dict[str, Window]:
+    if isinstance(windows, Mapping):
+        return {edge_type_name(edge_type): each for edge_type, each in windows.items()}
+    return windows
+
+
+# Samples have the windows of edge types, in the unit of the graph.
+_WINDOWS = Annotated[Windows | None, LEFT_OUT, Codec(_windows_to_json, _parse_windows)]
 # Of arrays that a user gives, a config has the digest; they lie beside it (`work.seed_files`).
 _GIVEN = Annotated[
     SplitArrays | None, LEFT_OUT,
@@ -115,16 +136,18 @@ def _parse_target(config: Any) -> Target:
 _SPEC = record_codec(
     SamplingSpec,
     ("fanouts", "eval_fanouts", "batch_size", "seed", "first_epoch", "draws", "draw_period", "group_seeds", "target",
-     "temporal", "strict_time", "weighted", "edge_ids", "keep_times", "expand_once", "shuffle", "sampler", "shard"),
+     "temporal", "temporal_window", "strict_time", "weighted", "edge_ids", "keep_times", "expand_once", "shuffle",
+     "sampler", "shard"),
     fanouts=_FANOUTS, eval_fanouts=_FANOUTS, target=Annotated[Target, Codec(_target_to_json, _parse_target)],
-    strict_time=bool, keep_times=Annotated[bool, LEFT_OUT], expand_once=Annotated[bool, LEFT_OUT],
+    temporal_window=_WINDOWS, strict_time=bool, keep_times=Annotated[bool, LEFT_OUT],
+    expand_once=Annotated[bool, LEFT_OUT],
     shuffle=Annotated[bool, LEFT_OUT],
     sampler=Annotated[UserSampler | None, LEFT_OUT, record_codec(UserSampler, ("name", "version"))],
     shard=Annotated[Shard, LEFT_OUT],
 )  # fmt: skip
 _DRAWN = (
-    "fanouts", "eval_fanouts", "draws", "draw_period", "group_seeds", "target", "temporal", "strict_time", "weighted",
-    "edge_ids", "expand_once", "sampler",
+    "fanouts", "eval_fanouts", "draws", "draw_period", "group_seeds", "target", "temporal", "temporal_window",
+    "strict_time", "weighted", "edge_ids", "expand_once", "sampler",
 )  # fmt: skip
 
 

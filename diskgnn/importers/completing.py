@@ -6,12 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
+import pyarrow as pa
+
 from diskgnn.errors import ConfigError
+from diskgnn.importers.containers import arrays
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
 from diskgnn.importers.ids.id_streams import IdColumns
 from diskgnn.importers.source_listing import replaced
 from diskgnn.importers.tables.table import Table, is_table
 from diskgnn.specs.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, EdgeType, edge_type_name
+from diskgnn.specs.time_windows import checked_time_unit
 
 T = TypeVar("T", NodeInput, EdgeInput)
 
@@ -106,7 +110,7 @@ def with_null_times(given: GraphInput, null_time: str | None) -> GraphInput:
     if null_time is None:
         return given
     types: list[NodeInput | EdgeInput] = [*given.nodes.values(), *given.edges.values()]
-    if not any(each.times is not None or each.columns.time for each in types):
+    if not any(map(_has_times, types)):
         raise ConfigError(f"null_time: found {null_time!r}, while no type of nodes or edges has times; leave it out")
 
     def meant(described: T) -> T:
@@ -115,6 +119,35 @@ def with_null_times(given: GraphInput, null_time: str | None) -> GraphInput:
     nodes = {name: meant(each) for name, each in given.nodes.items()}
     edges = {name: meant(each) for name, each in given.edges.items()}
     return replace(given, nodes=nodes, edges=edges)
+
+
+def with_time_unit(given: GraphInput, time_unit: str | None) -> GraphInput:
+    """Returns the graph that says what its times are: `time_unit`, or what it says itself, or seconds if all times are
+    dates and timestamps, which become that.
+
+    Raises:
+        ConfigError: no unit, another one than the graph says itself or than timestamps become, or no type has times.
+    """
+    said = given.time_unit
+    if checked_time_unit(time_unit) not in (None, said) and said is not None:
+        raise ConfigError(f"time_unit: expected {said}, as what is read says itself, found {time_unit}; leave it out")
+    unit = time_unit or said
+    types: list[tuple[str, NodeInput | EdgeInput]] = [
+        *((f"nodes of type {name}", each) for name, each in given.nodes.items()),
+        *((f"edges of type {edge_type_name(name)}", each) for name, each in given.edges.items()),
+    ]
+    has_timestamps = {name: _has_timestamps(name, each) for name, each in types if _has_times(each)}
+    if not has_timestamps and unit is not None:
+        raise ConfigError(f"time_unit: found {unit!r}, while no type of nodes or edges has times; leave it out")
+    if unit not in (None, "s") and any(has_timestamps.values()):
+        name = next(name for name, found in has_timestamps.items() if found)
+        raise ConfigError(
+            f"time_unit: expected s, as times of {name} are dates or timestamps, which become seconds "
+            f"since 1970; found {unit}"
+        )
+    if unit is None and has_timestamps and all(has_timestamps.values()):
+        unit = "s"
+    return replace(given, time_unit=unit)
 
 
 def require_excluded(exclude: Sequence[str], there: Mapping[str, Sequence[str]]) -> None:
@@ -129,6 +162,21 @@ def require_excluded(exclude: Sequence[str], there: Mapping[str, Sequence[str]])
         raise ConfigError(
             f"exclude: expected COLUMN or TABLE.COLUMN of the tables, found {unknown[0]!r}; {told or 'there are none'}"
         )
+
+
+def _has_times(described: NodeInput | EdgeInput) -> bool:
+    return described.times is not None or described.columns.time is not None
+
+
+def _has_timestamps(name: str, described: NodeInput | EdgeInput) -> bool:
+    """Returns whether times are dates or timestamps, and no numbers."""
+    if described.times is not None:
+        return arrays.items(f"times of {name}", described.times).dtype.kind == "M"
+    source = described.table if isinstance(described, NodeInput) else described.edges
+    if not is_table(source) or described.columns.time is None:
+        return False  # columns without a table are refused where it is opened
+    kind = Table(name, source, described.columns).field(described.columns.time).type
+    return not (pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
 def _with_options(

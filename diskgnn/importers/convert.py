@@ -17,7 +17,7 @@ from diskgnn.formats.source_contents import SourceContents
 from diskgnn.graph.csc import EdgeOptions
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.held_out import told_of_graph
-from diskgnn.importers.completing import completed, is_of_one_type, with_null_times, without_columns
+from diskgnn.importers.completing import completed, is_of_one_type, with_null_times, with_time_unit, without_columns
 from diskgnn.importers.containers.arrays import Source
 from diskgnn.importers.containers.edge_arrays import edge_list
 from diskgnn.importers.containers.file_kinds import permission_named
@@ -87,6 +87,7 @@ def convert(
     drop_duplicates: bool = False,
     keep_ids: bool = False,
     null_time: str | None = None,
+    time_unit: str | None = None,
     bfloat16: bool = False,
     reference_features: bool = False,
     quantise: str | None = None,
@@ -147,6 +148,9 @@ def convert(
         keep_ids: remember the position of each edge in the list, which `Block.edge_ids` then says.
         null_time: what a missing time of a node or an edge means: 'never', no seed sees it, or 'always', every seed
             does. By default there shall be none.
+        time_unit: what whole numbers that are times count: 'ns', 'us', 'ms', 's', 'min', 'h', 'd', 'w' or 'y'. Then
+            windows of time may be given as '180d'. Dates and timestamps become seconds; where all times are such, they
+            say it themselves.
         bfloat16: features stored as uint16 are bfloat16 bits.
         reference_features: leave the feature file where it is (.npy in C order) and refer to it.
         quantise: store the features as 'int8' or 'int4', with a scale and a zero point per column found in a pass of
@@ -205,7 +209,7 @@ def convert(
             source, format, options, schema, topology, on_nodes, on_edges, exclude, measured, encoding
         )
         contents, described = described.contents, replace(described, contents=SourceContents())
-        described = with_null_times(described, null_time)
+        described = with_time_unit(with_null_times(described, null_time), time_unit)
         warn_of_left_out(contents)
         given = GivenGraph.of(replace(described, encoding=encoding), typed=typed)
     resources = given.resources(
@@ -214,7 +218,8 @@ def convert(
     making = identity({
         "source": source if isinstance(source, (str, os.PathLike)) else described,
         "format": format, "options": options, "schema": None if schema is None else described,
-        "exclude": exclude, "null_time": null_time, "encoding_of": None if encoding is None else encoding.digest,
+        "exclude": exclude, "null_time": null_time, "time_unit": time_unit,
+        "encoding_of": None if encoding is None else encoding.digest,
         **topology, **on_nodes, **on_edges,
     })  # fmt: skip
     config = {} if making is None else {"making": making}

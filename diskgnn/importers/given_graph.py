@@ -88,7 +88,7 @@ class GivenGraph:
                 dense = replace_user_ids(work, self.described, self.user_ids, self.owner_of, writer, resources)
                 opened = open_graph(dense.given, typed=self.typed, topologies=dense.topologies)
             require_space(writer, opened.needed_bytes, what, but=[f"{STAGE}."])  # from which ids are read
-            return opened, write_graph(writer, opened, resources)
+            return opened, write_graph(writer, opened, resources, self.described.time_unit)
 
         return Work(writer, STAGE).run(stage)
 

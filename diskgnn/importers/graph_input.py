@@ -32,6 +32,7 @@ from diskgnn.specs.schema import (
     parse_edge_type,
     reverse_edge_type,
 )
+from diskgnn.specs.time_windows import checked_time_unit
 from diskgnn.stores.locations import is_url, local
 
 DESCRIPTION = "graph.yaml"  # in a folder that is given in its place
@@ -112,6 +113,9 @@ class EdgeInput:
     weights: Source | None = None  # [E] numbers, 0 or more
     times: Source | None = None  # [E] integers or datetime64: when each edge appears
     null_time: str | None = None  # what a missing time means, as of nodes
+    # Edges lead from rows of a table to the rows that they refer to: one window of time for all is for these, not for
+    # the reverse type.
+    foreign_key: bool = False
     train: Source | EdgeStream | None = None  # seed edges for link prediction: integers [2, n] or [n, 2]
     valid: Source | EdgeStream | None = None
     test: Source | EdgeStream | None = None
@@ -152,8 +156,10 @@ class GraphInput:
     contents: SourceContents = field(default_factory=SourceContents)  # of a data set that was read, for the report
     reading_bytes: int = 0  # of memory that reading the sources takes, beside the pieces that are read
     encoding: GivenEncoding | None = None  # of another graph, for the columns of tables; None: they say their own
+    time_unit: str | None = None  # of `TIME_UNITS`: of all times; None: seconds if all are timestamps, or nobody knows
 
     def __post_init__(self) -> None:
+        checked_time_unit(self.time_unit)
         if not self.nodes or not self.edges:
             raise ConfigError("expected at least one type of nodes and one type of edges")
         for name in self.nodes:
@@ -223,13 +229,14 @@ def parse_description(where: str, content: Any, folder: Path | None) -> GraphInp
 
     Args:
         where: it stands, for messages.
-        content: {"nodes": {name: keys of NodeInput}, "edges": {"source:name:destination": keys of EdgeInput}}.
+        content: {"nodes": {name: keys of NodeInput}, "edges": {"source:name:destination": keys of EdgeInput}}, and if
+            it is known "time_unit".
         folder: None leaves paths as they are.
 
     Raises:
         ConfigError: it is none; names the key.
     """
-    parts = mapping_of(where, content, ("nodes", "edges"))
+    parts = mapping_of(where, content, ("nodes", "edges", "time_unit"))
     if "nodes" not in parts:  # plain edges may do without names
         raise ConfigError(f"{where}: expected nodes and edges, found no nodes")
     nodes = {
@@ -241,7 +248,7 @@ def parse_description(where: str, content: Any, folder: Path | None) -> GraphInp
         edge_type = parse_edge_type(name)
         edges[edge_type] = _parse(f"{where}: edge type {edge_type_name(edge_type)}", given, EdgeInput, folder)
     try:
-        return GraphInput(nodes, edges)
+        return GraphInput(nodes, edges, time_unit=parts.get("time_unit"))
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from error
 

@@ -328,6 +328,7 @@ class OpenEdges:
     list: EdgeList
     splits: Mapping[str, npt.NDArray[np.int64]]  # seed edges [n, 2]
     stored_bytes: int  # in files
+    foreign_key: bool = False
 
     @property
     def features(self) -> EdgeColumn | None:
@@ -345,6 +346,7 @@ class OpenEdges:
             has_weights=artifacts.WEIGHTS in kinds,
             has_times=artifacts.TIMES in kinds,
             link_splits=tuple(split for split in SPLITS if split in self.splits),
+            foreign_key=self.foreign_key,
             values=values,
             columns=None if features is None else features.columns,
         )
@@ -383,7 +385,7 @@ def open_edges(
     edges = EdgeList(
         edge_type, stream, num_sources, num_destinations, options, columns, topology.num_edges, name, topology.seek
     )
-    yield OpenEdges(edges, splits, topology.stored_bytes)
+    yield OpenEdges(edges, splits, topology.stored_bytes, given.foreign_key)
     if given.reverse:
         reverse = reverse_edge_type(edge_type)
         turned = edge_lists.turned(topology)

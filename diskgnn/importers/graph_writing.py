@@ -125,7 +125,9 @@ class WrittenGraph:
     details: Details  # for the report
 
 
-def write_graph(writer: ArtifactWriter, graph: OpenGraph, resources: Resources) -> WrittenGraph:
+def write_graph(
+    writer: ArtifactWriter, graph: OpenGraph, resources: Resources, time_unit: str | None = None
+) -> WrittenGraph:
     """Write all files of a graph, those of small data first: what is wrong with them is found before the long passes.
 
     Raises:
@@ -158,7 +160,7 @@ def write_graph(writer: ArtifactWriter, graph: OpenGraph, resources: Resources) 
             facts |= _target_facts(target)
         facts |= sizes[name] | found
         details |= {f"{fact} of {name}": value for fact, value in facts.items()} if graph.typed else facts
-    return WrittenGraph(GraphConfig(tuple(node_configs), tuple(edge_configs)), details)
+    return WrittenGraph(GraphConfig(tuple(node_configs), tuple(edge_configs), time_unit), details)
 
 
 def _target_facts(target: TargetConfig) -> Details:

@@ -131,6 +131,7 @@ class AskedTimes:
         ignored = replace(spec, temporal="ignore", **_as_in_training(graph, sampling))
         temporal = sampling["temporal"] if sampling is not None and is_temporal(sampling) else "uniform"
         in_time = replace(ignored, temporal=temporal, strict_time=bool(sampling and sampling["strict_time"]),
+                          temporal_window=sampling.get("temporal_window") if sampling else None,
                           weighted=ignored.weighted and temporal != "last")  # fmt: skip
         if self.ignore_times:
             return Draws(ignored)

@@ -46,6 +46,7 @@ from diskgnn.stores.locations import local
 from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.device import checked_device
 from diskgnn.system.resources import Resources
+from diskgnn.training.checkpoints import other_windows
 from diskgnn.training.source_opening import open_loader
 from diskgnn.units import seed_number
 from diskgnn.work.runner import Work
@@ -297,6 +298,13 @@ def _require_drawn_in_time(
             f"ignore_times: the model was trained with temporal={sampling['temporal']!r}, and the minibatches of "
             f"{source} were drawn whatever their times are: prepare them so, too, or pass ignore_times=True"
         )
+    if sampling is not None and is_temporal(sampling) and not ignore_times:
+        assert loader.sampling is not None
+        if told := other_windows(sampling, loader.sampling):
+            raise ConfigError(
+                f"source: the model was trained with {told[0]}, and the minibatches of {source} were drawn with "
+                f"{told[1]}: prepare them as those that it was trained on, or ask about the graph"
+            )
 
 
 def _with_an_answer(asked: Asked) -> Asked:

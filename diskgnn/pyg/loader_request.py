@@ -20,8 +20,9 @@ from diskgnn.pyg.sampler import InputSeeds, Rules
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.specs.fanouts import Fanouts
 from diskgnn.specs.sampling import SamplingSpec
-from diskgnn.specs.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE
+from diskgnn.specs.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, EdgeType
 from diskgnn.specs.targets import LinkTarget, NodeTarget, Target
+from diskgnn.specs.time_windows import Windows, checked_windows
 from diskgnn.work.cache_folder import Use
 
 _SHUFFLED_EPOCHS = 4
@@ -61,6 +62,7 @@ class LoaderRequest:
     subgraph_type: SubgraphType
     disjoint: bool
     temporal_strategy: str
+    time_window: Windows | None
     cache: Cache
     cpu_cache: int | str | None
     epochs: int
@@ -74,7 +76,8 @@ class LoaderRequest:
     @staticmethod
     def of(
         num_neighbors: Any, time_attr: str | None, weight_attr: str | None, subgraph_type: Any, *, replace: bool,
-        disjoint: bool, temporal_strategy: str, neighbor_sampler: Any, directed: bool, seed_time: Tensor | None,
+        disjoint: bool, temporal_strategy: str, time_window: Any, neighbor_sampler: Any, directed: bool,
+        seed_time: Tensor | None,
         cache: Any, cache_limit: int | str | None, cpu_cache: int | str | None, prepared_epochs: int | None,
         memory: int | str, threads: int | None,
         device: str | torch.device, seed: int, progress: bool, arguments: Mapping[str, Any], is_link: bool = False,
@@ -106,12 +109,15 @@ class LoaderRequest:
             raise ConfigError(f"{name}: expected time_attr, too: it says which times the seeds are compared with")
         if is_link and time_attr is not None and seed_time is None:
             raise ConfigError("time_attr: expected edge_label_time, too: until when each pair may draw")
+        if time_window is not None and time_attr is None:
+            raise ConfigError("time_window: expected time_attr, too: it says which times the window is of")
         shuffle, batch_size = bool(arguments.get("shuffle")), arguments.get("batch_size", 1)
         if batch_size is None:
             raise ConfigError("batch_size: expected a number, found None; minibatches are prepared whole")
         return LoaderRequest(
             num_neighbors if isinstance(num_neighbors, NumNeighbors) else NumNeighbors(num_neighbors),
             time_attr, weight_attr, kind, disjoint or time_attr is not None, temporal_strategy,
+            checked_windows("time_window", time_window),
             Cache.of(cache, cache_limit, memory, threads, progress), cpu_cache,
             prepared_epochs or (_SHUFFLED_EPOCHS if shuffle else 1),
             device, seed, shuffle, batch_size, is_link,
@@ -197,9 +203,22 @@ class LoaderRequest:
         return SamplingSpec(
             self._fanouts(graph, is_typed=inputs.input_type is not None), self.batch_size, self.epochs,
             seed=self.seed, splits=("train",), target=target,
-            temporal=self.temporal_strategy if self.disjoint else "ignore", strict_time=False,
+            temporal=self.temporal_strategy if self.disjoint else "ignore", temporal_window=self._windows(graph),
+            strict_time=False,
             weighted=self.weight_attr is not None, edge_ids=True, expand_once=True, shuffle=self.shuffle,
         )  # fmt: skip
+
+    def _windows(self, graph: Graph) -> Windows | None:
+        """Returns the windows; one for all is for edges with times, and where edge types are called as by RelBench for
+        those that lead to the row that is referred to."""
+        window = self.time_window
+        if window is None or isinstance(window, Mapping) or not any(map(_leads_to_referred, graph.edges)):
+            return window
+        nodes = graph.nodes
+        return {
+            each: window for each, edges in graph.edges.items()
+            if edges.config.has_times or (_leads_to_referred(each) and nodes[each[0]].config.has_times)
+        }  # fmt: skip
 
     def _fanouts(self, graph: Graph, *, is_typed: bool) -> Fanouts:
         if not is_typed:
@@ -208,3 +227,8 @@ class LoaderRequest:
         if isinstance(found, list):
             return dict.fromkeys(graph.edges, found)
         return {edge_type: found["__".join(edge_type)] for edge_type in graph.edges}
+
+
+def _leads_to_referred(edge_type: EdgeType) -> bool:
+    """Returns True for edges from foreign keys to the rows that they name, as RelBench calls them."""
+    return edge_type[1].startswith("f2p_")

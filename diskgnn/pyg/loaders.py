@@ -58,6 +58,10 @@ class NeighborLoader(PreparedBatches, NodeLoader):  # type: ignore[misc]
         device: where rows and ids are delivered.
         seed: of draws and of shuffling; torch.manual_seed has no effect on them.
         progress: say on stderr what is prepared.
+        time_window: with `time_attr`: a seed at time t draws only edges in (t - time_window, t]. One number is for
+            edges with times, and of edge types called as by RelBench for those to the row that is referred to
+            ('f2p_...'); rows that are referred to are drawn whatever their age. A mapping says for which edge types it
+            is.
         **kwargs: those of torch's DataLoader: batch_size, shuffle, drop_last.
 
     Raises:
@@ -98,11 +102,13 @@ class NeighborLoader(PreparedBatches, NodeLoader):  # type: ignore[misc]
         device: str | torch.device = "cpu",
         seed: int = 0,
         progress: bool = True,
+        time_window: int | str | dict[tuple[str, str, str], int | str] | None = None,
         **kwargs: Any,
     ) -> None:
         request = LoaderRequest.of(
             num_neighbors, time_attr, weight_attr, subgraph_type, replace=replace, disjoint=disjoint,
-            temporal_strategy=temporal_strategy, neighbor_sampler=neighbor_sampler, directed=directed,
+            temporal_strategy=temporal_strategy, time_window=time_window, neighbor_sampler=neighbor_sampler,
+            directed=directed,
             seed_time=input_time, cache=cache, cache_limit=cache_limit, cpu_cache=cpu_cache,
             prepared_epochs=prepared_epochs, memory=memory, threads=threads, device=device, seed=seed,
             progress=progress, arguments=kwargs,
@@ -139,7 +145,8 @@ class LinkNeighborLoader(PreparedBatches, LinkLoader):  # type: ignore[misc]
     Args:
         data, num_neighbors, replace, subgraph_type, disjoint, temporal_strategy, time_attr, weight_attr, transform,
             transform_sampler_output, is_sorted, filter_per_worker, neighbor_sampler, directed, cache, cache_limit,
-            cpu_cache, prepared_epochs, memory, threads, device, seed, progress, kwargs: as those of `NeighborLoader`.
+            cpu_cache, prepared_epochs, memory, threads, device, seed, progress, time_window, kwargs: as those of
+            `NeighborLoader`.
         edge_label_index: the pairs to start from, [2, n], (edge type, those), or an edge type for all of its edges;
             (edge type, "train") of a path.
         edge_label: of the pairs.
@@ -188,11 +195,13 @@ class LinkNeighborLoader(PreparedBatches, LinkLoader):  # type: ignore[misc]
         device: str | torch.device = "cpu",
         seed: int = 0,
         progress: bool = True,
+        time_window: int | str | dict[tuple[str, str, str], int | str] | None = None,
         **kwargs: Any,
     ) -> None:
         request = LoaderRequest.of(
             num_neighbors, time_attr, weight_attr, subgraph_type, replace=replace, disjoint=disjoint,
-            temporal_strategy=temporal_strategy, neighbor_sampler=neighbor_sampler, directed=directed,
+            temporal_strategy=temporal_strategy, time_window=time_window, neighbor_sampler=neighbor_sampler,
+            directed=directed,
             seed_time=edge_label_time, cache=cache, cache_limit=cache_limit, cpu_cache=cpu_cache,
             prepared_epochs=prepared_epochs, memory=memory, threads=threads, device=device, seed=seed,
             progress=progress, arguments=kwargs, is_link=True,

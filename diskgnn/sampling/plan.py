@@ -18,6 +18,7 @@ from diskgnn.formats.samples_config import SamplesConfig, SamplesLayout, Sequenc
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.held_out import HeldOut, told
 from diskgnn.progress.reporter import SILENT, Reporter, say
+from diskgnn.sampling.edge_windows import edge_windows
 from diskgnn.sampling.grouping import nearness_order
 from diskgnn.sampling.label_warnings import warn_of_labels
 from diskgnn.sampling.planned_minibatch import DrawRules, PlannedEpoch, PlannedMinibatch, Sampler
@@ -31,6 +32,7 @@ from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.schema import edge_type_name
 from diskgnn.specs.shard import Shard
 from diskgnn.specs.targets import LinkTarget, NodeTarget
+from diskgnn.specs.time_windows import named_windows
 
 
 class SamplingPlan:
@@ -48,7 +50,7 @@ class SamplingPlan:
     """
 
     def __init__(self, graph: Graph, spec: SamplingSpec, seeds: Seeds | None = None) -> None:
-        self.graph, self.spec, self._given_seeds = graph, spec, seeds
+        self.graph, self._given_seeds = graph, seeds
         self._seeds = seeds or seeds_of(graph, spec)
         self.splits = self._seeds.splits
         edge_types = tuple(graph.edges)
@@ -56,6 +58,9 @@ class SamplingPlan:
         self.fanouts = {split: np.array(spec.fanouts_by_type(split, edge_types), np.int32) for split in self.splits}
         _require_edge_data(graph, spec)
         require_temporal(graph, spec, self._seeds.target, self.fanouts.values())
+        windows = edge_windows(graph, spec.temporal_window, self.fanouts.values())
+        # The same draws are the same samples, however their windows were said.
+        self.spec = replace(spec, temporal_window=named_windows(windows, graph.config.time_unit) or None)
         if spec.group_seeds > 1:
             _require_groups(spec)
         self.layout = SamplesLayout(
@@ -67,8 +72,10 @@ class SamplingPlan:
             positions=tuple(each for each in edge_types if spec.edge_ids or graph.edges[each].config.rows is not None),
         )
         positions = tuple(each in self.layout.positions for each in edge_types) if self.layout.positions else ()
+        compared = {each: length - int(bool(spec.strict_time)) for each, length in windows.items()}
         self._rules = DrawRules(
             spec.weighted, spec.temporal == "last", positions, spec.expand_once,
+            tuple(map(compared.get, edge_types)) if windows else (),
             seed_time_shift=int(bool(spec.strict_time)) if self.layout.seed_times else None,
         )  # fmt: skip
         self.parts = TopologyParts(graph, weights=spec.weighted, times=spec.is_temporal)

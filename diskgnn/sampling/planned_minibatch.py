@@ -25,6 +25,9 @@ class DrawRules:
     latest: bool = False  # the latest, where there are times
     positions: tuple[bool, ...] = ()  # by edge type: blocks say where their edges lie; (): none do
     expand_once: bool = False  # a node draws in the layer after the one that found it, and in no other
+    # By edge type: only edges are drawn that are later than the time of a seed minus this; (): all that are not later.
+    # The time is the one that is compared: with strict times, one before the seed's own.
+    windows: tuple[int | None, ...] = ()
     # What is to be added to seeds' times for the column of them: draws take 1 off where they are strict. None: there is
     # no such column.
     seed_time_shift: int | None = None
@@ -60,7 +63,7 @@ class PlannedMinibatch:
             seed_times=None if self.times is None else self._by_type(self.times), excluded=self.excluded,
             held_out=self.held_out,
             weighted=self.rules.weighted, latest=self.rules.latest, positions=self.rules.positions,
-            expand_once=self.rules.expand_once,
+            expand_once=self.rules.expand_once, windows=self.rules.windows,
         )  # fmt: skip
 
     def draw(self, sampler: Sampler) -> SampledMinibatch:

@@ -14,6 +14,7 @@ from diskgnn.specs.fanouts import CheckedFanouts, Fanouts, by_layer, checked_fan
 from diskgnn.specs.schema import SPLITS, EdgeType
 from diskgnn.specs.shard import Shard
 from diskgnn.specs.targets import LinkTarget, NodeTarget, Target, as_target
+from diskgnn.specs.time_windows import Windows, checked_windows
 from diskgnn.specs.user_sampler import AnySampler, UserSampler
 from diskgnn.units import counted, seed_number, whole_number
 
@@ -34,6 +35,7 @@ class DrawingOptions(TypedDict, total=False):
     group_seeds: int
     target: Target | str | None
     temporal: str | None
+    temporal_window: Windows | None
     strict_time: bool | None
     weighted: bool
     edge_ids: bool
@@ -77,6 +79,10 @@ class SamplingSpec:
         temporal: has to be said of graphs with times. With 'uniform' or 'last', nothing is drawn that is later than the
             seed, neither an edge nor the node at its other end: each seed has a tree of its own, and 'last' takes the
             latest edges. 'ignore' draws as if there were no times, so seeds see what comes after them.
+        temporal_window: with `temporal`, a seed at time t draws only edges later than t minus this: a whole number in
+            the unit of the graph's times, or text such as '180d' if the graph says its unit. It holds for edge types
+            with times, and in a database for edges towards the row that is referred to; rows that are referred to are
+            drawn whatever their age. A mapping from edge types to windows says for which it holds instead.
         strict_time: with `temporal`, nothing of the time of the seed either. By default so for links, because the edge
             that is asked for has this time, and not for nodes.
         weighted: draw in proportion to weights, where edge types have them, without replacement.
@@ -108,6 +114,7 @@ class SamplingSpec:
     group_seeds: int = 1
     target: Target = field(default_factory=NodeTarget)
     temporal: str | None = None
+    temporal_window: Windows | None = None
     strict_time: bool | None = None
     weighted: bool = False
     edge_ids: bool = False
@@ -137,6 +144,7 @@ class SamplingSpec:
                 f"eval_fanouts has {counted(num_layers(eval_fanouts), 'layer')}, fanouts has {num_layers(fanouts)}: "
                 "one model needs both"
             )
+        object.__setattr__(self, "temporal_window", checked_windows("temporal_window", self.temporal_window))
         self._check_choice()
         if self.sampler is not None:
             self._check_own_draws(fanouts, eval_fanouts)
@@ -172,6 +180,8 @@ class SamplingSpec:
             raise ConfigError(f"temporal: expected one of {', '.join(TEMPORAL)}, found {self.temporal!r}")
         if self.strict_time and not self.is_temporal:
             raise ConfigError("strict_time: draws have no times; pass temporal='uniform' or 'last' with it")
+        if self.temporal_window is not None and not self.is_temporal:
+            raise ConfigError("temporal_window: draws have no times; pass temporal='uniform' or 'last' with it")
         if self.weighted and self.temporal == "last":
             raise ConfigError("weighted: temporal='last' takes the latest edges whatever they weigh; choose one")
 

@@ -162,6 +162,8 @@ def _require_parts(content: Mapping[str, Any]) -> None:
     config = content["config"]
     if config["sampling"] is not None and not isinstance(config["sampling"]["temporal"], str | None):
         raise TypeError("temporal is no str")
+    if config["sampling"] is not None and not isinstance(config["sampling"].get("temporal_window"), dict | None):
+        raise TypeError("temporal_window is no dict")
     if not isinstance(config["named_model"], bool):
         raise TypeError("named_model is no bool")
     source = SourceSchema.of_record(config["schema"])
@@ -301,8 +303,9 @@ def _named(directory: PathLike) -> str:
     return f"the model in {directory}"
 
 
-def warn_of_later_edges(directory: PathLike, found: Mapping[str, Any] | None, source: str) -> None:
-    """Warn if the model in a checkpoint was trained by times, and is asked about minibatches that were drawn without.
+def warn_of_other_times(directory: PathLike, found: Mapping[str, Any] | None, source: str) -> None:
+    """Warn if the model in a checkpoint was trained by times, and is asked about minibatches that were drawn without,
+    or in other windows.
 
     Args:
         directory: see `load_model`.
@@ -324,6 +327,22 @@ def warn_of_later_edges(directory: PathLike, found: Mapping[str, Any] | None, so
             DataWarning,
             stacklevel=callers_level(),
         )
+    elif trained["temporal"] in in_time and (told := other_windows(trained, found)):
+        warnings.warn(
+            f"the checkpoint {directory} was trained with {told[0]}, and minibatches of {source} were drawn with "
+            f"{told[1]}: prepare them as those that it was trained on",
+            DataWarning,
+            stacklevel=callers_level(),
+        )
+
+
+def other_windows(trained: Mapping[str, Any], found: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Returns the words for the windows of two ways of drawing, see `drawing_to_json`; None if they are the same."""
+    one, other = (each.get("temporal_window") for each in (trained, found))
+    if one == other:
+        return None
+    said = [f"temporal_window={each!r}" if each else "no temporal_window" for each in (one, other)]
+    return said[0], said[1]
 
 
 _OUTPUTS = {"class": "{} classes", "multilabel": "{} labels", "regression": "{} targets", "link": "links"}

@@ -25,7 +25,7 @@ from diskgnn.progress.default_reporter import reporter_for
 from diskgnn.progress.reporter import Reporter
 from diskgnn.specs.shard import Shard
 from diskgnn.system.device import checked_device
-from diskgnn.training.checkpoints import check_trained_on, load_model, load_task, warn_of_later_edges
+from diskgnn.training.checkpoints import check_trained_on, load_model, load_task, warn_of_other_times
 from diskgnn.training.model_check import check_model
 from diskgnn.training.ranks import Ranks
 from diskgnn.training.results import EvalResult, Spent
@@ -95,7 +95,7 @@ def evaluate(
             )
         if checkpoint is not None:
             check_trained_on(checkpoint, packed.config.schema(), str(source))
-            warn_of_later_edges(checkpoint, drawing_to_json(packed.config.samples.spec), str(source))
+            warn_of_other_times(checkpoint, drawing_to_json(packed.config.samples.spec), str(source))
         with open_loader(packed, split, device, loader_options) as loader:
             task = _fitting(model, task, loader, device)
             tally = tally or task.tally(device)
@@ -110,7 +110,7 @@ def _of_source(
 ) -> EvalResult:  # fmt: skip
     if checkpoint is not None:
         check_trained_on(checkpoint, schema_of(source), name)
-        warn_of_later_edges(checkpoint, getattr(source, "sampling", None), name)
+        warn_of_other_times(checkpoint, getattr(source, "sampling", None), name)
     task = _fitting(model, task, source, device)
     return _warned(evaluation(model, task, source, device, amp=amp, reporter=reporter))
 

@@ -127,6 +127,12 @@ inline DrawRequest take_request(Input& input, const HostileGraph& graph) {
       request.held_out.push_back(std::make_shared<const ExcludedEdges>(ends[1], ends[0]));
     }
   }
+  if (options & 128) {
+    for (std::size_t number = 0; number < graph.relations.size(); ++number) {
+      const std::int64_t window = take_times(input, 1)[0];
+      request.windows.push_back(window & 1 ? std::nullopt : std::optional(window));
+    }
+  }
   return request;
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -122,11 +123,32 @@ struct ExcludedSources {
   }
 };
 
+// What times may be, in [first, last].
+struct TimeRange {
+  std::int64_t first = std::numeric_limits<std::int64_t>::min(), last = std::numeric_limits<std::int64_t>::max();
+
+  bool empty() const { return first > last; }
+
+  // Up to `last`. With a window, later than `last` minus that, and so nothing whose time is missing, which is stored as
+  // the smallest number.
+  static TimeRange until(std::int64_t last, std::optional<std::int64_t> window) {
+    TimeRange range{std::numeric_limits<std::int64_t>::min(), last};
+    if (!window) return range;
+    constexpr std::int64_t kFirst = std::numeric_limits<std::int64_t>::min() + 1;
+    if (*window <= 0) return {std::numeric_limits<std::int64_t>::max(), std::numeric_limits<std::int64_t>::min()};
+    range.first = last < kFirst + (*window - 1) ? kFirst : last - (*window - 1);
+    return range;
+  }
+};
+
 struct DrawRequest {
   std::vector<std::vector<std::int64_t>> seeds;  // by node type
   // By node type, one per seed: nothing later is drawn for it. Then each seed grows a tree of its own, and a node may
   // be in several. Empty: times do not matter.
   std::vector<std::vector<std::int64_t>> seed_times;
+  // By edge type: of a seed, only edges are drawn that are later than its time minus this; or empty. Not above 0:
+  // none are.
+  std::vector<std::optional<std::int64_t>> windows;
   std::vector<std::int32_t> fanouts;  // [layers, edge types], from the seeds outwards; -1 takes all
   DrawKey key;
   std::vector<ExcludedEdges> excluded;  // by edge type: not in this minibatch; or empty
@@ -138,6 +160,11 @@ struct DrawRequest {
   bool expand_once = false;     // a node draws in the layer after the one that found it, and in no other
 
   bool has_trees() const { return !seed_times.empty(); }
+
+  // What may be drawn of an edge type for a seed of this time.
+  TimeRange times_until(std::int64_t time, std::size_t number) const {
+    return TimeRange::until(time, windows.empty() ? std::nullopt : windows[number]);
+  }
 
   bool excludes(std::size_t number) const {
     return (!excluded.empty() && !excluded[number].empty()) ||

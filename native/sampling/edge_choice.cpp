@@ -39,15 +39,17 @@ void choose(const ChoiceRules& rules, const ListRules& list, const EdgeRun<Index
   for (std::size_t i = 0; i < run.sources.size(); ++i) {
     const std::int64_t source = run.sources[i], position = run.first + static_cast<std::int64_t>(i);
     if (source < 0 || source >= rules.num_sources) throw_no_source(source, rules.num_sources);
-    std::int64_t time = 0;
+    // An edge is as old as itself; where edges have no times, as its source.
+    std::int64_t time = list.times.first;
     if (!rules.source_times.empty()) {
       time = rules.source_times[static_cast<std::size_t>(source)];
-      if (time > list.latest_time) continue;
+      if (time > list.times.last) continue;
     }
     if (run.times != nullptr) {
       time = run.times[i];
-      if (time > list.latest_time) continue;
+      if (time > list.times.last) continue;
     }
+    if (time < list.times.first) continue;
     if (run.weights != nullptr && !(run.weights[i] > 0)) continue;
     std::uint64_t key;
     if (rules.latest) {

@@ -52,8 +52,8 @@ struct ChoiceRules {
 
 // What holds for one list.
 struct ListRules {
-  std::uint64_t state;       // names its draws, if they are independent
-  std::int64_t latest_time;  // nothing later may be drawn
+  std::uint64_t state;  // names its draws, if they are independent
+  TimeRange times;      // of what may be drawn
   ExcludedSources excluded;
 };
 

@@ -238,11 +238,10 @@ class TopologySweep::Reader {
         sweep_.files_.node_times[static_cast<std::size_t>(relation_.source)];
     const ChoiceRules rules{num_sources_, is_timed ? source_times : std::span<const std::int64_t>{},
                             scans && request.latest, request.key.slice_start};
-    ListRules list{
-        draw_state(request.key, expansion.layer(), number_, key), std::numeric_limits<std::int64_t>::max(), {}};
+    ListRules list{draw_state(request.key, expansion.layer(), number_, key), {}, {}};
     if (is_timed) {
       const std::int64_t tree = Growing::Keys::tree_of(key, num_destinations_);
-      list.latest_time = expansion.tree_times_[static_cast<std::size_t>(tree)];
+      list.times = request.times_until(expansion.tree_times_[static_cast<std::size_t>(tree)], number_);
     }
     list.excluded = request.excluded_of(number_, node);
     const std::int64_t begin = panel_.offset(node);

@@ -181,14 +181,14 @@ class Turn {
       if (i + kPrefetchDistance < count_) __builtin_prefetch(lists_.of(node(i + kPrefetchDistance)).data());
       const std::int64_t v = node(i), begin = lists_.begin(v);
       const std::span<const Index> list = lists_.of(v);
-      ListRules rules_of_list{
-          draw_state(request_.key, layer_, number_, nodes_[i]), std::numeric_limits<std::int64_t>::max(), {}};
+      ListRules rules_of_list{draw_state(request_.key, layer_, number_, nodes_[i]), {}, {}};
       if (excludes) rules_of_list.excluded = request_.excluded_of(number_, v);
       if (!scans && rules_of_list.excluded.empty()) {
         append_plainly(v, list, rules_of_list.state);
       } else {
         if (is_timed) {
-          rules_of_list.latest_time = times[static_cast<std::size_t>(Keys::tree_of(nodes_[i], num_destinations_))];
+          rules_of_list.times = request_.times_until(
+              times[static_cast<std::size_t>(Keys::tree_of(nodes_[i], num_destinations_))], number_);
         }
         const EdgeRun<Index> run{list, has_times ? relation_.times.data() + begin : nullptr,
                                  has_weights ? relation_.weights.data() + begin : nullptr, begin, 0};

@@ -253,3 +253,31 @@ def test_a_checkpoint_says_how_its_minibatches_were_drawn(made, tmp_path):
     torch.save(older, tmp_path / FILE)
     with pytest.raises(ArtifactError, match=r"checkpoint version 4; this diskgnn reads version 5: .* or train again"):
         said(made, tmp_path, tmp_path, at=3)
+
+
+def test_windows_of_training_are_those_of_predictions(made, tmp_path):
+    """As on a graph that NumPy has cut at both ends of the window; items are bought in it, by users of any age."""
+    users = NodeTarget("user", {"train": np.arange(USERS)}, {"train": np.full(USERS, 70)},
+                       {"train": np.arange(USERS) % 2})  # fmt: skip
+    model = trained(made, "windowed", users, temporal="last", temporal_window=25)
+    assert load_checkpoint(model)["config"]["sampling"]["temporal_window"] == {
+        "user:buys:item": 25, "item:rev_buys:user": 25
+    }  # fmt: skip
+    kept = (EDGE_TIMES <= 50) & (EDGE_TIMES > 25) & (ITEM_TIMES[EDGES[1]] <= 50)
+    item = {"features": X["item"], "labels": np.arange(ITEMS) % 2, "train": np.arange(ITEMS)}
+    diskgnn.convert(tmp_path / "cut", schema={
+        "nodes": {"user": {"features": X["user"]}, "item": item},
+        "edges": {":".join(BUYS): {"edges": EDGES[:, kept], "reverse": True}},
+    })  # fmt: skip
+    expected = said(made, tmp_path, model, tmp_path / "cut")
+    np.testing.assert_allclose(said(made, tmp_path, model, at=50), expected, rtol=1e-5, atol=1e-6)
+    whole = shop(tmp_path / "whole", 50)
+    assert np.abs(said(made, tmp_path, model, whole) - expected).max() > 1e-3
+    other = r"trained with temporal_window=.*, and the minibatches of .*users-packed were drawn with no temporal_window"
+    with pytest.raises(ConfigError, match=other):
+        said(made, tmp_path, model, made / "users-packed", split="train")
+    with pytest.warns(DataWarning, match=r"trained with temporal_window=.*with no temporal_window: prepare them"):
+        diskgnn.evaluate(model, made / "users-packed", split="train")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DataWarning)
+        assert len(said(made, tmp_path, model, made / "windowed-packed", split="train")) == USERS

@@ -29,6 +29,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "group_seeds": {"group_seeds": 4},
     "target": {"target": LinkTarget(WRITES, 2, 3)},
     "temporal": {"temporal": "last"},
+    "temporal_window": {"temporal": "last", "temporal_window": {CITES: 4}},
     "strict_time": {"temporal": "uniform", "strict_time": True},
     "weighted": {"weighted": True},
     "edge_ids": {"edge_ids": True},

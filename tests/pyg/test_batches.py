@@ -16,10 +16,11 @@ from torch_geometric.testing import MyFeatureStore, MyGraphStore
 from torch_geometric.utils import k_hop_subgraph, trim_to_layer
 
 import diskgnn
-from diskgnn.errors import InputError
+from diskgnn.errors import ConfigError, InputError
 from diskgnn.pyg import LinkNeighborLoader, NeighborLoader
 
-OURS = ["cache", "cache_limit", "cpu_cache", "prepared_epochs", "memory", "threads", "device", "seed", "progress"]
+OURS = ["cache", "cache_limit", "cpu_cache", "prepared_epochs", "memory", "threads", "device", "seed", "progress",
+        "time_window"]  # fmt: skip
 
 
 @pytest.fixture
@@ -198,6 +199,41 @@ def test_trees_of_seeds_and_nothing_later_than_them(quiet, options):
         for tree in range(5):  # as many as may be drawn
             allowed = int(((col == nodes[tree]) & (data.time[row] <= times[tree])).sum())
             assert int((batch.edge_index[1] == tree).sum()) == min(4, allowed)
+
+
+def test_windows_leave_out_what_is_older(quiet):
+    data = one_type()
+    nodes, times = torch.tensor([5, 9, 9, 80, 3]), torch.tensor([12, 3, 29, 7, 0])
+    given = {"input_nodes": nodes, "input_time": times, "time_attr": "time", **quiet}
+    drawn = []
+    for window in (6, 12, None):
+        (batch,) = NeighborLoader(data, [-1], **given, time_window=window)
+        check_slices(batch, data)
+        row, col = data.edge_index
+        age = times[:, None] - data.time[row]
+        passes = (col == nodes[:, None]) & (age >= 0) & (age < (window or 100))
+        tree = batch.batch[batch.edge_index[1]]
+        found = {*zip(tree.tolist(), batch.e_id.tolist(), strict=True)}
+        assert found == {*map(tuple, passes.nonzero().tolist())}
+        drawn.append(len(found))
+    assert drawn[0] < drawn[1] < drawn[2]  # each was prepared for itself
+    with pytest.raises(ConfigError, match="time_window: expected time_attr, too"):
+        NeighborLoader(data, [-1], input_nodes=nodes, time_window=3, **quiet)
+
+
+def test_one_window_of_a_database_is_for_what_refers(quiet):
+    """Both tables have times, and edge types are called as RelBench calls them."""
+    data = HeteroData()
+    data["user"].x, data["user"].time = torch.eye(2), torch.zeros(2, dtype=torch.int64)
+    data["order"].x, data["order"].time = torch.eye(30), torch.arange(30)
+    keys = torch.stack([torch.arange(30), torch.zeros(30, dtype=torch.int64)])
+    refers, referred = ("order", "f2p_user", "user"), ("user", "rev_f2p_user", "order")
+    data[refers].edge_index, data[referred].edge_index = keys, keys.flip(0)
+    given = {"input_nodes": ("user", torch.tensor([0])), "input_time": torch.tensor([20]), "time_attr": "time", **quiet}
+    for window, orders, users in ((5, [16, 17, 18, 19, 20], 5), ({referred: 5}, [*range(21)], 0)):
+        (batch,) = NeighborLoader(data, [-1, -1], time_window=window, **given)
+        assert batch["order"].time.sort().values.tolist() == orders
+        assert batch[referred].edge_index.shape[1] == users
 
 
 def test_bidirectional_has_both_directions_and_transforms_come_in_turn(quiet):

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from diskgnn.errors import ConfigError
 from diskgnn.importers.completing import require_excluded
@@ -119,7 +120,7 @@ def graph_of(
         for column, other in table.fkeys.items():
             _require_key(f"table {name}: fkeys: {column}", source, other)
             edges[name, f"f2p_{type_word(column)}", other] = EdgeInput(
-                key_edges(name, table.rows, column, skip_unknown), reverse=reverse
+                key_edges(name, table.rows, column, skip_unknown), reverse=reverse, foreign_key=True
             )
             listing.read(name, column, f"edges to {other}")
     for name, task in source.tasks.items():
@@ -136,7 +137,16 @@ def graph_of(
     if not edges:
         found = f"none in {', '.join(source.tables)}" if source.tables else "no tables"
         raise ConfigError(f"expected tables with foreign keys, found {found}")
-    return GraphInput(nodes, edges, listing.contents())
+    return GraphInput(nodes, edges, listing.contents(), time_unit=_time_unit(source))
+
+
+def _time_unit(source: RelationalSource) -> str | None:
+    """Returns seconds if all times are dates or timestamps, which become that."""
+    columns = [(table.rows, table.time) for table in source.tables.values()]
+    columns += [(rows, task.time) for task in source.tasks.values() for rows in task.splits.values()]
+    kinds = [rows.field(column).type for rows, column in columns if column is not None]
+    numbers = any(pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in kinds)
+    return "s" if kinds and not numbers else None
 
 
 def _has_description(path: Path) -> bool:

@@ -1,0 +1,74 @@
+"""Which edge types a window of time holds for, and how long it is in the unit of a graph's times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from diskgnn.errors import ConfigError
+from diskgnn.graph.graph import Graph
+from diskgnn.specs.schema import EdgeType, edge_type_name
+from diskgnn.specs.time_windows import Windows, require_edge_types, window_in_unit
+
+
+def edge_windows(
+    graph: Graph, windows: Windows | None, fanouts: Iterable[npt.NDArray[np.int32]]
+) -> dict[EdgeType, int]:
+    """Returns the window of each edge type that has one, in the unit of the graph's times.
+
+    Args:
+        graph: what is sampled.
+        windows: as they were asked for.
+        fanouts: [layers, edge types] of each split.
+
+    Raises:
+        ConfigError: edge types that there are not, or that have no times; a window in another unit; or one window
+            where nobody knows which edge types it is for.
+    """
+    if windows is None:
+        return {}
+    where = str(graph.manifest.path)
+    timed = [each for each in graph.edges if _has_times(graph, each)]
+    if isinstance(windows, Mapping):
+        require_edge_types(windows, tuple(graph.edges))
+        if untimed := [each for each in windows if each not in timed]:
+            raise ConfigError(
+                f"temporal_window: expected edge types with times, found {edge_type_name(untimed[0])}: neither its "
+                f"edges nor nodes of type {untimed[0][0]} have some in {where}"
+            )
+        return {each: window_in_unit(window, graph.config.time_unit, where) for each, window in windows.items()}
+    length = window_in_unit(windows, graph.config.time_unit, where)
+    followed = {
+        each for layers in fanouts for each, is_followed in zip(graph.edges, (layers != 0).any(axis=0), strict=True)
+        if is_followed
+    }  # fmt: skip
+    held = _held_by_one(graph, timed)
+    unsaid = [] if _is_database(graph) else [each for each in timed if each not in held and each in followed]
+    if unsaid or not held:
+        names = ", ".join(map(edge_type_name, unsaid or graph.edges))
+        found = f"only nodes have times where edges of {names} begin" if unsaid else f"no such edges in {where}"
+        raise ConfigError(
+            "temporal_window: one window is for edges with times and, in a database, for edges towards the row that "
+            f"is referred to; found {found}. Say for which edge types it is, as a mapping "
+            f"({edge_type_name((unsaid or timed or list(graph.edges))[0])}={windows})"
+        )
+    return dict.fromkeys(held, length)
+
+
+def _has_times(graph: Graph, edge_type: EdgeType) -> bool:
+    return graph.edges[edge_type].config.has_times or graph.nodes[edge_type[0]].config.has_times
+
+
+def _is_database(graph: Graph) -> bool:
+    return any(edges.config.foreign_key for edges in graph.edges.values())
+
+
+def _held_by_one(graph: Graph, timed: list[EdgeType]) -> list[EdgeType]:
+    """Returns those that one window for all is for: a row is looked up whatever its age, rows that refer to it are
+    not."""
+    if len(graph.edges) == 1:
+        return timed
+    configs = {each: graph.edges[each].config for each in timed}
+    return [each for each, config in configs.items() if config.has_times or config.foreign_key]

@@ -151,11 +151,12 @@ def _propose_split(output: Output, graph: Graph) -> None:
 )
 @_tables(
     "--encode",
+    "--embed-text",
     type=options.SETTING,
     multiple=True,
-    metavar="COLUMN=ENCODING",
-    help="How a column becomes features: number, raw, time, boolean, category or vector.  [default: by its type; "
-    "numbers are scaled]",
+    metavar="[TABLE.]COLUMN=ENCODING",
+    help="How a column becomes features: number, raw, time, boolean, category, vector; text as hash:256 or as "
+    "package.module:function says. Of a database, too (--from).  [default: by its type; numbers are scaled]",
 )
 @_tables(
     "--exclude",

@@ -13,9 +13,10 @@ from diskgnn.specs.feature_columns import ENCODINGS, SCALED, FeatureColumn
 Columns = tuple[FeatureColumn, ...]  # of feature rows, in order; of none, a row is a single 1
 
 _FIELDS = record_codec(
-    FeatureColumn, ("name", "encoding", "mean", "deviation", "values", "width"),
+    FeatureColumn, ("name", "encoding", "mean", "deviation", "values", "embedder", "width"),
     mean=Annotated[float | None, LEFT_OUT], deviation=Annotated[float | None, LEFT_OUT],
-    values=Annotated[tuple[str, ...] | None, LEFT_OUT], width=Annotated[int, LEFT_OUT],
+    values=Annotated[tuple[str, ...] | None, LEFT_OUT], embedder=Annotated[str | None, LEFT_OUT],
+    width=Annotated[int, LEFT_OUT],
 )  # fmt: skip
 
 
@@ -29,12 +30,15 @@ def _read(record: Any) -> FeatureColumn:
     if column.encoding not in ENCODINGS:
         raise ValueError(f"column {column.name!r:.80} of encoding {column.encoding!r:.80}")
     is_category, is_scaled = column.encoding == "category", mean is not None and deviation is not None
-    if (is_scaled, values is not None) != (column.encoding in SCALED, is_category):
+    is_text = column.encoding == "text"
+    if (is_scaled, values is not None, column.embedder is not None) != (
+        column.encoding in SCALED, is_category, is_text
+    ):  # fmt: skip
         raise ValueError(f"column {column.name!r:.80}: found {column!r:.200}")
     if mean is not None and deviation is not None and not (math.isfinite(mean) and 0 <= deviation < math.inf):
         raise ValueError(f"column {column.name!r:.80} of mean {mean} and deviation {deviation}")
     width = column.width if values is None else len(values)
-    is_one = column.encoding not in ("category", "vector")
+    is_one = column.encoding not in ("category", "vector", "text")
     if width < 1 or (is_one and width > 1) or len({*(values or ())}) < len(values or ()):
         raise ValueError(f"column {column.name!r:.80} of {width} features, for values {values!r:.80}")
     return replace(column, width=width)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -97,7 +97,7 @@ def without_columns(given: GraphInput, exclude: Sequence[str]) -> GraphInput:
         name: without("edges" if plain else edge_type_name(name), each.edges, each)
         for name, each in given.edges.items()
     }
-    require_excluded(exclude, there)
+    require_columns_there(exclude, there, "exclude")
     return replace(given, nodes=nodes, edges=edges)
 
 
@@ -150,17 +150,20 @@ def with_time_unit(given: GraphInput, time_unit: str | None) -> GraphInput:
     return replace(given, time_unit=unit)
 
 
-def require_excluded(exclude: Sequence[str], there: Mapping[str, Sequence[str]]) -> None:
-    """Checks that each column to be excluded is among the columns `there` by table.
+def require_columns_there(
+    named: Iterable[str], there: Mapping[str, Sequence[str]], argument: str, which: str = ""
+) -> None:
+    """Checks that each column that an `argument` names is among the columns `there` by table.
 
     Raises:
         ConfigError: one is not.
     """
     known = {each for of, names in there.items() for name in names for each in (name, f"{of}.{name}")}
-    if unknown := [name for name in exclude if name not in known]:
+    if unknown := [name for name in named if name not in known]:
         told = "; ".join(f"{of} has {', '.join(names)}" for of, names in there.items())
         raise ConfigError(
-            f"exclude: expected COLUMN or TABLE.COLUMN of the tables, found {unknown[0]!r}; {told or 'there are none'}"
+            f"{argument}: expected COLUMN or TABLE.COLUMN of the tables{which}, found {unknown[0]!r}; "
+            f"{told or 'there are none'}"
         )
 
 

@@ -133,7 +133,8 @@ def convert(
         test: as `train`; None if there is none.
         random_split: shares of train, valid and test, [0.8, 0.1, 0.1] or '0.8,0.1,0.1', to be drawn at random among the
             nodes with labels in place of these three: always the same ones. With [0, 0, 1] all are of test.
-        columns: what the columns of Parquet tables are called.
+        columns: what the columns of Parquet tables are called, and how they become features. Of a data set with
+            tables, `TableColumns(encode={"reviews.text": "hash:256"})` says how columns of its tables do.
         exclude: columns to leave out of the graph, such as one that labels are made from: COLUMN of every table that
             has it, or TABLE.COLUMN. The tables of a database have their own names, those of a `schema` the names of
             their types; otherwise they are called nodes and edges.
@@ -273,6 +274,9 @@ def _described(
             raise ConfigError(f"schema: it says all about the graph; leave out {' and '.join(found)}")
         return without_columns(read_description(schema), exclude), True
     files = [topology["edges"], *(given_on_nodes.get(name) for name in ("nodes", "ids", "features", "labels", *SPLITS))]
+    encode: Mapping[str, str] = {}
+    if source is not None and _says_encodings(given_on_nodes.get("columns")) and not any(map(is_table, files)):
+        encode = given_on_nodes.pop("columns").encode
     if "columns" in given_on_nodes and not any(map(is_table, files)):
         raise ConfigError(
             "columns: expected a table that has them, a Parquet or CSV file, found none; leave out `columns`. What a "
@@ -283,9 +287,13 @@ def _described(
     if given_topology:
         beside = " and ".join(f"`{name}`" for name in given_topology)
         raise ConfigError(f"{given_topology[0]}: the data set that is read has edges of its own; leave out {beside}")
-    from_source = read_source(source, format, options or {}, exclude, measured(), encoding)
+    from_source = read_source(source, format, options or {}, exclude, encode, measured(), encoding)
     described = completed(from_source, given_on_nodes, **on_edges)
     return described, not is_of_one_type(described)
+
+
+def _says_encodings(columns: TableColumns | None) -> bool:
+    return columns is not None and columns == TableColumns(encode=columns.encode)
 
 
 def _plain(topology: Mapping[str, Any], on_nodes: Mapping[str, Any], on_edges: Mapping[str, bool]) -> GraphInput:

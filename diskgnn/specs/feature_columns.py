@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
-ENCODINGS = ("number", "raw", "time", "boolean", "category", "vector")  # see `importers.tables.column_encoding`
+ENCODINGS = ("number", "raw", "time", "boolean", "category", "vector", "text")  # see `importers.tables.column_encoding`
 SCALED = ("number", "time")  # by mean and deviation
 _SAME = 1e-6  # of a deviation, or of the ratio of two: float32 features are the same then
 _SHOWN = 4  # values of a category
@@ -24,6 +24,7 @@ class FeatureColumn:
     mean: float | None = None  # of SCALED, by these
     deviation: float | None = None
     values: tuple[str, ...] | None = None  # [width] of "category": the value that each number stands for, as text
+    embedder: str | None = None  # of "text": what made vectors of it, 'hash:256' or 'module:function'
 
     @staticmethod
     def of_record(record: Mapping[str, Any]) -> FeatureColumn:
@@ -31,10 +32,15 @@ class FeatureColumn:
         values = record["values"]
         return FeatureColumn(**{**record, "values": None if values is None else tuple(values)})
 
+    @property
+    def asked_as(self) -> str:
+        """Returns how this encoding is asked for."""
+        return self.encoding if self.embedder is None else self.embedder
+
     def is_like(self, other: FeatureColumn) -> bool:
         """Returns True if the same values become the same numbers, to the precision of float32."""
-        if (self.name, self.encoding, self.width, self.values) != (
-            other.name, other.encoding, other.width, other.values
+        if (self.name, self.encoding, self.width, self.values, self.embedder) != (
+            other.name, other.encoding, other.width, other.values, other.embedder
         ):  # fmt: skip
             return False
         if self.mean is None or self.deviation is None or other.mean is None or other.deviation is None:
@@ -55,6 +61,8 @@ class FeatureColumn:
             shown = ", ".join(self.values[first_value : first_value + _SHOWN])
             before, after = "... " * (first_value > 0), ", ..." * (len(self.values) > first_value + _SHOWN)
             how = f"{how} of {self.width} values: {before}{shown}{after}"
+        elif self.embedder is not None:
+            how = f"{how} by {self.embedder}"
         elif self.width > 1:
             how = f"{how} of {self.width}"
         return f"{self.name!r} ({how})"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from importlib import import_module
 from typing import Any
 
 from diskgnn.errors import ConfigError
+from diskgnn.specs.named_functions import imported_function, require_function_name, version_of
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,7 @@ class UserSampler:
     function: Callable[..., Any] | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        module, colon, function = self.name.partition(":")
-        if not (module and colon and function):
-            raise ConfigError(f"sampler: expected 'module:function', found {self.name!r}")
+        require_function_name(self.name, "sampler")
 
     @staticmethod
     def of(given: AnySampler | None) -> UserSampler | None:
@@ -39,11 +37,11 @@ class UserSampler:
             return given
         if isinstance(given, str):
             function = UserSampler(given).load()
-            return UserSampler(given, str(getattr(function, "version", "")), function)
+            return UserSampler(given, version_of(function), function)
         if not callable(given):
             raise ConfigError(f"sampler: expected a function or its name 'module:function', found {given!r}")
         named = given if hasattr(given, "__qualname__") else type(given)
-        return UserSampler(f"{named.__module__}:{named.__qualname__}", str(getattr(given, "version", "")), given)
+        return UserSampler(f"{named.__module__}:{named.__qualname__}", version_of(given), given)
 
     def load(self) -> Callable[..., Any]:
         """Returns the function; imported by its name where only that is known.
@@ -51,21 +49,7 @@ class UserSampler:
         Raises:
             ConfigError: it cannot be imported.
         """
-        if self.function is not None:
-            return self.function
-        module, _, path = self.name.partition(":")
-        try:
-            found: Any = import_module(module)
-            for name in path.split("."):
-                found = getattr(found, name)
-        except (ImportError, AttributeError) as error:
-            raise ConfigError(
-                f"sampler: {self.name} cannot be imported here ({error}); run where its module can be found"
-            ) from error
-        if not callable(found):
-            raise ConfigError(f"sampler: expected {self.name} to be a function, found {found!r}")
-        function: Callable[..., Any] = found
-        return function
+        return imported_function(self.name, "sampler") if self.function is None else self.function
 
 
 AnySampler = Callable[..., Any] | UserSampler | str

@@ -6,6 +6,7 @@
 #include "graph/csc_builder.h"
 #include "graph/graph_generator.h"
 #include "graph/id_ranges.h"
+#include "graph/text_hashing.h"
 
 namespace diskgnn {
 namespace {
@@ -157,6 +158,19 @@ void bind_id_ranges(nb::module_& m) {
       "ranges"_a.noconvert());
 }
 
+void bind_text_hashing(nb::module_& m) {
+  m.def(
+      "hash_texts",
+      [](In<std::int64_t> offsets, Bytes bytes, std::size_t width, Out<std::int8_t> codes) {
+        nb::gil_scoped_release release;
+        const Strings texts = strings_of(offsets, bytes);
+        require(width > 0 && codes.size() % width == 0 && codes.size() / width == texts.size(),
+                "codes are not one row of `width` for each text");
+        hash_texts(texts, width, span_of(codes));
+      },
+      "offsets"_a.noconvert(), "content"_a.noconvert(), "width"_a, "codes"_a.noconvert());
+}
+
 template <class Node>
 void generate_edges(const GraphGenerator& generator, std::uint64_t first, Out<Node> src, Out<Node> dst) {
   require(src.size() == dst.size(), "src and dst differ in length");
@@ -219,6 +233,7 @@ void bind_graph_generator(nb::module_& m) {
 void bind_graphs(nb::module_& m) {
   bind_csc_builder(m);
   bind_id_ranges(m);
+  bind_text_hashing(m);
   bind_graph_generator(m);
 }
 

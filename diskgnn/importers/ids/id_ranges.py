@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from diskgnn._native import find_ranges
+from diskgnn.importers.tables.strings import string_content
 from diskgnn.system.resources import Resources
 from diskgnn.units import format_size
 from diskgnn.work.work_folder import State
@@ -110,16 +111,8 @@ class IdRanges:
         if pa.types.is_integer(ids.type):
             return np.searchsorted(np.asarray(self.bounds), np.asarray(ids), side="right").astype(np.uint16)
         ranges = np.empty(len(ids), np.uint16)
-        find_ranges(*_strings(ids), *_strings(self.bounds), ranges)
+        find_ranges(*string_content(ids), *string_content(self.bounds), ranges)
         return ranges
-
-
-def _strings(ids: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
-    _, offsets, content = ids.buffers()
-    if not len(ids):
-        return np.zeros(1, np.int64), np.empty(0, np.uint8)
-    starts = np.frombuffer(offsets, np.int64)[ids.offset : ids.offset + len(ids) + 1]
-    return starts, np.empty(0, np.uint8) if content is None else np.frombuffer(content, np.uint8)
 
 
 def sorted_ids(ids: pa.Array) -> pa.Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +22,7 @@ def read(
     reverse: bool = True,
     skip_unknown: bool = True,
     exclude: Sequence[str] = (),
+    encode: Mapping[str, str] | None = None,
     encoding: GivenEncoding | None = None,
 ) -> GraphInput:
     """Returns the graph of a database in a file.
@@ -35,13 +36,16 @@ def read(
         reverse: edges lead both ways.
         skip_unknown: keys that no row has make no edge, and a warning; False: they are an error.
         exclude: columns to leave out, TABLE.COLUMN, or COLUMN of every table that has it.
+        encode: how columns become features, by such names.
         encoding: of another graph, for tables that are to be encoded alike; `val_timestamp` then means nothing.
 
     Raises:
-        ConfigError: times of no table, no foreign keys, or columns to exclude that no table has or that are keys or
-            times.
+        ConfigError: times of no table, no foreign keys, or columns to exclude or to encode that no table has, or that
+            are keys or times.
         InputError, UnavailableError: see `catalogue_of`.
     """
     catalogue = catalogue_of(path)
-    found = graph_of(source_of(catalogue, times), val_timestamp, until, reverse, skip_unknown, exclude, encoding)
+    found = graph_of(
+        source_of(catalogue, times), val_timestamp, until, reverse, skip_unknown, exclude, encode, encoding
+    )
     return replace(found, reading_bytes=catalogue.held_bytes)

@@ -52,12 +52,12 @@ class SourceFormat:
     @property
     def options(self) -> dict[str, inspect.Parameter]:
         """Returns what `read` takes beside the source, and what is said of columns of all tables."""
-        return {name: given for name, given in self._keywords.items() if name not in ("exclude", "encoding")}
+        return {name: given for name, given in self._keywords.items() if name not in _OF_TABLES}
 
     @property
     def has_tables(self) -> bool:
-        """Returns True if `read` takes columns to leave out of its tables (`exclude`), and the `encoding` of
-        another graph."""
+        """Returns True if `read` takes columns to leave out of its tables (`exclude`), how to `encode` others, and the
+        `encoding` of another graph."""
         return "exclude" in self._keywords
 
     @property
@@ -65,6 +65,8 @@ class SourceFormat:
         parameters = inspect.signature(self.read).parameters
         return {name: given for name, given in parameters.items() if given.kind is inspect.Parameter.KEYWORD_ONLY}
 
+
+_OF_TABLES = ("exclude", "encode", "encoding")  # what `read` takes that is said of columns of all tables
 
 FORMATS = {
     known.name: known
@@ -100,6 +102,7 @@ def read_source(
     name: str,
     options: Mapping[str, Any],
     exclude: Sequence[str],
+    encode: Mapping[str, str],
     resources: Resources,
     encoding: GivenEncoding | None = None,
 ) -> GraphInput:
@@ -110,6 +113,7 @@ def read_source(
         name: of the format, or "auto".
         options: of the format; text is taken as what the format expects.
         exclude: columns of its tables that are left out, TABLE.COLUMN or COLUMN.
+        encode: how columns of its tables become features, by such names.
         resources: has the memory that reading may take.
         encoding: of another graph, for the columns of tables.
 
@@ -126,14 +130,15 @@ def read_source(
     if chosen is None:
         raise ConfigError(f"format: expected one of {', '.join(FORMATS)} or {AUTO}, found {name!r}")
     parsed = _parsed(chosen, options)
-    if exclude and not chosen.has_tables:
+    if (exclude or encode) and not chosen.has_tables:
         able = ", ".join(known.name for known in FORMATS.values() if known.has_tables)
         raise ConfigError(
-            f"exclude: expected a source with columns ({able}), found one of format {chosen.name}"
+            f"{'exclude' if exclude else 'encode'}: expected a source with columns ({able}), found one of format "
+            + chosen.name
             + (f"; its options name what is read: {', '.join(chosen.naming)}" if chosen.naming else "")
         )
     resources.require("to read the source", chosen.held_bytes(source))
-    of_tables = {"exclude": exclude, "encoding": encoding} if chosen.has_tables else {}
+    of_tables = {"exclude": exclude, "encode": encode, "encoding": encoding} if chosen.has_tables else {}
     found = chosen.read(source, **parsed, **of_tables)
     require_named(found.contents, {name: value for name, value in parsed.items() if name in chosen.naming})
     return found

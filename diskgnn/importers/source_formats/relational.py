@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from diskgnn.errors import ConfigError
-from diskgnn.importers.completing import require_excluded
+from diskgnn.importers.completing import require_columns_there
 from diskgnn.importers.containers.rows import CHUNK_EDGES, RowSource
 from diskgnn.importers.encoding_of import GivenEncoding
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
@@ -69,6 +69,7 @@ def read(
     reverse: bool = True,
     skip_unknown: bool = True,
     exclude: Sequence[str] = (),
+    encode: Mapping[str, str] | None = None,
     encoding: GivenEncoding | None = None,
 ) -> GraphInput:
     """Returns the graph of a database.
@@ -82,11 +83,12 @@ def read(
         reverse: edges lead both ways.
         skip_unknown: keys that no row has make no edge, as in RelBench, and a warning; False: they are an error.
         exclude: columns to leave out, TABLE.COLUMN, or COLUMN of every table that has it.
+        encode: how columns become features, by such names.
         encoding: of another graph, for tables that are to be encoded alike; `val_timestamp` then means nothing.
 
     Raises:
-        ConfigError: a description that is none, keys of tables that there are not, or columns to exclude that no table
-            has or that are keys or times.
+        ConfigError: a description that is none, keys of tables that there are not, or columns to exclude or to encode
+            that no table has, or that are keys or times.
         InputError: tables that cannot be read, or columns that are not what they are said to be.
     """
     if isinstance(source, Path):
@@ -94,7 +96,7 @@ def read(
         source = relbench_folder.read_folder(source) if is_relbench else described(source)
     elif not isinstance(source, RelationalSource):
         source = RelationalSource.of(source)
-    return graph_of(_chosen(source, tasks), val_timestamp, until, reverse, skip_unknown, exclude, encoding)
+    return graph_of(_chosen(source, tasks), val_timestamp, until, reverse, skip_unknown, exclude, encode, encoding)
 
 
 def graph_of(
@@ -104,11 +106,12 @@ def graph_of(
     reverse: bool = True,
     skip_unknown: bool = True,
     exclude: Sequence[str] = (),
+    encode: Mapping[str, str] | None = None,
     encoding: GivenEncoding | None = None,
 ) -> GraphInput:
     """Returns the graph of a database whose description was read; see `read`."""
     listing = SourceListing()
-    source = _without_excluded(source, exclude, listing)
+    source = _without_excluded(_encoded(source, encode or {}), exclude, listing)
     for (of, name), reason in source.left_out.items():
         listing.leave_out(of, name, reason)
     source = _cut(_without_hidden(source, listing), source.until if until == AUTO else until, listing)
@@ -174,7 +177,7 @@ def _without_excluded(source: RelationalSource, exclude: Sequence[str], listing:
     for name, column in source.left_out:  # one of no type, for example
         if name in there:
             there[name].append(column)
-    require_excluded(exclude, there)
+    require_columns_there(exclude, there, "exclude")
     tables = dict(source.tables)
     for name, column in ((name, column) for name, names in there.items() for column in names):
         if column in exclude or f"{name}.{column}" in exclude:
@@ -182,6 +185,24 @@ def _without_excluded(source: RelationalSource, exclude: Sequence[str], listing:
             if column in tables[name].rows.schema.names:
                 tables[name] = _without(tables[name], column, f"exclude: {name}.{column}")
     return replace(source, tables=tables)
+
+
+def _encoded(source: RelationalSource, encode: Mapping[str, str]) -> RelationalSource:
+    """Returns `source` with the encodings that the user asks for, by names that `read` takes."""
+    there = {name: [*_free(table)] for name, table in source.tables.items()}
+    require_columns_there(encode, there, "encode", " that are no keys and no times")
+    tables = dict(source.tables)
+    for name, columns in there.items():
+        of_table = {column: encode[column] for column in columns if column in encode}
+        of_table |= {column: encode[f"{name}.{column}"] for column in columns if f"{name}.{column}" in encode}
+        tables[name] = replace(tables[name], columns={**tables[name].columns, **of_table})
+    return replace(source, tables=tables)
+
+
+def _free(table: KeyedTable) -> list[str]:
+    """Returns the columns that may be features."""
+    used = {table.pkey, table.time, *table.fkeys}
+    return [name for name in table.rows.schema.names if name not in used]
 
 
 def _without_hidden(source: RelationalSource, listing: SourceListing) -> RelationalSource:
@@ -240,8 +261,8 @@ def _nodes(
     for column in (table.pkey, table.time, *table.fkeys):
         if column is not None:
             rows.field(column)
-    used = {table.pkey, table.time, *table.fkeys}
-    kinds = {column.name: column.type for column in rows.schema if column.name not in used}
+    free = {*_free(table)}
+    kinds = {column.name: column.type for column in rows.schema if column.name in free}
     known = None if given is None else given.columns(name)
     encoding = TableEncoding(f"table {name}", kinds, table.columns, known=known)
     find_statistics(encoding, rows, time=table.time, until=until if known is None else None)

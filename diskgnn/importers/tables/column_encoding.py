@@ -8,6 +8,7 @@
 | boolean | truth values | 1: 0 or 1; null is 0 |
 | category | strings of at most 32 values | 1 for each value, in ascending order: 1 where it is this one, else 0 |
 | vector | lists of numbers of equal lengths, vectors of Spark ML | as many as it is long; null is 0 |
+| text | text, by an embedder that is asked for: 'hash:D', 'module:function' | as many as the embedder says |
 | none | all else, such as text | left out |
 
 Means, deviations and values are those of rows that are known when a model is trained: a first pass finds them, or they
@@ -33,10 +34,11 @@ from diskgnn.importers.source_listing import EXCLUDED, SourceListing
 from diskgnn.importers.tables import column_finders, column_values
 from diskgnn.importers.tables.frames import RowTable
 from diskgnn.importers.tables.odd_text import read_by_people
+from diskgnn.importers.tables.text_embedding import is_embedder, named_embedder
 from diskgnn.importers.tables.times import seconds
 from diskgnn.specs.feature_columns import ENCODINGS, FeatureColumn
 
-_CHOICES = (*ENCODINGS, "none")
+_CHOICES = (*(each for each in ENCODINGS if each != "text"), "hash:256", "module:function", "none")
 _STATISTICS_ROWS = 1 << 16  # at a time: what is found must not depend on memory
 
 
@@ -110,7 +112,7 @@ class TableEncoding:
                 f"{', '.join(kinds) or 'none'}; found {unknown[0]!r}"
             )
         for name, encoding in asked.items():
-            if encoding not in _CHOICES:
+            if not is_embedder(encoding) and encoding not in _CHOICES:
                 raise ConfigError(f"{table}: {argument}: {name}: expected {', '.join(_CHOICES)}, found {encoding!r}")
         self._table, self._known, self._argument = table, known, argument
         self._said = {*(asked if said is None else said)}
@@ -126,17 +128,20 @@ class TableEncoding:
         for name, kind in kinds.items():
             encoding = asked.get(name, column_values.natural_encoding(kind))
             if encoding != "none":
-                if not column_values.fits(encoding, kind):
-                    raise InputError(f"{table}.{name}: expected {column_values.TAKEN[encoding]}, found {kind}")
-                self._finders[name] = column_finders.FINDERS[encoding](table, name, encoding, name in asked)
+                of_kind = "text" if is_embedder(encoding) else encoding
+                if not column_values.fits(of_kind, kind):
+                    raise InputError(f"{table}.{name}: expected {column_values.TAKEN[of_kind]}, found {kind}")
+                self._finders[name] = column_finders.FINDERS[of_kind](table, name, encoding, name in asked)
             elif name not in asked:
                 self.left_out[name] = f"{kind} is no number, time, truth value, category or vector"
 
     def _take_known(
         self, known: KnownColumns, kinds: Mapping[str, pa.DataType], asked: Mapping[str, str], argument: str
     ) -> None:
-        encodings = {column.name: column.encoding for column in known.columns}
+        encodings = {column.name: column.asked_as for column in known.columns}
         for name, encoding in asked.items():
+            if is_embedder(encoding):
+                encoding = named_embedder(encoding, f"{self._table}: {argument}: {name}")
             if encoding != encodings.get(name, "none"):
                 raise ConfigError(
                     f"{self._table}: {argument}: {name}: expected {encodings.get(name, 'none')}, as in {known.graph}, "
@@ -146,13 +151,15 @@ class TableEncoding:
             if column.name not in kinds:
                 raise InputError(
                     f"{self._table}: expected a column {column.name!r}, which is a feature of {known.graph} "
-                    f"({column.encoding}), found {', '.join(kinds) or 'none'} without another role"
+                    f"({column.asked_as}), found {', '.join(kinds) or 'none'} without another role"
                 )
             if not column_values.fits(column.encoding, kinds[column.name]):
                 raise InputError(
                     f"{self._table}.{column.name}: expected {column_values.TAKEN[column.encoding]}, as {known.graph} "
-                    f"encodes the column as {column.encoding}, found {kinds[column.name]}"
+                    f"encodes the column as {column.asked_as}, found {kinds[column.name]}"
                 )
+            if column.embedder is not None:
+                named_embedder(column.embedder, f"{self._table}.{column.name}")
             self._finders[column.name] = column_finders.UnknownValues(self._table, column, known.graph)
         for name in kinds:
             if name not in encodings and name not in asked:
@@ -200,7 +207,7 @@ class TableEncoding:
         """Note what became of each column of the table of the type `of`."""
         for column in self.features:
             share = self._nulls[column.name] / self._num_rows if self._num_rows else None
-            listing.read(of, column.name, "features", column.encoding, column.width, share)
+            listing.read(of, column.name, "features", column.asked_as, column.width, share)
             finder = self._finders.get(column.name)
             if isinstance(finder, column_finders.UnknownValues) and (why := finder.told(self._num_rows)):
                 listing.leave_out(of, f"values of {column.name}", why)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from diskgnn.errors import DataWarning, InputError, callers_level
-from diskgnn.importers.tables import column_values
+from diskgnn.importers.tables import column_values, text_embedding
 from diskgnn.importers.tables.odd_text import read_by_people
 from diskgnn.specs.feature_columns import FeatureColumn
 
@@ -129,7 +129,7 @@ class _Values:
             sample = column_values.words(self._values[:_SAMPLE], self._where).to_pylist()
             if told := read_by_people(sample):
                 return f"more than {_MOST_VALUES} values, most of them {told}"
-            return f"more than {_MOST_VALUES} values: text or ids; embed text beforehand, as a column of vectors"
+            return f"more than {_MOST_VALUES} values: text or ids; encoded as hash:256, text becomes vectors"
         words = tuple(column_values.words(self._values, self._where).to_pylist())
         return FeatureColumn(self._name, "category", len(words), values=words)
 
@@ -147,6 +147,23 @@ class _Length:
 
     def found(self) -> FeatureColumn | str:
         return FeatureColumn(self._name, "vector", self._width) if self._width else "it has no values"
+
+
+class _Texts:
+    """The width of the vectors that an embedder makes."""
+
+    def __init__(self, table: str, name: str, encoding: str, asked: bool) -> None:
+        self._name, self._where = name, f"{table}.{name}"
+        self._embedder, self._width = text_embedding.named_embedder(encoding, self._where), 0
+
+    def add(self, values: pa.Array) -> None:
+        if len(values) and not self._width:
+            self._width = text_embedding.embedded_width(self._embedder, values, self._where)
+
+    def found(self) -> FeatureColumn | str:
+        if not self._width:
+            return "it has no values"
+        return FeatureColumn(self._name, "text", self._width, embedder=self._embedder)
 
 
 class UnknownValues:
@@ -185,5 +202,5 @@ class UnknownValues:
 
 FINDERS: Mapping[str, Callable[[str, str, str, bool], Finder]] = {
     "number": _Moments, "raw": _AsTheyAre, "time": _Moments, "boolean": _AsTheyAre, "category": _Values,
-    "vector": _Length,
+    "vector": _Length, "text": _Texts,
 }  # fmt: skip

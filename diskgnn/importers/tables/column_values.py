@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from diskgnn.errors import InputError
+from diskgnn.importers.tables import text_embedding
 from diskgnn.importers.tables.spark_vectors import is_vector, vector_lengths, vector_rows
 from diskgnn.importers.tables.times import seconds
 from diskgnn.specs.feature_columns import FeatureColumn
@@ -128,6 +129,12 @@ def _encode_vectors(column: FeatureColumn, values: pa.Array, out: npt.NDArray[np
         out[there] = _numbers_of(kept.flatten()).reshape(-1, column.width)
 
 
+def _encode_text(column: FeatureColumn, values: pa.Array, out: npt.NDArray[np.float32], where: str) -> None:
+    assert column.embedder is not None
+    if len(values):
+        out[...] = text_embedding.vectors(column.embedder, values, column.width, where)
+
+
 def _numbers_of(values: pa.Array) -> npt.NDArray[np.float32]:
     found = np.asarray(values.cast(pa.float32()).to_numpy(zero_copy_only=False), np.float32)
     return np.nan_to_num(found, posinf=np.inf, neginf=-np.inf)  # which is told of as what it is
@@ -143,17 +150,18 @@ def _is_list(kind: pa.DataType) -> bool:
 _NATURES = {
     "number": ("number", "boolean", "category", "null"), "raw": ("number", "boolean", "category", "null"),
     "time": ("time", "number", "category", "null"), "boolean": ("boolean", "category", "null"),
-    "vector": ("vector", "null"),
+    "vector": ("vector", "null"), "text": ("category", "null"),
 }  # fmt: skip
 TAKEN = {
     "number": "numbers", "raw": "numbers", "time": "timestamps, dates or whole numbers", "boolean": "truth values",
     "category": "values of a category", "vector": "lists of numbers",
+    "text": "text",
 }  # fmt: skip
 _OF_NULLS = {
     "number": pa.float64(), "raw": pa.float64(), "time": pa.int64(), "boolean": pa.bool_(), "category": pa.string(),
-    "vector": pa.list_(pa.float32()),
+    "vector": pa.list_(pa.float32()), "text": pa.string(),
 }  # fmt: skip
 _ENCODERS: Mapping[str, Callable[[FeatureColumn, pa.Array, npt.NDArray[np.float32], str], None]] = {
     "number": _encode_scaled, "raw": _encode_raw, "time": _encode_scaled, "boolean": _encode_boolean,
-    "category": _encode_category, "vector": _encode_vectors,
+    "category": _encode_category, "vector": _encode_vectors, "text": _encode_text,
 }  # fmt: skip

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from pyarrow import csv
@@ -96,6 +97,23 @@ def test_shop_by_hand(tmp_path: Path) -> None:
     assert users.user_ids is not None
     with users.user_ids as file:
         assert file.read()["id"].to_pylist() == ["zoe", "ann", "bob"]
+
+
+def test_values_that_are_later_than_their_row_are_told(tmp_path: Path) -> None:
+    times = tables()["users"]["since"].cast(pa.timestamp("us"))
+    day = pa.scalar(86_400_000_000, pa.duration("us"))
+    seen, born = pc.add(times, pc.multiply(day, pa.array([0, 3, 1]))), pc.subtract(times, day)
+    table = tables()["users"].append_column("seen", seen).append_column("born", born.cast(pa.date32()))
+    with pytest.warns(DataWarning) as found:
+        diskgnn.convert(tmp_path / "graph", source=folder(tmp_path, users=table))
+    told = [str(each.message) for each in found if "are later than" in str(each.message)]
+    assert told == [
+        "users.seen: 2 values are later than the time of their row ('since'). If they were written after it, a model "
+        "reads the future from them: leave the column out (`exclude`, users.seen)"
+    ]
+    with pytest.warns(DataWarning) as found:
+        diskgnn.convert(tmp_path / "other", source=folder(tmp_path, users=table), exclude="users.seen")
+    assert not [each for each in found if "are later than" in str(each.message)]
 
 
 def test_every_column_is_read_or_left_out(tmp_path: Path) -> None:

@@ -270,6 +270,8 @@ def _nodes(
         if column is not None:
             listing.read(name, column, use)
     encoding.list_columns(name, listing)
+    if table.time is not None:
+        encoding.warn_of_later(name, table.time)
     return NodeInput(
         num_nodes=rows.num_rows,
         ids=None if table.pkey is None else primary_key(name, rows, table.pkey),

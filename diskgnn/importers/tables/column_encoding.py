@@ -119,6 +119,7 @@ class TableEncoding:
         self._finders: dict[str, column_finders.Finder] = {}
         self._nulls: dict[str, int] = {}
         self._num_rows = 0
+        self._later: dict[str, int] = {}  # values after the time of their row, by columns of times
         self.features: tuple[FeatureColumn, ...] = () if known is None else known.columns
         self.left_out: dict[str, str] = {}
         self._asked_out = [name for name, encoding in asked.items() if encoding == "none"]
@@ -187,6 +188,13 @@ class TableEncoding:
             self._nulls[name] = self._nulls.get(name, 0) + values.null_count
         self._num_rows += len(columns[0])
 
+    def compare_times(self, columns: Sequence[pa.Array], row_times: pa.Array) -> None:
+        """Count the values that are later than the time of their row, [n] in seconds."""
+        for name, values in zip(self._finders, columns, strict=True):
+            if pa.types.is_timestamp(values.type) or pa.types.is_date(values.type):
+                later = pc.greater(seconds(values, f"{self._table}.{name}"), row_times)
+                self._later[name] = self._later.get(name, 0) + (pc.sum(later).as_py() or 0)
+
     def complete(self) -> None:
         """All known rows were added: drop columns that say nothing, such as text with too many values."""
         found = {name: finder.found() for name, finder in self._finders.items()}
@@ -202,6 +210,17 @@ class TableEncoding:
                     DataWarning,
                     stacklevel=callers_level(),
                 )
+
+    def warn_of_later(self, of: str, time: str) -> None:
+        """Warn of columns with what nobody knew at the `time` of their rows: a database has the values of today."""
+        for name in (column.name for column in self.features if self._later.get(column.name)):
+            warnings.warn(
+                f"{of}.{name}: {self._later[name]} values are later than the time of their row ({time!r}). If they "
+                "were written after it, a model reads the future from them: leave the column out (`exclude`, "
+                f"{of}.{name})",
+                DataWarning,
+                stacklevel=callers_level(),
+            )
 
     def list_columns(self, of: str, listing: SourceListing) -> None:
         """Note what became of each column of the table of the type `of`."""
@@ -234,12 +253,15 @@ def find_statistics(
     encoding: TableEncoding, rows: RowTable, *, time: str | None = None, until: int | None = None
 ) -> None:
     """Read the columns once, up to `until` by the column `time` if both are given, and complete the encoding."""
-    columns, time = encoding.columns, None if until is None else time
-    if columns:
+    if columns := encoding.columns:
         for batch in rows.batches(columns if time is None else [*columns, time], _STATISTICS_ROWS):
             if time is not None:
                 times = seconds(batch.column(len(columns)), f"{rows.name}: column {time!r}")
-                batch = batch.filter(pc.less_equal(times, until).fill_null(False))
+                kind = batch.column(len(columns)).type
+                if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):  # which may count anything
+                    encoding.compare_times(batch.columns[: len(columns)], times)
+                if until is not None:
+                    batch = batch.filter(pc.less_equal(times, until).fill_null(False))
             encoding.add(batch.columns[: len(columns)])
     encoding.complete()
 

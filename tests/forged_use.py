@@ -24,14 +24,14 @@ def use(kind: str, folder: Path, sound: Path, scratch: Path) -> Iterator[tuple[s
     """(what is done, a call that does it) with the artifact of a kind of `fuzz_targets.sound_directories`."""
     yield "inspect", lambda: describe(folder)
     yield "verify", lambda: find_damage(folder)
-    if kind in ("graph", "typed"):
+    if kind in ("graph", "typed", "tables"):
         yield "open", lambda: _open_graph(folder)
-        target = None if kind == "graph" else diskgnn.LinkTarget("author:writes:paper")
+        target = {"graph": None, "typed": diskgnn.LinkTarget("author:writes:paper"), "tables": "left"}[kind]
         temporal = None if kind == "graph" else "uniform"
         options = {**SAMPLING, "target": target, "temporal": temporal}
         yield "prepare", lambda: _fresh(scratch / "out", lambda out: diskgnn.prepare(
             folder, out, **options, group_seeds=2, cpu_cache="10%", edge_ids=kind == "typed",
-            keep_times=kind == "typed", threads=1,
+            keep_times=kind != "graph", threads=1,
         ))  # fmt: skip
         if kind == "graph":
             yield "propagate", lambda: _fresh(scratch / "out", lambda out: diskgnn.propagate(
@@ -52,13 +52,14 @@ def use(kind: str, folder: Path, sound: Path, scratch: Path) -> Iterator[tuple[s
         yield "open", lambda: Packed.open(folder)
         yield "load", lambda: _first(diskgnn.Loader(folder))
         yield "train", lambda: diskgnn.train(folder, epochs=1, hidden=2)
-        graph = "graph" if kind == "packed" else "typed"
+        graph = {"packed": "graph", "links": "typed", "columns": "tables"}[kind]
         yield "repair", lambda: repair(folder, graph=sound / graph, resources=Resources.of("auto", 1))
 
 
 def _open_graph(folder: Path) -> None:
     graph = diskgnn.Graph.open(folder)
     for nodes in graph.nodes.values():
+        nodes.categories()
         assert nodes.labels is None or len(nodes.labels) == nodes.num_nodes
     for edges in graph.edges.values():
         edges.topology()

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import torch
 
 import diskgnn
@@ -167,10 +169,35 @@ def sound_directories() -> Path:
     target = diskgnn.LinkTarget("author:writes:paper")
     diskgnn.prepare(folder / "typed", folder / "links", target=target, temporal="uniform", edge_ids=True, **sampling)
     diskgnn.propagate(folder / "graph", folder / "hops", hops=2, operators="mean,gcn")
+    _write_tables(folder / "database")
+    diskgnn.convert(folder / "tables", source=folder / "database", options={"keep_columns": True})
+    diskgnn.prepare(folder / "tables", folder / "columns", target="left", temporal="last", keep_times=True, **sampling)
     return folder
 
 
-_KINDS = ("graph", "typed", "samples", "packed", "links", "hops")
+def _write_tables(folder: Path) -> None:
+    """Users with columns of each kind, what they bought, and a task."""
+    folder.mkdir()
+    random, moments = np.random.default_rng(1), pa.array(range(0, 400, 10), pa.timestamp("s"))
+    users = {
+        "id": range(40), "since": moments, "age": random.integers(0, 99, 40), "height": random.random(40),
+        "seen": moments, "paid": random.random(40) < 0.5, "plan": random.choice(["a", "b"], 40),
+        "face": list(random.random((40, 3), np.float32)),
+    }  # fmt: skip
+    orders = {"user": random.integers(0, 40, 90), "price": random.random(90)}
+    left = {"user": random.integers(0, 40, 30), "at": np.full(30, 500), "label": random.random(30) < 0.5}
+    for name, columns in {"users": users, "orders": orders, "left": left}.items():
+        pq.write_table(pa.table(columns), folder / f"{name}.parquet")
+    (folder / "relational.yaml").write_text(
+        "tables:\n"
+        "  users: {file: users.parquet, pkey: id, time: since}\n"
+        "  orders: {file: orders.parquet, fkeys: {user: users}}\n"
+        "tasks:\n"
+        "  left: {train: left.parquet, entity: {user: users}, label: label, time: at}\n"
+    )
+
+
+_KINDS = ("graph", "typed", "samples", "packed", "links", "hops", "tables", "columns")
 
 
 def sound_inputs() -> dict[str, list[bytes]]:

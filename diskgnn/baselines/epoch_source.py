@@ -202,7 +202,7 @@ class EpochSource(CursorSource):
     def _widened(self, batch: AnyMiniBatch) -> AnyMiniBatch:
         """Returns the minibatch with features in place of the codes of quantised rows."""
         files = {name: file for name, nodes in self._graph.nodes.items()
-                 if (file := nodes.feature_file) is not None and file.quantisation is not None}  # fmt: skip
+                 if (file := nodes.feature_file) is not None and not file.is_x}  # fmt: skip
         if not files:
             return batch
         if isinstance(batch, TypedMiniBatch):

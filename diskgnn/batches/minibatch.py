@@ -38,6 +38,8 @@ class MiniBatch:
     trees: Tensor | None = None  # [U] int64: the seed that each input node belongs to, where each has nodes of its own
     times: Tensor | None = None  # [U] int64 times of the input nodes, if they were kept
     seed_times: Tensor | None = None  # [B] int64 times of the seeds, if they were kept and draws went by times
+    columns: Mapping[str, Tensor] | None = None  # of a table whose columns were kept, see `TypedMiniBatch`
+    nulls: Mapping[str, Tensor] | None = None
 
     def __repr__(self) -> str:
         """Sizes, in a few lines."""
@@ -76,6 +78,8 @@ class MiniBatch:
             trees=None if self.trees is None else {node_type: self.trees},
             times=None if self.times is None else {node_type: self.times},
             seed_times=self.seed_times,
+            columns=None if self.columns is None else {node_type: self.columns},
+            nulls=None if self.nulls is None else {node_type: self.nulls},
         )
 
     def to_dgl(self) -> list[dgl.DGLBlock]:
@@ -169,6 +173,10 @@ class TypedMiniBatch:
     # graph has them, if they were kept; of a node without a time the smallest or largest int64 (`null_time`)
     seed_times: Tensor | None = None  # [B] int64 times of the seeds, in their order, if they were kept and draws went
     # by times
+    # Of types whose tables kept their columns, by name: [U] int64 numbers, timestamps in microseconds since 1970,
+    # float32 numbers, int32 codes; of embeddings [U, width]. `formats.record_format` says what null is.
+    columns: Mapping[str, Mapping[str, Tensor]] | None = None
+    nulls: Mapping[str, Mapping[str, Tensor]] | None = None  # [U] bool, of the columns that may be null
 
     def __repr__(self) -> str:
         """Sizes, in a few lines."""
@@ -201,6 +209,8 @@ class TypedMiniBatch:
             trees=None if self.trees is None else self.trees[name],
             times=None if self.times is None else self.times[name],
             seed_times=self.seed_times,
+            columns=None if self.columns is None else self.columns[name],
+            nulls=None if self.nulls is None else self.nulls[name],
         )
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> TypedMiniBatch:
@@ -297,7 +307,7 @@ def _described(batch: AnyMiniBatch) -> str:
 
 def _lines(batch: AnyMiniBatch) -> Iterator[str]:
     layers: Sequence[Block | Mapping[EdgeType, Block]] = batch.blocks
-    for name in ("x", "y", "input_nodes", "trees", "times", "seed_times"):
+    for name in ("x", "y", "input_nodes", "trees", "times", "seed_times", "columns", "nulls"):
         yield from array_lines(name, getattr(batch, name))
     for number, layer in enumerate(layers):
         if isinstance(layer, Mapping):

@@ -43,7 +43,7 @@ def show_packed(output: Output, packed: Packed, path: AnyPath, num_ranks: int) -
     output.table("splits", _SPLIT_COLUMNS, _splits(packed))
     output.table("rows that each tier serves in an epoch", _TIER_COLUMNS, _tiers(packed))
     output.table("feature rows", ("of", "rows", "row_bytes", "features"), [
-        (each.name, each.num_rows, each.rows.row_bytes, f"{each.rows.num_features} x {each.rows.dtype}")
+        (each.name, each.num_rows, each.rows.row_bytes, each.rows.told)
         for each in config.row_sets
     ])  # fmt: skip
     output.fields("used by", _uses(packed, path, num_ranks))

@@ -164,7 +164,12 @@ def npy_header(path: Location) -> tuple[str, tuple[int, ...]]:
         ReadError: the disk failed.
     """
     dtype, shape, _ = _read_npy_header(path)
-    return (dtype.str if dtype.names is None else json.dumps(dtype.descr)), shape
+    return npy_dtype(dtype), shape
+
+
+def npy_dtype(dtype: np.dtype[Any]) -> str:
+    """Returns a dtype as `npy_header` says it."""
+    return dtype.str if dtype.names is None else json.dumps(dtype.descr)
 
 
 def npy_data_offset(path: Location) -> int:

@@ -8,12 +8,16 @@ it was made from. `writer` writes artifacts, `manifest` opens them. docs/FORMAT.
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from diskgnn.specs.schema import EdgeType
 
 GRAPH, SAMPLES, PACKED, HOPS = "diskgnn.graph", "diskgnn.samples", "diskgnn.packed", "diskgnn.hops"
 DERIVED = "diskgnn.derived"  # from a graph, by a later room, which alone knows its config and its files
+RECORD = "record"  # the feature dtype of rows that are records
 VERSIONS = {GRAPH: 5, SAMPLES: 3, PACKED: 3, HOPS: 1, DERIVED: 1}
+# Of those with rows that are records, which programs that read the others do not know.
+_RECORD_VERSIONS = {GRAPH: 6, PACKED: 4}
 MADE_BY = {
     GRAPH: "diskgnn convert",
     SAMPLES: "diskgnn sample",
@@ -45,9 +49,25 @@ FEATURE_CHECKSUMS, EDGE_FEATURE_CHECKSUMS = "features_crc", "edge_features_crc" 
 FEATURE_CODES = "quantisation"  # of int8 and int4 features: scale and zero point of each column
 
 
+def version_of(format: str, config: Any) -> int:  # noqa: A002
+    """Returns the version of an artifact of this format and config."""
+    listed = {GRAPH: "node_types", PACKED: "row_sets"}.get(format)
+    types = config.get(listed) if listed is not None and isinstance(config, dict) else None
+    if isinstance(types, list) and any(
+        isinstance(each, dict) and each.get("feature_dtype") == RECORD for each in types
+    ):
+        return _RECORD_VERSIONS[format]
+    return VERSIONS[format]
+
+
 def node_file(kind: str, node_type: str) -> str:
     """graph/: what all nodes of a type have, or the node ids of a split, which is a kind of its own."""
     return f"{kind}-{node_type}.npy"
+
+
+def categories_file(node_type: str) -> str:
+    """graph/: what the codes of categories stand for, of a type whose rows are records."""
+    return f"categories-{node_type}.parquet"
 
 
 def ids_file(node_type: str) -> str:

@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from typing import Annotated, Any
 
+from diskgnn.formats.record_format import RecordFormat
 from diskgnn.formats.records import LEFT_OUT, Codec, record_codec
 from diskgnn.formats.row_format import RowFormat
 from diskgnn.specs.feature_columns import ENCODINGS, SCALED, FeatureColumn
@@ -50,9 +51,33 @@ ColumnsMember = Annotated[tuple[Annotated[FeatureColumn, Codec(_write, _read)], 
 def check_columns(columns: Columns | None, rows: RowFormat | None) -> None:
     """Raises ValueError for columns that rows like these are not made from."""
     if columns is None:
+        if isinstance(rows, RecordFormat):
+            raise ValueError("records whose columns nobody knows")
         return
     width = max(1, sum(column.width for column in columns))
     if len({column.name for column in columns}) < len(columns):
         raise ValueError("columns: a name twice")
+    if isinstance(rows, RecordFormat):
+        _check_fields(columns, rows)
     if rows is None or rows.num_features != width:
         raise ValueError(f"columns of {width} features, whose rows are {rows}")
+
+
+# The kinds of columns of a record that features of an encoding are made from.
+_MADE_FROM = {
+    "number": ("numerical",), "raw": ("numerical",), "time": ("timestamp", "numerical"), "boolean": ("boolean",),
+    "category": ("categorical",), "vector": ("embedding",), "text": ("embedding",),
+}  # fmt: skip
+
+
+def _check_fields(columns: Columns, rows: RecordFormat) -> None:
+    """Raises ValueError for columns of features that records like these do not have."""
+    fields = {each.name: each for each in rows.fields}
+    for column in columns:
+        found = fields.get(column.name)
+        if found is None or found.kind not in _MADE_FROM[column.encoding]:
+            raise ValueError(f"column {column.name!r:.80} of features, which no column of the records can be")
+        if (column.encoding in ("vector", "text") and column.width != found.width) or (
+            column.encoding == "category" and column.width != found.num_values
+        ):
+            raise ValueError(f"column {column.name!r:.80} of {column.width} features, made from {found!r:.200}")

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from diskgnn.formats.column_records import Columns, ColumnsMember, check_columns
-from diskgnn.formats.records import INLINE, LEFT_OUT, Codec, Key, Record
+from diskgnn.formats.record_format import ROWS
+from diskgnn.formats.records import INLINE, LEFT_OUT, Codec, Key, Record, or_none
 from diskgnn.formats.row_format import RowFormat
 from diskgnn.formats.source_contents import NO_CONTENTS, SourceContents
 from diskgnn.formats.value_counts import NOTHING_UNUSUAL, ValueCounts
@@ -47,7 +48,7 @@ class NodeTypeConfig(Record):
 
     name: Annotated[str, Codec(str, check_type_name)]
     num_nodes: int
-    rows: Annotated[RowFormat | None, INLINE]  # None: no features
+    rows: Annotated[RowFormat | None, INLINE, or_none(ROWS)]  # None: no features
     # That the features were made from; None: they were given as an array.
     columns: ColumnsMember = field(default=None, kw_only=True)
     values: Annotated[ValueCounts, LEFT_OUT] = field(default=NOTHING_UNUSUAL, kw_only=True)  # of the features

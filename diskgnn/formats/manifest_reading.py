@@ -8,7 +8,7 @@ from typing import Any
 
 from diskgnn.errors import ArtifactError, ConfigError, ReadError
 from diskgnn.files.file_reading import is_file, read_whole
-from diskgnn.formats.artifacts import CHECKPOINT, MADE_BY, MANIFEST, VERSIONS, rank_named
+from diskgnn.formats.artifacts import CHECKPOINT, MADE_BY, MANIFEST, VERSIONS, rank_named, version_of
 from diskgnn.formats.records import typed
 from diskgnn.stores.locations import Location, StoredPath
 
@@ -59,9 +59,9 @@ def read_document(path: Location, format: str | None = None) -> dict[str, Any]: 
         raise ArtifactError(f"{manifest_path} is damaged ({what}); {again}") from error
     if found not in VERSIONS or (format and found != format):
         raise ArtifactError(f"{path} is a {found!r}, expected a {format or 'diskgnn artifact'!r}; {made_by}")
-    if version != VERSIONS[found]:
+    if version != (expected := version_of(found, document.get("config"))):
         raise ArtifactError(
-            f"{path} has format version {version}; this diskgnn reads version {VERSIONS[found]}: "
+            f"{path} has format version {version}; this diskgnn reads version {expected}: "
             f"{MADE_BY[found]} it again, or use the diskgnn that wrote it"
         )
     return document

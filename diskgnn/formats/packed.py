@@ -15,6 +15,7 @@ from diskgnn.formats.extents import ExtentIndex
 from diskgnn.formats.manifest import Manifest, open_pinned
 from diskgnn.formats.packed_config import PackedConfig, PackedSplit
 from diskgnn.formats.quantisation import Quantisation
+from diskgnn.formats.record_view import RecordView, view_of
 from diskgnn.stores.locations import AnyPath, Location, StoredPath, located
 
 
@@ -60,6 +61,11 @@ class Packed:
             )
             for row_set in self.config.row_sets
         )
+
+    @cached_property
+    def views(self) -> tuple[RecordView | None, ...]:
+        """Returns [K] what records show; None of other rows."""
+        return tuple(view_of(row_set.rows, row_set.columns) for row_set in self.config.row_sets)
 
     @property
     def path(self) -> Path:

@@ -11,6 +11,7 @@ from diskgnn.formats.column_records import ColumnsMember, check_columns
 from diskgnn.formats.extents import ROW_NUMBER
 from diskgnn.formats.graph_config import TargetConfig
 from diskgnn.formats.minibatch_columns import LABEL_DTYPES, MinibatchLayout, RowSetLayout
+from diskgnn.formats.record_format import ROWS
 from diskgnn.formats.records import INLINE, LEFT_OUT, MOST_64_BITS, Codec, Record, one_of, typed, whole
 from diskgnn.formats.row_format import RowFormat
 from diskgnn.formats.samples_config import SamplesConfig
@@ -45,11 +46,11 @@ def _parse_type(config: Any) -> str | EdgeType:
 
 
 def _rows_to_json(rows: RowFormat) -> dict[str, Any]:
-    return {**rows.to_json(), "row_bytes": rows.row_bytes}
+    return {**ROWS.write(rows), "row_bytes": rows.row_bytes}
 
 
 def _parse_rows(config: Any) -> RowFormat:
-    rows = RowFormat.parse(config)
+    rows = ROWS.read(config)
     if typed(config["row_bytes"], int) != rows.row_bytes:
         raise ValueError(f"row_bytes is {config['row_bytes']}, expected {rows.row_bytes}")
     return rows

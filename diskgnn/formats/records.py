@@ -145,7 +145,7 @@ def codec_of(hint: Any, *, is_inline: bool = False) -> Codec[Any]:
         return Codec(edge_type_name, lambda name: parse_edge_type(typed(name, str)))
     if NoneType in kinds:
         (kind,) = (each for each in kinds if each is not NoneType)
-        return _or_none(codec_of(kind), is_inline)
+        return or_none(codec_of(kind), is_inline=is_inline)
     if get_origin(hint) is UnionType:
         return Codec(lambda value: value, lambda value: _any_of(value, kinds))
     if get_origin(hint) is tuple:
@@ -162,7 +162,8 @@ def _codec_of_class(kind: type[Any]) -> Codec[Any]:
     return record_codec(kind)
 
 
-def _or_none(codec: Codec[Any], is_inline: bool) -> Codec[Any]:
+def or_none(codec: Codec[Any], *, is_inline: bool = True) -> Codec[Any]:
+    """Returns how the same values stand, or None: as no members of an object, or as null."""
     if is_inline:
         return Codec(
             lambda value: {} if value is None else codec.write(value),

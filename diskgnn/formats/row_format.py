@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -75,6 +75,21 @@ class RowFormat(Record):
         return self.stored_columns * self.storage.itemsize
 
     @property
+    def file_dtype(self) -> np.dtype[Any]:
+        """Returns the dtype of a graph's file of such rows."""
+        return self.storage
+
+    @property
+    def file_row_shape(self) -> tuple[int, ...]:
+        """Returns the shape of a row in a graph's file."""
+        return (self.stored_columns,)
+
+    @property
+    def told(self) -> str:
+        """Returns for people what a row is: '128 x float32'."""
+        return f"{self.num_features} x {self.dtype}"
+
+    @property
     def exponent_bits(self) -> int | None:
         """Returns the mask of a value's exponent bits; None for whole numbers."""
         return _EXPONENT_BITS.get(self.dtype)
@@ -95,6 +110,14 @@ class RowFormat(Record):
         return torch.from_numpy(bits).view(self.torch_dtype).view(-1, self.stored_columns)
 
 
+class Widening(Protocol):
+    """Makes x of stored rows."""
+
+    def widened(self, words: torch.Tensor) -> torch.Tensor:
+        """Returns x [n, D] float32 of rows as `RowFormat.as_tensor` has them."""
+        ...
+
+
 @dataclass(frozen=True)
 class FeatureFile:
     """Says where a feature matrix [num_rows, D] lies: row i starts at data_offset_bytes + i * row_bytes."""
@@ -103,7 +126,8 @@ class FeatureFile:
     data_offset_bytes: int
     num_rows: int
     rows: RowFormat
-    quantisation: Quantisation | None = None  # what the codes mean; None where rows are what x is
+    quantisation: Quantisation | None = None  # what the codes mean; None of rows that are no codes
+    view: Widening | None = None  # of records: what x is, see `record_view`
 
     @property
     def local_path(self) -> Path:
@@ -115,14 +139,21 @@ class FeatureFile:
         return local(self.path, "this")
 
     def x(self, stored: torch.Tensor) -> torch.Tensor:
-        """Returns x [n, D] of rows as `RowFormat.as_tensor` has them: dequantised to float32, or the rows
-        themselves."""
+        """Returns x [n, D] of rows as `RowFormat.as_tensor` has them: dequantised to float32, the view of records, or
+        the rows themselves."""
+        if self.view is not None:
+            return self.view.widened(stored)
         return stored if self.quantisation is None else self.quantisation.widened(stored)
+
+    @property
+    def is_x(self) -> bool:
+        """Returns True if the rows are what x is."""
+        return self.quantisation is None and self.view is None
 
     @property
     def x_row_bytes(self) -> int:
         """Returns the bytes of one row of x, as loaders deliver it unless they are asked for another dtype."""
-        return self.row_bytes if self.quantisation is None else 4 * self.rows.num_features
+        return self.row_bytes if self.is_x else 4 * self.rows.num_features
 
     @property
     def row_bytes(self) -> int:

@@ -122,7 +122,7 @@ def _graph_facts(graph: Graph) -> dict[str, Any]:
         **_class_values(graph),
         "labelled_nodes": labelled,
         "homophily_estimate": _homophily(graph),
-        "features": f"{features.rows.num_features} x {features.rows.dtype}",
+        "features": features.rows.told,
         "quantisation": "none" if features.quantisation is None else "(code - zero_point) * scale, by column",
         "features_file": str(features.path),
         "feature_row_bytes": features.row_bytes,

@@ -66,4 +66,4 @@ def _edge_facts(edges: EdgeSet) -> dict[str, Any]:
 
 
 def _row(rows: RowFormat | None) -> str:
-    return "" if rows is None else f"{rows.num_features} x {rows.dtype}"
+    return "" if rows is None else rows.told

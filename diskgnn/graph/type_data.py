@@ -21,7 +21,7 @@ from diskgnn.errors import ArtifactError
 from diskgnn.files.checked_files import checksum_file, npy_data_offset
 from diskgnn.files.file_reading import raise_if_disk_failed, read_array
 from diskgnn.formats import artifacts
-from diskgnn.formats.artifacts import edge_file, node_file
+from diskgnn.formats.artifacts import categories_file, edge_file, node_file
 from diskgnn.formats.graph_config import EdgeTypeConfig, NodeTypeConfig
 from diskgnn.formats.manifest import Manifest
 from diskgnn.graph.type_files import AGAIN, Expected, RowFiles, TypeData, expect, read_at_random
@@ -129,12 +129,30 @@ class NodeSet(TypeData):
         """Returns the files of feature rows."""
         return RowFiles(
             self.file(artifacts.FEATURES), self.file(artifacts.FEATURE_CHECKSUMS), self.file(artifacts.FEATURE_CODES),
-            self.num_nodes, self.config.rows,
+            self.num_nodes, self.config.rows, self.config.columns,
         )  # fmt: skip
 
     def file(self, kind: str) -> str:
         """Returns the name of the file of this kind."""
         return node_file(kind, self.name)
+
+    def categories(self) -> pa.Table | None:
+        """Reads what the codes of categories stand for: `column`, `value`, and `count` in the rows that were known, in
+        the order of their codes. Returns None if rows have no categories, or are vectors.
+
+        Raises:
+            ArtifactError: the file is damaged.
+        """
+        name = categories_file(self.name)
+        if name not in self.manifest.files:
+            return None
+        path = self.manifest.local(name)
+        self.manifest.check(name, checksum_file(path))
+        try:
+            return pq.read_table(path)
+        except (OSError, pa.ArrowException) as error:
+            raise_if_disk_failed(error, path)
+            raise ArtifactError(f"{self.manifest.file(name)} is no readable Parquet file ({error}); {AGAIN}") from error
 
     def labels_of(self, nodes: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Returns the labels, [n] or [n, C], of ascending `nodes` [n]. All labels are read, front to back, and checked.

@@ -13,9 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.errors import ArtifactError
-from diskgnn.files.checked_files import CHECKSUM_CHUNK_BYTES
+from diskgnn.files.checked_files import CHECKSUM_CHUNK_BYTES, npy_dtype
+from diskgnn.formats.column_records import Columns
 from diskgnn.formats.manifest import Manifest
 from diskgnn.formats.quantisation import Quantisation
+from diskgnn.formats.record_view import view_of
 from diskgnn.formats.row_format import FeatureFile, RowFormat
 
 AGAIN = "make it with `diskgnn convert` again"
@@ -31,6 +33,7 @@ class RowFiles:
     codes: str | None  # what the codes of quantised rows mean; None: rows of this kind are never quantised
     num_rows: int
     rows: RowFormat | None  # None: there are none
+    columns: Columns | None = None  # that they were made from
 
     def check(self, manifest: Manifest, what: str) -> None:
         """Checks that features and checksums fit each other and the number of rows, where each row is for one of
@@ -42,8 +45,8 @@ class RowFiles:
         if self.rows is None:
             return
         features, checksums = manifest.files.get(self.features), manifest.files.get(self.checksums)
-        shape = (self.num_rows, self.rows.stored_columns)
-        valid = features is not None and (features.dtype, features.shape) == (self.rows.storage.str, shape)
+        expected = npy_dtype(self.rows.file_dtype), (self.num_rows, *self.rows.file_row_shape)
+        valid = features is not None and (features.dtype, features.shape) == expected
         if features is not None and valid:
             num_chunks = -(-features.bytes // CHECKSUM_CHUNK_BYTES)
             valid = checksums is not None and (checksums.dtype, checksums.shape) == ("<u4", (num_chunks,))
@@ -81,7 +84,10 @@ class TypeData(ABC):
         if files.codes is not None:
             quantisation = Quantisation.read(manifest, files.rows.dtype, files.rows.num_features, files.codes)
         offset = manifest.data_offset_bytes(files.features)
-        return FeatureFile(manifest.file(files.features), offset, files.num_rows, files.rows, quantisation)
+        return FeatureFile(
+            manifest.file(files.features), offset, files.num_rows, files.rows, quantisation,
+            view_of(files.rows, files.columns),
+        )  # fmt: skip
 
     @cached_property
     def feature_checksums(self) -> npt.NDArray[np.uint32]:
@@ -95,7 +101,7 @@ class TypeData(ABC):
     @cached_property
     def features(self) -> npt.NDArray[Any]:
         """Returns [rows, D] memory map of the features as stored: bfloat16 as uint16, int4 as uint8 [rows, ceil(D /
-        2)].
+        2)], records as a structured array [rows].
 
         Raises:
             ArtifactError: there are none.

@@ -17,6 +17,7 @@ from diskgnn.formats.value_counts import ValueCounts
 from diskgnn.importers.containers.rows import RowSource
 from diskgnn.importers.graph_input import NodeInput
 from diskgnn.importers.quantising import quantised_format, write_quantised
+from diskgnn.importers.tables.category_file import write_categories
 from diskgnn.importers.value_scan import ValueScan
 from diskgnn.progress.reporter import Reporter
 from diskgnn.work.array_file import ArrayFile
@@ -68,7 +69,12 @@ class NodeFeatures:
             raise ConfigError(
                 f"{where}quantise: quantised features are written anew; leave out reference_features=True"
             )
-        given = RowFormat.stored_as(rows.dtype, rows.row_shape[0])
+        if rows.record is not None and nodes.quantise is not None:
+            raise ConfigError(
+                f"{where}quantise: expected vectors, found a table that keeps its columns; leave it out, or convert "
+                "the table to vectors (without `keep_columns`)"
+            )
+        given = rows.record or RowFormat.stored_as(rows.dtype, rows.row_shape[0])
         stored = given if nodes.quantise is None else quantised_format(nodes.quantise, given)
         return NodeFeatures(rows, given, stored, is_referred)
 
@@ -103,6 +109,8 @@ class NodeFeatures:
             return error.details(), ValueCounts()
         scan = (self._refer if self.is_referred else self._copy)(writer, node_type, reporter)
         scan.warn(self.rows.name, "node")
+        if self.rows.categories is not None:
+            write_categories(writer, node_type, self.rows.categories)
         return {}, scan.counts
 
     def _refer(self, writer: ArtifactWriter, node_type: str, reporter: Reporter) -> ValueScan:

@@ -14,6 +14,7 @@ from torch import Tensor
 from diskgnn.errors import ConfigError, callers_level
 from diskgnn.files import faults
 from diskgnn.formats.quantisation import dequantise
+from diskgnn.formats.record_format import RecordFormat
 from diskgnn.formats.row_format import RowFormat
 from diskgnn.loading.static_rows import StaticRows
 
@@ -21,7 +22,8 @@ _DEQUANTISED = (torch.float32, torch.float16, torch.bfloat16)
 
 
 class RowConversion:
-    """Says how rows become rows of x: as they are stored, widened to float32, or dequantised.
+    """Says how rows become rows of x: as they are stored, widened to float32, or dequantised. Records stay as they are
+    stored; what they show is read after that.
 
     Args:
         rows: how they are stored.
@@ -53,6 +55,8 @@ class RowConversion:
         stored = rows.torch_dtype
         if scale is not None and (rows.dtype not in ("int8", "int4") or dtype not in (None, *_DEQUANTISED)):
             raise ConfigError(f"scale: expected int8 rows to be delivered as float32, found {stored} as {dtype}")
+        if isinstance(rows, RecordFormat):  # columns have dtypes of their own, and x is float32
+            dtype = None if dtype is torch.float32 else dtype
         if scale is None and dtype not in (None, stored, torch.float32):
             raise ConfigError(f"dtype: expected None, which is {stored} here, or torch.float32, found {dtype}")
         self.rows, self.dtype = rows, dtype or (torch.float32 if scale is not None else stored)
@@ -71,7 +75,14 @@ class RowConversion:
     @property
     def x_row_bytes(self) -> int:
         """Returns the bytes of one row of x."""
+        if isinstance(self.rows, RecordFormat):
+            return self.rows.delivered_row_bytes
         return self.rows.num_features * self.dtype.itemsize
+
+    @property
+    def width(self) -> int:
+        """Returns the numbers in a row of what this makes: D, or the words of a record."""
+        return self.rows.num_features if self.changes else self.rows.stored_columns
 
     def into(self, x: Tensor, rows: Tensor) -> Tensor:
         """Fill x [n, D] from rows beside it, without the kernel: what that computes, operation by operation."""
@@ -190,7 +201,7 @@ class Assembler:
             return staged
         # Of the same size for every minibatch, so that torch's allocator gives the same blocks again and again.
         num_rows = len(addresses)
-        shape = (self._max_inputs, self._rows.num_features)
+        shape = (self._max_inputs, self._conversion.width)
         x = torch.empty(shape, dtype=self._conversion.dtype, device=self._device)[:num_rows]
         if not self._selects:
             return x.copy_(staged, non_blocking=True)

@@ -46,6 +46,10 @@ class _Arrays:
         return source[start : start + array.nbytes].view(_TORCH_DTYPES[array.dtype.name])
 
 
+def _spread(rows: Tensor, places: Tensor | None) -> Tensor:
+    return rows if places is None else rows.index_select(0, places)
+
+
 class HeaderReader:
     """Makes minibatches of headers.
 
@@ -60,6 +64,7 @@ class HeaderReader:
         config = packed.config
         self._layout, self._schema, self._is_typed = config.header_layout(), config.schema(), config.is_typed
         self._types = [row_set.type for row_set in config.row_sets]
+        self._views = packed.views
         self._node_types, self._edge_types = config.samples.node_types, config.samples.edge_types
         self._path, self._index, self._device = packed.extents(split), index, device
 
@@ -95,10 +100,17 @@ class HeaderReader:
     ) -> TypedMiniBatch:
         x: dict[str, Tensor] = {}
         edge_x: dict[EdgeType, tuple[Tensor, ...]] = {}
+        columns: dict[str, dict[str, Tensor]] = {}
+        nulls: dict[str, dict[str, Tensor]] = {}
         for k, (type_, places) in enumerate(zip(self._types, header.rows, strict=True)):
             found = rows(k, tensor.on_host(places.addresses), tensor(places.addresses))
-            if places.spread is not None:
-                found = found.index_select(0, tensor(places.spread))
+            spread, view = None if places.spread is None else tensor(places.spread), self._views[k]
+            if view is not None and isinstance(type_, str):  # each row once, however many nodes take it
+                decoded = view.decode(found)
+                found = view.x(decoded, len(found), found.device)
+                columns[type_] = {name: _spread(each, spread) for name, each in decoded.columns.items()}
+                nulls[type_] = {name: _spread(each, spread) for name, each in decoded.nulls.items()}
+            found = _spread(found, spread)
             if isinstance(type_, str):
                 x[type_] = found
             else:
@@ -131,6 +143,8 @@ class HeaderReader:
                 name: tensor(times)
                 for name, times in zip(self._node_types, header.times, strict=True) if times is not None
             },
+            columns=columns or None,
+            nulls=nulls or None,
             seed_times=None if header.seed_times is None else tensor(header.seed_times),
         )  # fmt: skip
 

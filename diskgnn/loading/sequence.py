@@ -150,7 +150,7 @@ class MinibatchSequence:
 
         def zeros(row_set: int, addresses: Tensor, _: Tensor) -> Tensor:
             conversion = self.conversions[row_set]
-            shape = (len(addresses), conversion.rows.num_features)
+            shape = (len(addresses), conversion.width)
             return torch.zeros(shape, dtype=conversion.dtype, device=self.device)
 
         try:

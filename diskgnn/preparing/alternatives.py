@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from diskgnn.formats.record_format import RecordFormat
 from diskgnn.formats.row_format import FeatureFile, RowFormat
 from diskgnn.packing.row_sets import RowSet
 from diskgnn.sampling.plan import SamplingPlan
@@ -101,6 +102,8 @@ def widths(row_sets: Sequence[RowSet]) -> list[Width]:
     stored = tuple(each.features for each in row_sets)
     dtypes = {file.rows.dtype for file in stored}
     found = [Width(dtypes.pop() if len(dtypes) == 1 else AS_STORED, True, stored)]
+    if any(isinstance(each.rows, RecordFormat) for each in stored):  # which `--quantise` refuses
+        return found
     for dtype in NARROWER_DTYPES:
         narrowed = tuple(_narrowed(each, dtype) for each in row_sets)
         if narrowed != stored:

@@ -28,6 +28,7 @@ from diskgnn.formats.hops_config import (
     Segment,
     segments_of_hops,
 )
+from diskgnn.formats.record_format import RecordFormat
 from diskgnn.formats.row_format import RowFormat
 from diskgnn.formats.verification import verify_file
 from diskgnn.graph.graph import Graph
@@ -361,10 +362,15 @@ def _features(graph: Graph, node_type: str) -> RowFormat:
     """Returns the format of feature rows of a type.
 
     Raises:
-        ConfigError: it has none.
+        ConfigError: it has none, or records.
     """
     if (rows := graph.nodes[node_type].config.rows) is None:
         raise ConfigError(f"{graph.manifest.path} has no features: make it again with `diskgnn convert` and name them")
+    if isinstance(rows, RecordFormat):
+        raise ConfigError(
+            f"{node_type}: expected vectors, found records ({rows.told}) in {graph.manifest.path}; convert the tables "
+            "again without `keep_columns`"
+        )
     return rows
 
 

@@ -149,6 +149,8 @@ def _rows(file: FeatureFile, nodes: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
         read_ranges_of(file.path, offsets, np.full(len(offsets), row_bytes), places, buffer)
         for row, place in enumerate(places, start):
             found[row] = buffer[place : place + row_bytes]
+    if file.view is not None:
+        return np.asarray(file.x(file.rows.as_tensor(found)))
     values = found.view(file.rows.storage)
     if file.rows.dtype == "int4":
         values = np.stack([values & 15, values >> 4], axis=2).reshape(len(nodes), -1)[:, : file.rows.num_features]
@@ -160,7 +162,9 @@ def _rows(file: FeatureFile, nodes: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
 def _columns(graph: Graph, nodes: NodeSet, values: npt.NDArray[Any]) -> Iterator[tuple[str | int, npt.NDArray[Any]]]:
     """Yields the columns of the user's table, each with the numbers [n, width] that it became; or else each number
     alone."""
-    read = [each for each in graph.config.contents.read if each.of == nodes.name and each.use == "features"]
+    read = [
+        each for each in graph.config.contents.read if each.of == nodes.name and each.use == "features" and each.width
+    ]
     widths = [each.width or 0 for each in read]
     if sum(widths) != values.shape[1]:
         yield from enumerate(np.hsplit(values, values.shape[1]))

@@ -9,6 +9,7 @@ from itertools import zip_longest
 from typing import Any
 
 ENCODINGS = ("number", "raw", "time", "boolean", "category", "vector", "text")  # see `importers.tables.column_encoding`
+HASH_STEPS = 127  # numbers of hashed text are multiples of 1/127 from -1 to 1: int8 holds these multiples
 SCALED = ("number", "time")  # by mean and deviation
 _SAME = 1e-6  # of a deviation, or of the ratio of two: float32 features are the same then
 _SHOWN = 4  # values of a category

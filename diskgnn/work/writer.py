@@ -21,7 +21,7 @@ from diskgnn.files.checked_files import ChecksummedFile, npy_header, npy_header_
 from diskgnn.files.destination import Destination
 from diskgnn.files.disk_space import JOURNAL, UNLIMITED, DiskBudget, file_bytes
 from diskgnn.files.exchange import exchange
-from diskgnn.formats.artifacts import MANIFEST, PACKED, VERSIONS
+from diskgnn.formats.artifacts import MANIFEST, PACKED, VERSIONS, version_of
 from diskgnn.formats.manifest import Manifest, open_artifact, read_manifest
 from diskgnn.formats.manifest_document import (
     ExternalFile,
@@ -257,7 +257,7 @@ class ArtifactWriter(WorkFolder):
         """Returns what manifest.json says."""
         content = {
             "format": self.format,
-            "version": VERSIONS[self.format],
+            "version": version_of(self.format, self.config),
             "config": self.config,
             "source": self.source,
             "files": {name: entry.to_json() for name, entry in sorted(self.files.items())},

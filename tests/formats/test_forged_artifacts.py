@@ -24,7 +24,7 @@ from diskgnn.formats.samples import Samples
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 from fuzz_targets import sound_directories
 
-KINDS = ("graph", "typed", "samples", "packed", "links", "hops")
+KINDS = ("graph", "typed", "samples", "packed", "links", "hops", "tables", "columns")
 
 
 @pytest.fixture(scope="module")

@@ -19,12 +19,15 @@ from diskgnn.specs.schema import ClassValue
 def features(source: Source, *, bfloat16: bool, name: str = "features") -> RowSource:
     """Returns the rows of a feature matrix [N, D], in the dtype that they are stored in.
 
-    float64 and values in another byte order become float32, or native, on the way (a DataWarning for float64).
+    Records stay what they are; float64 and values in another byte order become float32, or native, on the way (a
+    DataWarning for float64).
 
     Raises:
         InputError: no matrix, or a dtype that features cannot have.
         ConfigError: uint16 that nothing says to be bfloat16, or `bfloat16` with something else.
     """
+    if isinstance(source, RowSource) and source.record is not None:
+        return source
     rows = stored_numbers(name, source)
     if len(rows.row_shape) != 1 or rows.row_shape[0] == 0:
         raise InputError(f"{name}: expected shape [N, D] with D of at least 1, found {rows.shape}")

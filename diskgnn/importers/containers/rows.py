@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from diskgnn.errors import InputError
+from diskgnn.formats.record_format import RecordFormat
 from diskgnn.graph.edge_buckets import EdgeChunk, EdgesFrom, EdgeSource, edges_from
 from diskgnn.specs.feature_columns import FeatureColumn
 
@@ -38,6 +40,8 @@ class RowSource:
     held: object = None  # what has to be there as long as the rows
     columns: tuple[FeatureColumn, ...] | None = None  # of features: those of a table that they are made from
     origin: object = None  # what exactly these rows are made from, if that can be named: an array, the path of a file
+    record: RecordFormat | None = None  # of features that are records, a structured array [N]
+    categories: pa.Table | None = None  # of records: what codes stand for, see `record_encoding`
     bfloat16: bool = False  # these are bits of bfloat16 numbers, which NumPy has no type for: the dtype is uint16
 
     @property

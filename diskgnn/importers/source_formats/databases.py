@@ -21,6 +21,7 @@ def read(
     until: str | int | None = None,
     reverse: bool = True,
     skip_unknown: bool = True,
+    keep_columns: bool = False,
     exclude: Sequence[str] = (),
     encode: Mapping[str, str] | None = None,
     encoding: GivenEncoding | None = None,
@@ -35,6 +36,7 @@ def read(
         until: rows after this time, and those without one, are left out of tables that have times; None: none.
         reverse: edges lead both ways.
         skip_unknown: keys that no row has make no edge, and a warning; False: they are an error.
+        keep_columns: rows are records, which keep their columns, in place of vectors; see `record_encoding`.
         exclude: columns to leave out, TABLE.COLUMN, or COLUMN of every table that has it.
         encode: how columns become features, by such names.
         encoding: of another graph, for tables that are to be encoded alike; `val_timestamp` then means nothing.
@@ -45,7 +47,6 @@ def read(
         InputError, UnavailableError: see `catalogue_of`.
     """
     catalogue = catalogue_of(path)
-    found = graph_of(
-        source_of(catalogue, times), val_timestamp, until, reverse, skip_unknown, exclude, encode, encoding
-    )
+    source = source_of(catalogue, times)
+    found = graph_of(source, val_timestamp, until, reverse, skip_unknown, keep_columns, exclude, encode, encoding)
     return replace(found, reading_bytes=catalogue.held_bytes)

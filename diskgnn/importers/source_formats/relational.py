@@ -42,6 +42,7 @@ from diskgnn.importers.tables.column_encoding import (
     label_numbers,
 )
 from diskgnn.importers.tables.frames import JoinedTables, RowTable
+from diskgnn.importers.tables.record_encoding import RecordEncoding
 from diskgnn.importers.tables.rows_until import RowsUntil
 from diskgnn.importers.tables.table_rows import times
 from diskgnn.importers.tables.times import moment
@@ -68,6 +69,7 @@ def read(
     tasks: str | None = AUTO,
     reverse: bool = True,
     skip_unknown: bool = True,
+    keep_columns: bool = False,
     exclude: Sequence[str] = (),
     encode: Mapping[str, str] | None = None,
     encoding: GivenEncoding | None = None,
@@ -82,6 +84,7 @@ def read(
         tasks: names of tasks, with commas between; "auto": all; None: none.
         reverse: edges lead both ways.
         skip_unknown: keys that no row has make no edge, as in RelBench, and a warning; False: they are an error.
+        keep_columns: rows are records, which keep their columns, in place of vectors; see `record_encoding`.
         exclude: columns to leave out, TABLE.COLUMN, or COLUMN of every table that has it.
         encode: how columns become features, by such names.
         encoding: of another graph, for tables that are to be encoded alike; `val_timestamp` then means nothing.
@@ -96,7 +99,8 @@ def read(
         source = relbench_folder.read_folder(source) if is_relbench else described(source)
     elif not isinstance(source, RelationalSource):
         source = RelationalSource.of(source)
-    return graph_of(_chosen(source, tasks), val_timestamp, until, reverse, skip_unknown, exclude, encode, encoding)
+    chosen = _chosen(source, tasks)
+    return graph_of(chosen, val_timestamp, until, reverse, skip_unknown, keep_columns, exclude, encode, encoding)
 
 
 def graph_of(
@@ -105,11 +109,14 @@ def graph_of(
     until: str | int | None = AUTO,
     reverse: bool = True,
     skip_unknown: bool = True,
+    keep_columns: bool = False,
     exclude: Sequence[str] = (),
     encode: Mapping[str, str] | None = None,
     encoding: GivenEncoding | None = None,
 ) -> GraphInput:
     """Returns the graph of a database whose description was read; see `read`."""
+    if keep_columns and encoding is not None:
+        raise ConfigError("keep_columns: tables that are encoded as another graph become vectors; leave it out")
     listing = SourceListing()
     source = _without_excluded(_encoded(source, encode or {}), exclude, listing)
     for (of, name), reason in source.left_out.items():
@@ -117,7 +124,10 @@ def graph_of(
     source = _cut(_without_hidden(source, listing), source.until if until == AUTO else until, listing)
     val_timestamp = source.val_timestamp if val_timestamp is None else val_timestamp
     statistics_until = None if val_timestamp is None else moment("val_timestamp", val_timestamp)
-    nodes = {name: _nodes(name, table, statistics_until, listing, encoding) for name, table in source.tables.items()}
+    nodes = {
+        name: _nodes(name, table, statistics_until, listing, encoding, keep_columns=keep_columns)
+        for name, table in source.tables.items()
+    }
     edges: dict[EdgeType, EdgeInput] = {}
     for name, table in source.tables.items():
         for column, other in table.fkeys.items():
@@ -255,7 +265,13 @@ def _require_key(where: str, source: RelationalSource, table: str, *, by_row: bo
 
 
 def _nodes(
-    name: str, table: KeyedTable, until: int | None, listing: SourceListing, given: GivenEncoding | None
+    name: str,
+    table: KeyedTable,
+    until: int | None,
+    listing: SourceListing,
+    given: GivenEncoding | None,
+    *,
+    keep_columns: bool,
 ) -> NodeInput:
     rows = table.rows
     for column in (table.pkey, table.time, *table.fkeys):
@@ -264,7 +280,11 @@ def _nodes(
     free = {*_free(table)}
     kinds = {column.name: column.type for column in rows.schema if column.name in free}
     known = None if given is None else given.columns(name)
-    encoding = TableEncoding(f"table {name}", kinds, table.columns, known=known)
+    encoding = (
+        RecordEncoding.of(f"table {name}", [rows.schema.field(each) for each in kinds], table.columns)
+        if keep_columns
+        else TableEncoding(f"table {name}", kinds, table.columns, known=known)
+    )
     find_statistics(encoding, rows, time=table.time, until=until if known is None else None)
     for column, use in ((table.pkey, "ids"), (table.time, "times")):
         if column is not None:
@@ -275,7 +295,7 @@ def _nodes(
     return NodeInput(
         num_nodes=rows.num_rows,
         ids=None if table.pkey is None else primary_key(name, rows, table.pkey),
-        features=encoded_rows(f"features of table {name}", rows, encoding),
+        features=encoding.rows(f"features of table {name}", rows),
         times=None if table.time is None else times(rows, table.time, f"times of table {name}"),
     )
 

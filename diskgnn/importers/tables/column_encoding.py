@@ -19,7 +19,7 @@ left out.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -97,6 +97,8 @@ class TableEncoding:
         InputError: the table lacks a column that is known, or has one of another type.
     """
 
+    _finder_of: Mapping[str, Callable[[str, str, str, bool], column_finders.Finder]] = column_finders.FINDERS
+
     def __init__(
         self,
         table: str,
@@ -132,7 +134,7 @@ class TableEncoding:
                 of_kind = "text" if is_embedder(encoding) else encoding
                 if not column_values.fits(of_kind, kind):
                     raise InputError(f"{table}.{name}: expected {column_values.TAKEN[of_kind]}, found {kind}")
-                self._finders[name] = column_finders.FINDERS[of_kind](table, name, encoding, name in asked)
+                self._finders[name] = self._finder_of[of_kind](table, name, encoding, name in asked)
             elif name not in asked:
                 self.left_out[name] = f"{kind} is no number, time, truth value, category or vector"
 
@@ -248,6 +250,20 @@ class TableEncoding:
             start += column.width
         return out
 
+    def rows(self, name: str, table: RowTable) -> RowSource:
+        """Returns the features [N, width] float32 of the table, once it was read; `name` is for messages."""
+        batch_rows = max(1, CHUNK_BYTES // (4 * self.width))
+        columns = self.columns
+
+        def read(first: int) -> Iterator[npt.NDArray[np.float32]]:
+            for batch in table.batches(columns or table.schema.names[:1], batch_rows, first):
+                yield self.encode(batch.columns if columns else [], batch.num_rows)
+
+        return RowSource(
+            name, table.num_rows, (self.width,), np.dtype(np.float32), partial(read, 0),
+            stored_bytes=table.stored_bytes, seek=read, columns=self.features,
+        )  # fmt: skip
+
 
 def find_statistics(
     encoding: TableEncoding, rows: RowTable, *, time: str | None = None, until: int | None = None
@@ -267,15 +283,5 @@ def find_statistics(
 
 
 def encoded_rows(name: str, rows: RowTable, encoding: TableEncoding) -> RowSource:
-    """Returns the features [N, width] float32 of a table whose statistics were found; `name` is for messages."""
-    batch_rows = max(1, CHUNK_BYTES // (4 * encoding.width))
-    columns = encoding.columns
-
-    def read(first: int) -> Iterator[npt.NDArray[np.float32]]:
-        for batch in rows.batches(columns or rows.schema.names[:1], batch_rows, first):
-            yield encoding.encode(batch.columns if columns else [], batch.num_rows)
-
-    return RowSource(
-        name, rows.num_rows, (encoding.width,), np.dtype(np.float32), partial(read, 0),
-        stored_bytes=rows.stored_bytes, seek=read, columns=encoding.features,
-    )  # fmt: skip
+    """Returns the features of a table whose statistics were found; `name` is for messages."""
+    return encoding.rows(name, rows)

@@ -16,7 +16,7 @@ from diskgnn.importers.tables import column_values, text_embedding
 from diskgnn.importers.tables.odd_text import read_by_people
 from diskgnn.specs.feature_columns import FeatureColumn
 
-_MOST_VALUES = 32  # of a category
+MOST_VALUES = 32  # of a category
 _SAMPLE = 1000  # of more values, to say what they are
 COUNTS_ROWS = "it counts the rows"
 
@@ -112,10 +112,10 @@ class _Values:
             return
         found = pc.unique(values.drop_null())
         self._values = found if self._values is None else pc.unique(pa.concat_arrays([self._values, found]))
-        if len(self._values) > _MOST_VALUES:
+        if len(self._values) > MOST_VALUES:
             if self._asked:
                 raise InputError(
-                    f"{self._where}: expected at most {_MOST_VALUES} values of a category, found more; encode it as "
+                    f"{self._where}: expected at most {MOST_VALUES} values of a category, found more; encode it as "
                     f"none, or as a vector beforehand"
                 )
             self._is_text = True
@@ -128,8 +128,8 @@ class _Values:
         if self._is_text:
             sample = column_values.words(self._values[:_SAMPLE], self._where).to_pylist()
             if told := read_by_people(sample):
-                return f"more than {_MOST_VALUES} values, most of them {told}"
-            return f"more than {_MOST_VALUES} values: text or ids; encoded as hash:256, text becomes vectors"
+                return f"more than {MOST_VALUES} values, most of them {told}"
+            return f"more than {MOST_VALUES} values: text or ids; encoded as hash:256, text becomes vectors"
         words = tuple(column_values.words(self._values, self._where).to_pylist())
         return FeatureColumn(self._name, "category", len(words), values=words)
 

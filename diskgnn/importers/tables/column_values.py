@@ -51,6 +51,16 @@ def numbers(values: pa.Array, encoding: str, where: str) -> npt.NDArray[np.float
     return np.asarray(found.to_numpy(zero_copy_only=False))
 
 
+def whole_numbers(values: pa.Array, where: str) -> pa.Array:
+    """Whole numbers as int64. Null stays, and floats of a data frame with gaps are whole."""
+    try:
+        if pa.types.is_floating(values.type):
+            values = pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values)
+        return values.cast(pa.int64())
+    except pa.ArrowException as error:
+        raise InputError(f"{where}: expected whole numbers of 64 bits ({error})") from error
+
+
 def scalable(found: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Returns the numbers, NaN where there is none that can be scaled."""
     return np.where(np.abs(found) <= LARGEST_SCALED, found, np.nan)

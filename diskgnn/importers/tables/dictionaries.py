@@ -7,9 +7,9 @@ import pyarrow as pa
 
 def decoded_schema(schema: pa.Schema) -> pa.Schema:
     """Returns the columns with the types of their values."""
+    kinds = [column.type.value_type if pa.types.is_dictionary(column.type) else column.type for column in schema]
     return pa.schema([
-        pa.field(column.name, column.type.value_type if pa.types.is_dictionary(column.type) else column.type)
-        for column in schema
+        pa.field(column.name, kind, column.nullable) for column, kind in zip(schema, kinds, strict=True)
     ])  # fmt: skip
 
 

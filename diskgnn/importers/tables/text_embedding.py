@@ -17,11 +17,11 @@ import pyarrow.compute as pc
 from diskgnn._native import hash_texts
 from diskgnn.errors import ConfigError, InputError
 from diskgnn.importers.tables.strings import string_content
+from diskgnn.specs.feature_columns import HASH_STEPS
 from diskgnn.specs.named_functions import imported_function, version_of
 
 HASH = "hash"
 _MOST_NUMBERS = 4096  # of a hashed text
-_STEPS = np.float32(127)
 _TRIED = 8  # texts that tell how many numbers a function returns
 _ASCII = 0x80
 
@@ -74,9 +74,9 @@ def vectors(name: str, texts: pa.Array, width: int | None, where: str) -> npt.ND
     Raises:
         InputError: a function returns something else; or values that are no text.
     """
-    texts = _as_text(texts, where)
+    texts = as_text(texts, where)
     if (hashed := hash_width(name, where)) is not None:
-        return np.divide(hashes(texts, hashed), _STEPS, dtype=np.float32)
+        return np.divide(hashes(texts, hashed), np.float32(HASH_STEPS), dtype=np.float32)
     found = np.asarray(_function(name.partition("@")[0], where)(texts.to_pylist()), np.float32)
     if found.ndim != 2 or len(found) != len(texts) or not found.shape[1] or found.shape[1] != (width or found.shape[1]):
         raise InputError(
@@ -102,7 +102,12 @@ def _function(name: str, where: str) -> Function:
     return imported_function(name, where)
 
 
-def _as_text(values: pa.Array, where: str) -> pa.Array:
+def as_text(values: pa.Array, where: str) -> pa.Array:
+    """Returns text, null as the empty one.
+
+    Raises:
+        InputError: it is none.
+    """
     if pa.types.is_null(values.type):
         values = values.cast(pa.string())
     if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from diskgnn.errors import ConfigError, InputError
 
+_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 Moment = int | str | date | np.integer[Any] | np.datetime64
 _TIMESTAMP, _IN_UTC = pa.timestamp("us"), pa.timestamp("us", "UTC")
 _ZONE = r"[T ]\d\d(:\d\d(:\d\d(\.\d+)?)?)?(Z|[+-]\d\d(:?\d\d)?)$"
@@ -42,15 +43,38 @@ def seconds(values: pa.Array, where: str) -> pa.Array:
             raise InputError(
                 f"{where}: expected timestamps, dates or whole numbers, found fractions ({error})"
             ) from error
+    values = _as_timestamps(values, where)
+    return _floored(values, _PER_SECOND[values.type.unit])
+
+
+def microseconds(values: pa.Array, where: str) -> pa.Array:
+    """Timestamps, dates, and text as `seconds` reads it, as int64 microseconds since 1970, rounded down. Null stays.
+
+    Raises:
+        InputError: something else, or a time that is too far off.
+    """
+    values = _as_timestamps(values, where)
+    if values.type.unit == "ns":
+        return _floored(values, 1000)
+    try:
+        return values.cast(pa.timestamp("us", values.type.tz)).cast(pa.int64())
+    except pa.ArrowInvalid as error:
+        raise InputError(f"{where}: expected times within 290,000 years of 1970 ({error})") from error
+
+
+def _as_timestamps(values: pa.Array, where: str) -> pa.Array:
     if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
         values = _of_text(values, where)
     if pa.types.is_date(values.type):
         values = values.cast(pa.timestamp("s"))
     if not pa.types.is_timestamp(values.type):
         raise InputError(f"{where}: expected timestamps, dates or whole numbers, found {values.type}")
-    per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[values.type.unit]
+    return values
+
+
+def _floored(values: pa.Array, divisor: int) -> pa.Array:
     counts = values.cast(pa.int64())
-    floored = np.asarray(counts.fill_null(0)) // per_second
+    floored = np.asarray(counts.fill_null(0)) // divisor
     return pa.array(floored, mask=np.asarray(counts.is_null()))
 
 

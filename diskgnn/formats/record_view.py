@@ -1,0 +1,133 @@
+"""What records show: their columns as tensors, and x, the float32 features that models of vectors take.
+
+x is what a table without records is converted to (`importers.tables.column_encoding`): scaled numbers, categories of
+few values with a feature for each, vectors. Means, deviations and values are in the manifest, so it is always the same.
+Numbers are scaled in float64 and then rounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from diskgnn.formats.record_format import WORD_BYTES, RecordField, RecordFormat
+from diskgnn.formats.row_format import RowFormat
+from diskgnn.specs.feature_columns import HASH_STEPS, FeatureColumn
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+PER_SECOND = 10**6  # of timestamps
+
+
+@dataclass(frozen=True)
+class DecodedRecords:
+    """The columns of some records, on their device."""
+
+    columns: dict[str, Tensor]  # [n] int64, float32 or int32 codes; of embeddings [n, width] float32 or int8
+    nulls: dict[str, Tensor]  # [n] bool, of the columns that may be null
+
+
+@dataclass(frozen=True)
+class RecordView:
+    """Reads records of a format.
+
+    Args:
+        rows: how they lie.
+        features: what x consists of: columns of these, see `column_encoding`. Of none, it is a single 1.
+    """
+
+    rows: RecordFormat
+    features: Sequence[FeatureColumn]
+
+    def decode(self, words: Tensor) -> DecodedRecords:
+        """Returns the columns of records [n, words] as `RowFormat.as_tensor` has them. Nothing is written to them."""
+        import torch
+
+        fields = self.rows.fields
+        columns: dict[str, Tensor] = {}
+        for block in sorted({each.block for each in fields}):
+            of_block = [each for each in fields if each.block == block]
+            begin, end = of_block[0].offset, of_block[-1].offset + of_block[-1].num_bytes
+            values = _copied(words[:, begin // WORD_BYTES : -(-end // WORD_BYTES)]).view(
+                getattr(torch, of_block[0].dtype)
+            )
+            item_bytes = values.element_size()
+            for each in of_block:
+                first = (each.offset - begin) // item_bytes
+                taken = values[:, first : first + each.width]
+                columns[each.name] = taken if each.kind == "embedding" else taken.squeeze(1)
+        return DecodedRecords({each.name: columns[each.name] for each in fields}, self._nulls(words))
+
+    def _nulls(self, words: Tensor) -> dict[str, Tensor]:
+        import torch
+
+        nullable = [each for each in self.rows.fields if each.null_bit is not None]
+        if not nullable:
+            return {}
+        first = self.rows.nulls_offset // WORD_BYTES
+        skipped = self.rows.nulls_offset - WORD_BYTES * first
+        data = _copied(words[:, first:]).view(torch.uint8)[:, skipped:]
+        numbers = torch.arange(len(nullable), device=words.device)
+        bits = (data.index_select(1, numbers // 8) >> (numbers % 8).to(torch.uint8)) & 1
+        return {each.name: bits[:, number].bool() for number, each in enumerate(nullable)}
+
+    def x(self, decoded: DecodedRecords, num_rows: int, device: torch.device) -> Tensor:
+        """Returns x [n, D] float32 of records that were decoded on `device`."""
+        import torch
+
+        if not self.features:
+            return torch.ones((num_rows, 1), dtype=torch.float32, device=device)
+        out = torch.zeros((num_rows, self.rows.num_features), dtype=torch.float32, device=device)
+        fields, first = {each.name: each for each in self.rows.fields}, 0
+        for column in self.features:
+            values, null = decoded.columns[column.name], decoded.nulls.get(column.name)
+            _fill(out[:, first : first + column.width], column, fields[column.name], values, null)
+            first += column.width
+        return out
+
+    def widened(self, words: Tensor) -> Tensor:
+        """Returns x [n, D] float32 of records as `RowFormat.as_tensor` has them."""
+        return self.x(self.decode(words), len(words), words.device)
+
+
+def _copied(words: Tensor) -> Tensor:
+    """Returns a copy in memory of its own, whose bytes may be of another type: `contiguous` keeps odd strides of one
+    row, and of none."""
+    import torch
+
+    return words.clone(memory_format=torch.contiguous_format)
+
+
+def view_of(rows: RowFormat, columns: Sequence[FeatureColumn] | None) -> RecordView | None:
+    """Returns the view of records of a manifest that says these `columns` of x; None of other rows."""
+    return RecordView(rows, columns or ()) if isinstance(rows, RecordFormat) else None
+
+
+def _fill(out: Tensor, column: FeatureColumn, field: RecordField, values: Tensor, null: Tensor | None) -> None:
+    """Fills [n, width] of x, which is 0, from a column [n]."""
+    import torch
+
+    if column.encoding in ("vector", "text"):
+        out.copy_(values)
+        if column.encoding == "text" and field.dtype == "int8":
+            out /= HASH_STEPS
+        return
+    if column.encoding in ("category", "boolean"):
+        codes = torch.arange(column.width, device=out.device) + (column.encoding == "boolean")
+        out.copy_(values.unsqueeze(1) == codes)
+        return
+    numbers = values
+    if field.kind == "timestamp":
+        numbers = torch.div(values, PER_SECOND, rounding_mode="floor")
+    numbers = numbers.double()
+    if column.encoding == "raw":
+        out[:, 0] = numbers if null is None else numbers.masked_fill(null, torch.nan)
+        return
+    if column.mean is None or not column.deviation:
+        return
+    scaled = (numbers - column.mean) / column.deviation
+    is_there = torch.isfinite(scaled) if null is None else torch.isfinite(scaled) & ~null
+    out[:, 0] = torch.where(is_there, scaled, 0)

@@ -1,0 +1,280 @@
+"""Rows of a relational table as records, which keep their columns.
+
+| encoding | of | column of the record |
+|---|---|---|
+| number, raw | whole numbers | numerical, int64: exact |
+| | fractions, decimals, uint64, numbers in text | numerical, float32 |
+| time | timestamps, dates, text | timestamp, int64: microseconds since 1970 in UTC, rounded down |
+| | whole numbers | numerical, int64 |
+| boolean | truth values | boolean, int32: 0 or 1 |
+| category | strings | categorical, int32: codes |
+| vector | lists of numbers of equal lengths | embedding: int8 of int8, else float32 |
+| hash:D | text | embedding: int8, in steps of 1/127 |
+| module:function | text | embedding: float32 |
+
+Codes of a category are ranks of its values by how often they come, of equal ones that which comes first, in rows that
+are known when a model is trained. Null, and a value that comes later, have the code -1. Text is a category if it has at
+most 32 values, or a value has at least 4 rows on average; or if the user says so.
+
+What models of vectors see is `record_view`'s x: the features that `column_encoding` makes, with categories of more than
+32 values left out, and values in the order of their codes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from diskgnn.errors import InputError
+from diskgnn.formats.record_format import NULLS, RecordField, RecordFormat
+from diskgnn.importers.containers.rows import CHUNK_BYTES, RowSource
+from diskgnn.importers.source_listing import SourceListing
+from diskgnn.importers.tables import column_finders, column_values, text_embedding
+from diskgnn.importers.tables.column_encoding import TableEncoding
+from diskgnn.importers.tables.frames import RowTable
+from diskgnn.importers.tables.table_rows import is_list
+from diskgnn.importers.tables.times import microseconds
+from diskgnn.specs.feature_columns import FeatureColumn
+
+MOST_CATEGORIES = 1 << 20  # of a column
+_MOST_VALUE_BYTES = 32 << 20  # of them
+_LEAST_ROWS = 4  # of a value of a category, on average
+_MOST_FEATURES = column_finders.MOST_VALUES  # of values, beyond which a category has no features in x
+_NULL_INT = np.iinfo(np.int64).min
+_BATCH_ROWS = 1 << 18  # at most, for as many values of a category: they are looked up in a table made for each batch
+
+
+class CountedValues:
+    """Counts the values of a category."""
+
+    def __init__(self, table: str, name: str, encoding: str, asked: bool) -> None:
+        self._name, self._where, self._asked = name, f"{table}.{name}", asked
+        self._num_rows, self._is_text = 0, False
+        self._num_counted = 0  # of all batches: Arrow groups values in an order of its own, so first ones are numbered
+        self._counted = self._counts(pa.array([], pa.string()))
+        self._waiting: list[pa.Table] = []
+
+    def add(self, values: pa.Array) -> None:
+        """`values` are known."""
+        if self._is_text:
+            return
+        found = self._counts(column_values.words(values.drop_null(), self._where))
+        self._num_rows += len(values) - values.null_count
+        self._waiting.append(found)
+        if sum(map(len, self._waiting)) >= len(self._counted):
+            self._merge()
+
+    def _merge(self) -> None:
+        joined = pa.concat_tables([self._counted, *self._waiting])
+        summed = joined.group_by("value").aggregate([("count", "sum"), ("first", "min")])
+        self._counted = pa.table({
+            "value": summed["value"], "count": summed["count_sum"], "first": summed["first_min"]
+        }).combine_chunks()  # fmt: skip
+        self._waiting.clear()
+        if len(self._counted) > MOST_CATEGORIES or self._counted["value"].nbytes > _MOST_VALUE_BYTES:
+            self._is_text, self._counted = True, self._counted.slice(0, 0)
+            if self._asked:
+                raise InputError(
+                    f"{self._where}: expected at most {MOST_CATEGORIES} values of a category, and "
+                    f"{_MOST_VALUE_BYTES >> 20} MiB of them, found more; encode it as none"
+                )
+
+    def found(self) -> FeatureColumn | str:
+        """Returns the column, with the features that it has in x, if any; or why it is left out."""
+        self._merge()
+        if self._is_text:
+            return f"more than {MOST_CATEGORIES} values, or {_MOST_VALUE_BYTES >> 20} MiB of them: text or ids"
+        if not len(self._counted):
+            return "it has no values"
+        few = len(self._counted) <= _MOST_FEATURES
+        if not few and not self._asked and self._num_rows < _LEAST_ROWS * len(self._counted):
+            return (
+                f"{len(self._counted)} values, with fewer than {_LEAST_ROWS} rows each on average: text or ids; "
+                "encoded as hash:256, text becomes vectors, and as category, values become codes"
+            )
+        if not few:
+            return FeatureColumn(self._name, "category", 0)
+        words = tuple(self.categories["value"].to_pylist())
+        return FeatureColumn(self._name, "category", len(words), values=words)
+
+    @property
+    def categories(self) -> pa.Table:
+        """Returns the values with their counts, by code."""
+        order = np.lexsort((np.asarray(self._counted["first"]), -np.asarray(self._counted["count"])))
+        return self._counted.select(["value", "count"]).take(pa.array(order))
+
+    def _counts(self, words: pa.Array) -> pa.Table:
+        found = pc.value_counts(words)  # in the order in which each comes first
+        first = np.arange(self._num_counted, self._num_counted + len(found))
+        self._num_counted += len(found)
+        return pa.table({"value": found.field("values"), "count": found.field("counts"), "first": first})
+
+
+class RecordEncoding(TableEncoding):
+    """The columns of a table whose rows become records. `features` are those of x; see `TableEncoding`."""
+
+    _finder_of = MappingProxyType({**column_finders.FINDERS, "category": CountedValues})
+
+    @staticmethod
+    def of(table: str, columns: Sequence[pa.Field], asked: Mapping[str, str]) -> RecordEncoding:
+        """Returns the encoding of a table, not yet complete, of its `columns` that are no keys and not the time."""
+        found = RecordEncoding(table, {each.name: each.type for each in columns}, asked)
+        found._fields = {each.name: each for each in columns}
+        return found
+
+    _fields: Mapping[str, pa.Field]
+    _stored: tuple[FeatureColumn, ...] = ()  # all columns of a record
+
+    def complete(self) -> None:
+        """All known rows were added."""
+        super().complete()
+        self._stored = self.features
+        self.features = tuple(column for column in self._stored if column.width)
+
+    def list_columns(self, of: str, listing: SourceListing) -> None:
+        """Note what became of each column of the table of the type `of`."""
+        super().list_columns(of, listing)
+        for column in self._stored:
+            if not column.width:
+                share = self._nulls[column.name] / self._num_rows if self._num_rows else None
+                listing.read(of, column.name, "columns", column.encoding, None, share)
+
+    @property
+    def record(self) -> RecordFormat:
+        """Returns the format of the records. There is at least one column."""
+        return RecordFormat.of([self._field(column) for column in self._stored], self.width)
+
+    def _field(self, column: FeatureColumn) -> RecordField:
+        given, encoding = self._fields[column.name], column.encoding
+        kind, dtype, num_values = _KINDS[encoding]
+        whole = pa.types.is_integer(given.type) and not pa.types.is_uint64(given.type)
+        if encoding in ("number", "raw") and whole:
+            dtype = "int64"
+        elif encoding == "time" and (pa.types.is_integer(given.type) or pa.types.is_floating(given.type)):
+            kind = "numerical"
+        elif kind == "embedding" and self._is_int8(column, given.type):
+            dtype = "int8"
+        elif encoding == "category":
+            num_values = len(self._values(column.name))
+        width = column.width if kind == "embedding" else 1
+        return RecordField(
+            column.name, kind, dtype, width=width, null_bit=0 if given.nullable else None, num_values=num_values
+        )
+
+    def _is_int8(self, column: FeatureColumn, given: pa.DataType) -> bool:
+        if column.embedder is not None:
+            return text_embedding.hash_width(column.embedder, self._table) is not None
+        return is_list(given) and bool(pa.types.is_int8(given.value_type))
+
+    def _values(self, name: str) -> pa.Table:
+        finder = self._finders[name]
+        assert isinstance(finder, CountedValues)
+        return finder.categories
+
+    @property
+    def categories(self) -> pa.Table:
+        """Returns (column, value, count) of all categories, by code."""
+        found = [pa.table({"column": [], "value": [], "count": []}, schema=_CATEGORIES)]
+        for column in self._stored:
+            if column.encoding == "category":
+                values = self._values(column.name)
+                names = pa.array([column.name]).take(pa.array(np.zeros(len(values), np.int64)))
+                found.append(pa.table({"column": names, **dict(zip(values.column_names, values, strict=True))}))
+        return pa.concat_tables(found)
+
+    def rows(self, name: str, table: RowTable) -> RowSource:
+        """Returns the rows of the table as a structured array [N], once it was read; of no columns, as vectors.
+
+        Raises (while streaming):
+            InputError: null in a column that says that it has none, or values that are not what the encoding takes.
+        """
+        if not self._stored:
+            return super().rows(name, table)
+        record, columns = self.record, self.columns
+        values = {each.name: self._values(each.name)["value"].combine_chunks() for each in record.fields
+                  if each.kind == "categorical"}  # fmt: skip
+        most = max(map(len, values.values()), default=0)
+        batch_rows = max(1, CHUNK_BYTES // record.row_bytes, min(_BATCH_ROWS, most))
+
+        def read(first: int) -> Iterator[npt.NDArray[Any]]:
+            for batch in table.batches(columns, batch_rows, first):
+                yield self._encoded(record, values, dict(zip(columns, batch.columns, strict=True)), batch.num_rows)
+
+        return RowSource(
+            name, table.num_rows, (), record.file_dtype, partial(read, 0), stored_bytes=table.stored_bytes, seek=read,
+            columns=self.features, record=record, categories=self.categories if values else None,
+        )  # fmt: skip
+
+    def _encoded(
+        self, record: RecordFormat, values: Mapping[str, pa.Array], given: Mapping[str, pa.Array], num_rows: int
+    ) -> npt.NDArray[Any]:
+        out = np.zeros(num_rows, record.file_dtype)
+        encodings = {column.name: column for column in self._stored}
+        for field, name in zip(record.fields, record.file_dtype.names or (), strict=False):
+            column, where = given[field.name], f"{self._table}.{field.name}"
+            _fill(out[name], field, encodings[field.name], column, values.get(field.name), where)
+            if field.null_bit is not None:
+                nulls = np.asarray(column.is_null())
+                out[NULLS][:, field.null_bit // 8] |= nulls.astype(np.uint8) << np.uint8(field.null_bit % 8)
+            elif column.null_count:
+                raise InputError(f"{where}: expected values in all rows, as the column says, found null")
+        return out
+
+
+_CATEGORIES = pa.schema([("column", pa.string()), ("value", pa.string()), ("count", pa.int64())])
+# By encoding, the kind and the dtype of most columns.
+_KINDS: Mapping[str, tuple[str, str, int | None]] = {
+    "number": ("numerical", "float32", None), "raw": ("numerical", "float32", None),
+    "time": ("timestamp", "int64", None), "boolean": ("boolean", "int32", None),
+    "category": ("categorical", "int32", None), "vector": ("embedding", "float32", None),
+    "text": ("embedding", "float32", None),
+}  # fmt: skip
+
+
+def _fill(
+    out: npt.NDArray[Any],
+    field: RecordField,
+    column: FeatureColumn,
+    given: pa.Array,
+    values: pa.Array | None,
+    where: str,
+) -> None:
+    """Writes the values of a column to `out`, [n] or [n, width], which is 0."""
+    if pa.types.is_null(given.type) and field.kind != "categorical":  # in which no row has a value
+        given = given.cast(pa.from_numpy_dtype(field.dtype) if field.kind == "numerical" else _NULLS[field.kind])
+    if field.kind == "numerical" and field.dtype == "int64":
+        whole = column_values.whole_numbers(given, where)
+        out[:] = np.asarray(whole.fill_null(_NULL_INT))
+    elif field.kind == "numerical":
+        with np.errstate(over="ignore"):
+            out[:] = column_values.numbers(given, "number", where)
+    elif field.kind == "timestamp":
+        out[:] = np.asarray(microseconds(given, where).fill_null(_NULL_INT))
+    elif field.kind == "boolean":
+        out[:] = np.asarray(column_values.truths(given, where).cast(pa.int32()).fill_null(-1))
+    elif field.kind == "categorical":
+        found = pc.index_in(column_values.words(given, where), value_set=values)
+        out[:] = np.where(np.asarray(given.is_null()), -1, np.asarray(found.fill_null(-1)))
+    else:
+        _fill_vectors(out, field, column, given, where)
+
+
+def _fill_vectors(
+    out: npt.NDArray[Any], field: RecordField, column: FeatureColumn, given: pa.Array, where: str
+) -> None:
+    if column.encoding == "text" and field.dtype == "int8":
+        out[:] = text_embedding.hashes(text_embedding.as_text(given, where), column.width).reshape(out.shape)
+        return
+    numbers = np.zeros((len(given), column.width), np.float32)
+    column_values.encode(column, given, numbers, where)
+    out[:] = numbers.reshape(out.shape) if field.dtype == "float32" else numbers.reshape(out.shape).astype(np.int8)
+
+
+_NULLS = {"timestamp": pa.timestamp("us"), "boolean": pa.bool_(), "embedding": pa.list_(pa.float32())}

@@ -1,0 +1,108 @@
+"""Records of any columns, against structured arrays of NumPy."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from diskgnn.errors import ConfigError
+from diskgnn.formats.record_format import NULLS, ROWS, RecordField, RecordFormat
+from diskgnn.formats.record_view import RecordView
+
+KINDS = (
+    ("numerical", "int64"), ("timestamp", "int64"), ("numerical", "float32"), ("categorical", "int32"),
+    ("boolean", "int32"), ("embedding", "float32"), ("embedding", "int8"),
+)  # fmt: skip
+
+
+@st.composite
+def formats(draw: Any) -> RecordFormat:
+    names = draw(st.lists(st.text(min_size=1, max_size=9), min_size=1, max_size=20, unique=True))
+    fields = []
+    for name in names:
+        kind, dtype = draw(st.sampled_from(KINDS))
+        width = draw(st.integers(1, 7)) if kind == "embedding" else 1
+        nullable = draw(st.sampled_from([0, None]))
+        num_values = 9 if kind == "categorical" else None
+        fields.append(RecordField(name, kind, dtype, width=width, null_bit=nullable, num_values=num_values))
+    return RecordFormat.of(fields, 1)
+
+
+@settings(max_examples=150, deadline=None)
+@given(rows=formats(), num_rows=st.integers(0, 5), seed=st.integers(0, 99))
+def test_columns_are_those_that_numpy_reads(rows: RecordFormat, num_rows: int, seed: int) -> None:
+    """Of random bytes, through a .npy file; offsets are NumPy's own."""
+    assert rows.row_bytes % 4 == 0
+    assert rows.file_dtype.itemsize == rows.row_bytes
+    data = np.random.default_rng(seed).integers(0, 256, num_rows * rows.row_bytes, np.uint8)
+    file = io.BytesIO()
+    np.save(file, data.view(rows.file_dtype))
+    file.seek(0)
+    array = np.load(file)
+    decoded = RecordView(rows, ()).decode(rows.as_tensor(array))
+    assert list(decoded.columns) == [each.name for each in rows.fields]
+    for field, name in zip(rows.fields, array.dtype.names, strict=False):
+        assert array.dtype.fields[name][1] == field.offset
+        found = decoded.columns[field.name]
+        assert found.dtype is getattr(torch, field.dtype)
+        expected = array[name].reshape(found.shape)
+        np.testing.assert_array_equal(
+            found.numpy().view(f"i{expected.itemsize}"), expected.view(f"i{expected.itemsize}")
+        )
+    nullable = [each for each in rows.fields if each.null_bit is not None]
+    assert list(decoded.nulls) == [each.name for each in nullable]
+    if nullable and num_rows:
+        bits = np.unpackbits(array[NULLS], axis=1, bitorder="little")
+        for each in nullable:
+            np.testing.assert_array_equal(decoded.nulls[each.name], bits[:, each.null_bit].astype(bool))
+
+
+@given(rows=formats())
+def test_manifests_have_all_of_it(rows: RecordFormat) -> None:
+    assert ROWS.read(ROWS.write(rows)) == rows
+
+
+def test_blocks_are_in_order() -> None:
+    """Whatever the order in which columns are given; as torch_frame has them, sorted by name."""
+    given_fields = [RecordField(f"{name}{number}", kind, dtype, num_values=3 if kind == "categorical" else None)
+                    for number, (kind, dtype) in enumerate(KINDS[::-1]) for name in "ba"]  # fmt: skip
+    found = RecordFormat.of(given_fields, 1).fields
+    assert [each.name for each in found] == [
+        "a5",
+        "a6",
+        "b5",
+        "b6",
+        "a4",
+        "b4",
+        "a2",
+        "a3",
+        "b2",
+        "b3",
+        "a1",
+        "b1",
+        "a0",
+        "b0",
+    ]
+    assert [each.offset for each in found] == [0, 8, 16, 24, 32, 36, 40, 44, 48, 52, 56, 60, 64, 65]
+
+
+def test_names_that_a_header_cannot_have(tmp_path: Any) -> None:
+    """Columns are numbered then: where a name is not ASCII, where there are too many, where one is taken."""
+    for names in (["größe", "a"], [f"column of number {number}" for number in range(200)], ["nulls", "b"]):
+        rows = RecordFormat.of([RecordField(name, "numerical", "float32", null_bit=0) for name in names], 1)
+        assert rows.file_dtype.names == (*(f"column_{number}" for number in range(len(names))), NULLS)
+        np.save(tmp_path / "rows.npy", np.zeros(3, rows.file_dtype))
+        assert np.load(tmp_path / "rows.npy").dtype == rows.file_dtype
+
+
+def test_refusals() -> None:
+    field = RecordField("a", "numerical", "float32")
+    for fields in ((), (field, field)):
+        with pytest.raises(ConfigError, match="record: "):
+            RecordFormat.of(fields, 1)

@@ -1,0 +1,292 @@
+"""Tables that keep their columns, from conversion to minibatches: against pyarrow, NumPy, and their vectors."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+import torch
+from forging import write_manifest
+from least_budgets import with_least
+
+import diskgnn
+from diskgnn.baselines.in_memory import InMemory
+from diskgnn.errors import ArtifactError, ConfigError, InputError
+from diskgnn.graph.graph import Graph
+from diskgnn.importers.graph_input import TableColumns
+from diskgnn.importers.source_formats.relational_source import RelationalSource
+
+USERS, ORDERS = 800, 9000
+UNTIL = 1_600_000_000  # of statistics, by the times of users
+
+
+def nullable(random: np.random.Generator, values: Any, kind: pa.DataType | None = None) -> pa.Array:
+    return pa.array(values, kind, mask=random.random(len(values)) < 0.1)
+
+
+@pytest.fixture(scope="module")
+def tables() -> dict[str, pa.Table]:
+    """Columns of every kind, with nulls, NaN, numbers beyond float32 and float64, and times before 1970."""
+    random = np.random.default_rng(0)
+    big = random.integers(-(2**62), 2**62, USERS)
+    money = np.where(random.random(USERS) < 0.05, np.nan, random.normal(50, 20, USERS))
+    cities = np.array([f"city {number}" for number in range(60)])  # more than have features
+    users = pa.table(
+        [
+            pa.array(np.arange(USERS) * 3 + 7), pa.array(random.integers(UNTIL - 10**8, UNTIL + 10**8, USERS)),
+            nullable(random, big), nullable(random, money), nullable(random, money.astype(np.float32)),
+            nullable(random, random.integers(-(10**15), 10**15, USERS), pa.timestamp("us")),
+            pa.array(random.integers(-(10**17), 10**17, USERS), pa.timestamp("ns")),
+            nullable(random, random.random(USERS) < 0.3), nullable(random, np.array(["a", "b", "c"])[
+                random.choice(3, USERS, p=[0.1, 0.7, 0.2])]),
+            nullable(random, cities[(60 * random.random(USERS) ** 2).astype(int)]),
+            nullable(random, list(random.normal(size=(USERS, 5)).astype(np.float32)), pa.list_(pa.float32())),
+            pa.array(list(random.integers(-128, 128, (USERS, 3)).astype(np.int8)), pa.list_(pa.int8(), 3)),
+            nullable(random, [f"text {number}" for number in range(USERS)]),
+            pa.array(random.integers(0, 9, USERS), pa.int16()), pa.array([None] * USERS, pa.float64()),
+            nullable(random, [f"likes {number} and Äpfel" for number in range(USERS)]),
+        ],
+        schema=pa.schema([
+            ("id", pa.int64()), ("since", pa.int64()), ("big", pa.int64()), ("money", pa.float64()),
+            ("small money", pa.float32()), ("seen", pa.timestamp("us")), ("born", pa.timestamp("ns")),
+            ("paid", pa.bool_()), ("plan", pa.string()), ("city", pa.string()), ("face", pa.list_(pa.float32())),
+            ("codes", pa.list_(pa.int8(), 3)), ("about", pa.string()),
+            pa.field("visits", pa.int16(), nullable=False), ("nothing", pa.float64()), ("bio", pa.string()),
+        ]),
+    )  # fmt: skip
+    orders = pa.table({
+        "user": random.integers(0, USERS, ORDERS) * 3 + 7, "at": random.integers(UNTIL - 10**8, UNTIL, ORDERS),
+        "price": random.random(ORDERS), "item": [f"item {number}" for number in random.integers(0, 300, ORDERS)],
+    })  # fmt: skip
+    links = pa.table({"user": random.integers(0, USERS, 500) * 3 + 7, "friend": random.integers(0, USERS, 500) * 3 + 7})
+    labels = pa.table({"user": random.integers(0, USERS, 700) * 3 + 7, "day": np.full(700, UNTIL + 10**7),
+                       "left": random.random(700) < 0.4})  # fmt: skip
+    return {"users": users, "orders": orders, "links": links, "train": labels}
+
+
+def source(tables: dict[str, pa.Table]) -> RelationalSource:
+    def keyed(name: str, fkeys: dict[str, str], pkey: str | None = None, time: str | None = None) -> SimpleNamespace:
+        return SimpleNamespace(df=tables[name], pkey_col=pkey, fkey_col_to_pkey_table=fkeys, time_col=time)
+
+    database = {
+        "users": keyed("users", {}, "id", "since"),
+        "orders": keyed("orders", {"user": "users"}, None, "at"),
+        "links": keyed("links", {"user": "users", "friend": "users"}),
+    }
+    task = {"train": keyed("train", {"user": "users"}, None, "day"), "label": "left"}
+    return RelationalSource.of(SimpleNamespace(table_dict=database), {"churn": task})
+
+
+OPTIONS = {"val_timestamp": UNTIL}
+EMBEDDED = TableColumns(encode={"users.bio": "hash:16"})
+
+
+@pytest.fixture(scope="module")
+def graphs(tmp_path_factory: pytest.TempPathFactory, tables: dict[str, pa.Table]) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("records")
+    found = {"records": folder / "records", "vectors": folder / "vectors"}
+    for name, path in found.items():
+        diskgnn.convert(path, source=source(tables), options={**OPTIONS, "keep_columns": name == "records"},
+                        columns=EMBEDDED)  # fmt: skip
+    return found
+
+
+def test_files_are_arrays_of_records(graphs: dict[str, Path], tables: dict[str, pa.Table]) -> None:
+    """NumPy reads the columns by name, without diskgnn."""
+    users, rows = tables["users"], np.load(graphs["records"] / "features-users.npy", mmap_mode="r")
+    assert rows.shape == (USERS,)
+    assert rows.dtype.itemsize % 4 == 0
+    known = users["big"].is_valid().to_numpy()
+    np.testing.assert_array_equal(rows["big"][known], users["big"].drop_null().to_numpy())
+    assert (rows["big"][~known] == np.iinfo(np.int64).min).all()
+    np.testing.assert_array_equal(rows["visits"], users["visits"].to_numpy())
+    np.testing.assert_array_equal(rows["small money"], users["small money"].to_numpy(zero_copy_only=False))
+    np.testing.assert_array_equal(rows["codes"], np.array(users["codes"].to_pylist()))
+    manifest = json.loads((graphs["records"] / "manifest.json").read_text())
+    assert manifest["version"] == 6
+    assert json.loads((graphs["vectors"] / "manifest.json").read_text())["version"] == 5
+
+
+def test_categories_are_counted_in_known_rows(graphs: dict[str, Path], tables: dict[str, pa.Table]) -> None:
+    """As `Counter` counts them: the most frequent first, of equal ones that which comes first."""
+    users = tables["users"].filter(pc.less_equal(tables["users"]["since"], UNTIL))
+    found = Graph.open(graphs["records"]).nodes["users"].categories()
+    for name in ("plan", "city"):
+        counts = Counter(users[name].drop_null().to_pylist()).most_common()
+        of_column = found.filter(pc.equal(found["column"], name))
+        assert list(zip(of_column["value"].to_pylist(), of_column["count"].to_pylist(), strict=True)) == counts
+    assert {*found["column"].to_pylist()} == {"plan", "city"}
+    left_out = {each.name: each.reason for each in Graph.open(graphs["records"]).config.contents.left_out}
+    assert "text or ids" in left_out["about"]
+
+
+def expected_columns(tables: dict[str, pa.Table], graph: Path) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Of users, by pyarrow and NumPy: values where they are not null, and where they are."""
+    users, categories = tables["users"], Graph.open(graph).nodes["users"].categories()
+    values: dict[str, np.ndarray] = {}
+    for name in ("big", "visits"):
+        values[name] = users[name].fill_null(0).to_numpy().astype(np.int64)
+    for name in ("money", "small money", "nothing"):
+        values[name] = users[name].to_numpy(zero_copy_only=False).astype(np.float32)
+    values["seen"] = users["seen"].cast(pa.int64()).fill_null(0).to_numpy()
+    values["born"] = users["born"].to_numpy().astype("datetime64[us]").astype(np.int64)
+    values["paid"] = users["paid"].cast(pa.int32()).fill_null(-1).to_numpy()
+    for name in ("plan", "city"):
+        known = categories.filter(pc.equal(categories["column"], name))["value"].to_pylist()
+        codes = {value: code for code, value in enumerate(known)}
+        values[name] = np.array([codes.get(value, -1) for value in users[name].to_pylist()], np.int32)
+    values["face"] = np.array([each or [0] * 5 for each in users["face"].to_pylist()], np.float32)
+    values["codes"] = np.array(users["codes"].to_pylist(), np.int8)
+    hashed = Graph.open(graph.with_name("vectors")).nodes["users"]
+    first = sum(each.width for each in hashed.config.columns[:-1])
+    values["bio"] = np.rint(127 * hashed.features[:, first:]).astype(np.int8)
+    nulls = {name: users[name].is_null().to_numpy() for name in values if users.schema.field(name).nullable}
+    return values, nulls
+
+
+SAMPLING = {"fanouts": [2, 4, 4], "batch_size": 64, "target": "churn", "cpu_cache": "20%", "static_cache": "5%"}
+
+
+@pytest.mark.parametrize("temporal", ["last", "ignore"])
+def test_minibatches_have_the_columns_of_the_tables(
+    graphs: dict[str, Path], tables: dict[str, pa.Table], tmp_path: Path, temporal: str
+) -> None:
+    """Through all tiers, for trees, whose nodes repeat, and without; x is that of the vectors."""
+    options = {**SAMPLING, "temporal": temporal, "keep_input_nodes": True, "keep_times": True}
+    diskgnn.prepare(graphs["records"], tmp_path / "packed", **options)
+    diskgnn.prepare(graphs["vectors"], tmp_path / "vectors", **options)
+    values, nulls = expected_columns(tables, graphs["records"])
+    of_graph = {name: Graph.open(path) for name, path in graphs.items()}
+    assert json.loads((tmp_path / "packed" / "manifest.json").read_text())["version"] == 4
+    num_users = 0
+    with (
+        diskgnn.Loader(tmp_path / "packed", "train") as loader,
+        diskgnn.Loader(tmp_path / "vectors", "train") as vectors,
+    ):
+        for batch, expected in zip(loader.epoch(0), vectors.epoch(0), strict=True):
+            nodes = batch.input_nodes["users"].numpy()
+            num_users += len(nodes)
+            assert batch.columns["users"].keys() == values.keys()
+            for name, found in batch.columns["users"].items():
+                wanted = values[name][nodes]
+                assert found.numpy().dtype == wanted.dtype, name
+                is_null = nulls[name][nodes] if name in nulls else np.zeros(len(nodes), np.bool_)
+                np.testing.assert_array_equal(found.numpy()[~is_null], wanted[~is_null], name)
+            assert batch.nulls["users"].keys() == nulls.keys()
+            for name, found in batch.nulls["users"].items():
+                np.testing.assert_array_equal(found.numpy(), nulls[name][nodes], name)
+            np.testing.assert_array_equal(batch.times["users"], tables["users"]["since"].to_numpy()[nodes])
+            assert "links" not in batch.columns
+            for name, x in batch.x.items():
+                assert_same_features(of_graph, name, x, expected.x[name])
+    assert num_users > USERS / 4
+    with InMemory(graphs["records"], **{
+        name: value for name, value in options.items() if name not in ("cpu_cache", "static_cache", "keep_input_nodes")
+    }) as in_memory, diskgnn.Loader(tmp_path / "packed", "train") as loader:  # fmt: skip
+        for batch, expected in zip(in_memory.epoch(0), loader.epoch(0), strict=True):
+            assert all(torch.equal(x, expected.x[name]) for name, x in batch.x.items())
+
+
+def assert_same_features(graphs: dict[str, Graph], node_type: str, x: torch.Tensor, vectors: torch.Tensor) -> None:
+    """x of records is what vectors are, but for the order of categories, and the rounding of float64 to float32."""
+    known, of_vectors = (graphs[name].nodes[node_type].config.columns for name in ("records", "vectors"))
+    assert {each.name for each in known} == {each.name for each in of_vectors}
+    start = 0
+    places = {}
+    for each in of_vectors:
+        places[each.name] = (start, each)
+        start += each.width
+    first = 0
+    for each in known:
+        begin, old = places[each.name]
+        order = range(each.width) if each.values is None else [old.values.index(value) for value in each.values]
+        expected = vectors[:, [begin + place for place in order]]
+        found = x[:, first : first + each.width]
+        if each.name in ("money", "price"):  # float64 in the table
+            torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+        else:
+            assert torch.equal(found, expected), each.name
+        first += each.width
+    assert first == x.shape[1] or (not known and x.shape[1] == 1)
+
+
+def test_models_of_vectors_train_on_tables(graphs: dict[str, Path], tmp_path: Path) -> None:
+    """And predict from the graph, where x is computed of the file."""
+    diskgnn.prepare(graphs["records"], tmp_path / "packed", **SAMPLING, temporal="ignore")
+    diskgnn.train(tmp_path / "packed", model="rgcn", hidden=8, epochs=1, checkpoint=tmp_path / "run", progress=False)
+    diskgnn.predict(graphs["records"], tmp_path / "scores.npy", tmp_path / "run", nodes=np.arange(20), progress=False)
+    diskgnn.infer(graphs["records"], tmp_path / "all.npy", tmp_path / "run", progress=False)
+    np.testing.assert_allclose(
+        np.load(tmp_path / "scores.npy"), np.load(tmp_path / "all.npy")[:20], rtol=1e-4, atol=1e-4
+    )
+
+
+def test_the_bytes_do_not_follow_memory(tables: dict[str, pa.Table], tmp_path: Path) -> None:
+    def convert(memory: Any, threads: int | None = None) -> None:
+        diskgnn.convert(tmp_path / "least", source=source(tables), memory=memory,
+                        options={**OPTIONS, "keep_columns": True}, overwrite=True)  # fmt: skip
+
+    diskgnn.convert(tmp_path / "plenty", source=source(tables), options={**OPTIONS, "keep_columns": True})
+    with_least(convert, 64 << 10)
+    files = [json.loads((tmp_path / name / "manifest.json").read_text())["files"] for name in ("least", "plenty")]
+    assert files[0] == files[1]
+
+
+def test_refusals(tables: dict[str, pa.Table], graphs: dict[str, Path], tmp_path: Path) -> None:
+    keep = {**OPTIONS, "keep_columns": True}
+    with pytest.raises(ConfigError, match="keep_columns: tables that are encoded as another graph become vectors"):
+        diskgnn.convert(tmp_path / "out", source=source(tables), options=keep, encoding_of=graphs["vectors"])
+    with pytest.raises(ConfigError, match="quantise: expected vectors, found a table that keeps its columns"):
+        diskgnn.convert(tmp_path / "out", source=source(tables), options=keep, quantise="int8")
+    with pytest.raises(ConfigError, match=r"users: expected vectors, found records \(13 columns, 100 bytes\)"):
+        diskgnn.propagate(graphs["records"], tmp_path / "hops", hops=1, target="users")
+    visits = pa.array([None, *[1] * (USERS - 1)], pa.int16())
+    broken = {**tables, "users": tables["users"].set_column(
+        tables["users"].schema.get_field_index("visits"), pa.field("visits", pa.int16(), nullable=False), visits
+    )}  # fmt: skip
+    with pytest.raises(InputError, match="visits: expected values in all rows, as the column says, found null"):
+        diskgnn.convert(tmp_path / "out", source=source(broken), options=keep)
+
+
+def test_fresh_epochs_and_estimates_take_records(graphs: dict[str, Path], tmp_path: Path) -> None:
+    """Windows leave their rows in the graph; narrower rows are no choice."""
+    drawing = {"fanouts": [2, 4, 4], "batch_size": 64, "target": "churn", "temporal": "last", "seed": 3}
+    diskgnn.prepare(graphs["records"], tmp_path / "packed", cpu_cache="20%", epochs=2, **drawing)
+    with (
+        diskgnn.FreshEpochs(graphs["records"], tmp_path / "fresh", cpu_cache="20%", **drawing) as fresh,
+        diskgnn.Loader(tmp_path / "packed", "train") as loader,
+    ):
+        for epoch in (0, 1):
+            for found, expected in zip(fresh.epoch(epoch), loader.epoch(epoch), strict=True):
+                for kind in ("columns", "nulls"):
+                    for name, columns in getattr(expected, kind).items():
+                        for each, values in columns.items():
+                            np.testing.assert_array_equal(getattr(found, kind)[name][each], values)
+    estimate = diskgnn.estimate(graphs["records"], cpu_cache="20%", **drawing)
+    by_name = {each.name: each for each in estimate.settings[0].row_sets}
+    assert by_name["users"].row_bytes == np.load(graphs["records"] / "features-users.npy", mmap_mode="r").dtype.itemsize
+    assert not any(each.feature_dtype == "int8" for each in estimate.settings)
+
+
+@pytest.mark.parametrize("change", [
+    {"offset": 4}, {"kind": "timestamp"}, {"dtype": "int32"}, {"width": 2}, {"null_bit": 9}, {"num_values": -1},
+    {"name": "city"}, {"name": 3}, {"offset": True},
+])  # fmt: skip
+def test_records_that_do_not_lie_as_they_should_are_refused(
+    graphs: dict[str, Path], tmp_path: Path, change: dict[str, Any]
+) -> None:
+    """Whoever writes a manifest may say anything."""
+    copy = shutil.copytree(graphs["records"], tmp_path / "copy")
+    document = json.loads((copy / "manifest.json").read_text())
+    document["config"]["node_types"][0]["record"][0].update(change)
+    write_manifest(copy, document)
+    with pytest.raises(ArtifactError, match="copy"):
+        Graph.open(copy)

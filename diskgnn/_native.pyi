@@ -205,6 +205,7 @@ class Relation:
         indices: npt.NDArray[Any],
         weights: npt.NDArray[np.float32] | None = None,
         times: Int64 | None = None,
+        by_time: bool = False,
     ) -> None: ...
 
 class ExcludedEdges:
@@ -822,10 +823,11 @@ def sort_bucket_with_order(
     degrees: npt.NDArray[np.int64],
     indices: npt.NDArray[Any],
     order: npt.NDArray[np.int64],
+    times: Int64 | None = None,
 ) -> None:
     """As `sort_bucket` with all edges kept; order [n] gets the number that each index has in `edges`.
 
-    Equal edges keep their order.
+    Equal edges keep their order. With `times` [n] of the edges, in-neighbours are sorted by these first.
 
     Raises:
         IndexError: a destination is in another bucket.
@@ -971,6 +973,7 @@ class GraphFiles:
         indices: Column,
         weights: Column | None = None,
         times: Column | None = None,
+        by_time: bool = False,
     ) -> None:
         """The next edge type: from nodes of type number `source` to those of `destination`."""
 

@@ -13,7 +13,7 @@ from diskgnn.cli.command import Command
 from diskgnn.cli.rendering import Output
 from diskgnn.progress.reporter import StageReport
 from diskgnn.specs.null_times import NULL_TIMES
-from diskgnn.specs.schema import edge_type_name
+from diskgnn.specs.schema import ORDERS, edge_type_name
 from diskgnn.specs.time_windows import TIME_UNITS
 
 if TYPE_CHECKING:
@@ -175,6 +175,12 @@ def _propose_split(output: Output, graph: Graph) -> None:
     type=click.Choice(TIME_UNITS),
     help="What whole numbers that are times count, so that windows of time may be given as 180d.  [default: s, "
     "where all times are dates or timestamps]",
+)
+@_edges(
+    "--order",
+    type=click.Choice(ORDERS),
+    help="Of the in-neighbours of each node: time, if draws shall go by it, or hash.  [default: time for tables with "
+    "keys, otherwise hash]",
 )
 @_tables(
     "--encoding-of",

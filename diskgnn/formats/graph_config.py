@@ -76,6 +76,8 @@ class EdgeTypeConfig(Record):
     link_splits: tuple[str, ...] = ()  # of SPLITS, in their order: seed edges for link prediction
     # Edges lead from rows of a table to the rows that they refer to.
     foreign_key: Annotated[bool, LEFT_OUT] = False
+    # In-neighbours are in the order of edges' times, or without these of their sources' times; then of their hashes.
+    by_time: Annotated[bool, LEFT_OUT] = False
 
     def check_parsed(self) -> None:
         """Refuses splits that there are not, and columns that are not those of the rows."""

@@ -59,13 +59,14 @@ def lay_out_buckets(
     *,
     num_sources: int | None = None,
     record_bytes: int = 0,
+    by_time: bool = False,
     node_starts: npt.NDArray[np.int64] | None = None,
 ) -> BucketLayout:
     """Cuts the nodes into buckets, so that one for each thread and one more can be sorted within the memory at once.
 
     Edges lead from `num_sources` nodes (None: `num_nodes`). If each carries a record of `record_bytes`, a quarter of
-    the memory is kept for the records of one bucket, and another for copying them. `node_starts` are those of an
-    earlier layout, which is kept if it fits.
+    the memory is kept for the records of one bucket, and another for copying them. With `by_time`, sorting a bucket
+    takes the times of its edges, too. `node_starts` are those of an earlier layout, which is kept if it fits.
 
     Raises:
         ConfigError: one bin alone does not fit.
@@ -75,10 +76,10 @@ def lay_out_buckets(
     edge_bytes = 2 * dtype.itemsize
     records_bytes = resources.divided(1, part=4) if record_bytes else 0  # of one bucket
     left, threads = resources.less(2 * records_bytes), resources.threads
-    order_bytes = 8 if record_bytes else 0
+    order_bytes = 8 * bool(record_bytes or by_time) + 8 * by_time
     bin_nodes = np.minimum(num_nodes - (np.arange(len(bin_edges), dtype=np.int64) << shift), 1 << shift)
-    # Sorting a bucket holds its edges, its indices, their order if edges carry records, and per node a degree and a sum
-    # of degrees.
+    # Sorting a bucket holds its edges, its indices, their order if edges carry records or are sorted by times, these
+    # times, and per node a degree and a sum of degrees.
     bin_bytes = bin_edges * (edge_bytes + dtype.itemsize + order_bytes) + bin_nodes * (16 + self_loops * dtype.itemsize)
     all_edges_bytes, largest_bytes = int(bin_edges.sum()) * (edge_bytes + record_bytes), int(bin_bytes.max(initial=1))
     in_memory = all_edges_bytes <= left.divided(1, part=2) and all_edges_bytes + largest_bytes <= left.memory_bytes

@@ -9,7 +9,7 @@ of the whole graph, unless everything fits in memory.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -44,6 +44,8 @@ from diskgnn.work.writer import ArtifactWriter
 _MAX_BINS = 1 << 16
 _TABLES = 8  # of 8 bytes for each bin, while buckets are laid out
 EDGE_BYTES = 16  # that each pass handles for an edge, beside what that carries
+# The times [n] of the edges [n, 2] of a bucket.
+TimesOfEdges = Callable[[int, npt.NDArray[Any]], npt.NDArray[np.int64]]
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,19 @@ class EdgeList:
     num_input_edges: int = 0  # how many edges `edges` yields, if known; only for the progress bar
     name: str = ""  # for messages
     seek: EdgesFrom | None = None  # as `edges`, from one on, without making those before it
+    # In-neighbours are in the order of edges' times, or without these of the times [S] that this returns.
+    by_time: bool = False
+    source_times: Callable[[], npt.NDArray[np.int64]] | None = None
+
+    @property
+    def has_times(self) -> bool:
+        """Returns True if edges carry times."""
+        return any(column.kind == artifacts.TIMES for column in self.columns)
+
+    @property
+    def source_time_bytes(self) -> int:
+        """Returns what times of sources take of memory while edges are sorted by them."""
+        return 8 * self.num_sources if self.by_time and not self.has_times else 0
 
     def edges_from(self, first: int) -> Iterator[EdgeChunk]:
         """Yields what `edges` does, without the first `first` edges."""
@@ -91,7 +106,8 @@ def least_memory_bytes(num_nodes: int) -> int:
 def write_csc(writer: ArtifactWriter, given: EdgeList, resources: Resources) -> int:
     """Writes `indptr` int64 [N+1], `indices` int32|int64 [E] and what edges carry, of one edge type. Returns E.
 
-    In-neighbours of a node are in the order of their hashes (docs/FORMAT.md), as coordinated draws need them. Equal
+    In-neighbours of a node are in the order of their hashes (docs/FORMAT.md), as coordinated draws need them; with
+    `by_time` in that of times, and of hashes where these are equal. Equal
     edges that carry something are in the order given, each before its reverse. So the files do not depend on
     `resources`, and the files of edges that carry nothing do not depend on the order of the edges.
 
@@ -106,8 +122,8 @@ def write_csc(writer: ArtifactWriter, given: EdgeList, resources: Resources) -> 
         ConfigError: the memory cannot hold the in-edges of the node (or few nodes) that has the most.
         DiskFullError: the disk cannot hold the scratch file and the output.
     """
-    assert not given.columns or not (given.options.self_loops or given.options.drop_duplicates)
-    resources = resources.within(Need("to sort edges", least_bytes=least_memory_bytes(given.num_nodes)))
+    assert not (given.columns or given.by_time) or not (given.options.self_loops or given.options.drop_duplicates)
+    resources = resources.within(Need("to sort edges", given.source_time_bytes, least_memory_bytes(given.num_nodes)))
     return Work(writer, f"edges-{'.'.join(given.type)}").run(lambda work: _write(work, writer, given, resources))
 
 
@@ -138,7 +154,7 @@ def _lay_out(work: Work, given: EdgeList, resources: Resources) -> BucketLayout:
     counted = work.fold("count", partial(_count, given, shift, resources.reporter), {"bins": bins, "edges": 0})
     return lay_out_buckets(
         counted["bins"], shift, given.num_nodes, resources, given.options.self_loops, num_sources=given.num_sources,
-        record_bytes=_record_bytes(given), node_starts=work.state_of("buckets").get("starts"),
+        record_bytes=_record_bytes(given), by_time=given.by_time, node_starts=work.state_of("buckets").get("starts"),
     )  # fmt: skip
 
 
@@ -222,8 +238,9 @@ def _sort(
     if not indptr.rows_written:
         indptr.write(np.zeros(1, np.int64))
     first = int(state["buckets"])
+    times = _times_of_edges(given, records)
     sorts = (
-        partial(_sort_bucket, layout, bucket, edges, given.options, bool(carried))
+        partial(_sort_bucket, layout, bucket, edges, given.options, bool(carried), times)
         for bucket in range(first, layout.num_buckets)
     )
     with (
@@ -247,6 +264,17 @@ def _sort(
             yield num_edges * (EDGE_BYTES + _record_bytes(given))
 
 
+def _times_of_edges(given: EdgeList, records: EdgeRecords) -> TimesOfEdges | None:
+    """Returns what says the times of a bucket's edges, whose number and ends are given; None if no order needs them."""
+    if not given.by_time:
+        return None
+    if given.has_times:
+        return lambda bucket, _: records.times_of_bucket(bucket)
+    assert given.source_times is not None
+    of_sources = given.source_times()
+    return lambda _, edges: of_sources[edges[:, 0]]
+
+
 def _out_of_range(given: EdgeList, edge: int, src: int, dst: int) -> str:
     outside = not 0 <= src < given.num_sources
     found = f"source {src}" if outside else f"destination {dst}"
@@ -268,15 +296,17 @@ class _Sorted:
 
 
 def _sort_bucket(
-    layout: BucketLayout, bucket: int, shuffle: Shuffle, options: EdgeOptions, with_order: bool
-) -> _Sorted:
+    layout: BucketLayout, bucket: int, shuffle: Shuffle, options: EdgeOptions, with_order: bool,
+    times: TimesOfEdges | None,
+) -> _Sorted:  # fmt: skip
     edges = shuffle.content(bucket, layout.dtype).reshape(-1, 2)
     first_node, last_node = (int(node) for node in layout.node_starts[bucket : bucket + 2])
     degrees = np.empty(last_node - first_node, np.int64)
     indices = np.empty(len(edges) + options.self_loops * len(degrees), layout.dtype)
-    order = np.empty(len(edges) if with_order else 0, np.int64)
-    if with_order:
-        sort_bucket_with_order(edges, first_node, degrees, indices, order)
-        return _Sorted(degrees, indices, order)
+    order = np.empty(len(edges) if with_order or times is not None else 0, np.int64)
+    if with_order or times is not None:
+        of_edges = None if times is None else times(bucket, edges)
+        sort_bucket_with_order(edges, first_node, degrees, indices, order, of_edges)
+        return _Sorted(degrees, indices, order if with_order else order[:0])
     written = sort_bucket(edges, first_node, options.self_loops, options.drop_duplicates, degrees, indices)
     return _Sorted(degrees, indices[:written], order)

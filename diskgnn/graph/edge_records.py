@@ -148,6 +148,15 @@ class EdgeRecords:
         for bucket in np.flatnonzero(counts).tolist():
             self.shuffle.add(bucket, records[ends[bucket] - counts[bucket] : ends[bucket]])
 
+    def times_of_bucket(self, bucket: int) -> npt.NDArray[np.int64]:
+        """Returns the times [edges] of a bucket, in the order in which its edges came.
+
+        Raises:
+            DamagedStepError: they are not what was written.
+        """
+        times = [piece.view(self.dtype)[artifacts.TIMES].copy() for piece in self.shuffle.pieces(bucket)]
+        return np.concatenate([np.empty(0, np.int64), *times])
+
     def of_bucket(self, bucket: int, order: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[Any]]:
         """Yields the records of a bucket in the given `order`, in pieces.
 

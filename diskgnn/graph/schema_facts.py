@@ -52,7 +52,8 @@ def _node_facts(nodes: NodeSet) -> dict[str, Any]:
 
 def _edge_facts(edges: EdgeSet) -> dict[str, Any]:
     config = edges.config
-    carried = {"ids": config.has_ids, "weights": config.has_weights, "times": config.has_times}
+    carried = {"ids": config.has_ids, "weights": config.has_weights, "times": config.has_times,
+               "by_time": config.by_time}  # fmt: skip
     return {
         "type": edge_type_name(edges.type),
         "edges": edges.num_edges,

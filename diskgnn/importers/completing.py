@@ -150,6 +150,20 @@ def with_time_unit(given: GraphInput, time_unit: str | None) -> GraphInput:
     return replace(given, time_unit=unit)
 
 
+def with_order(given: GraphInput, order: str | None) -> GraphInput:
+    """Returns the graph whose lists are in this order; None: in that which it says itself.
+
+    Raises:
+        ConfigError: no order, or one by time where no type has times.
+    """
+    if order is None:
+        return given
+    types: list[NodeInput | EdgeInput] = [*given.nodes.values(), *given.edges.values()]
+    if order == "time" and not any(map(_has_times, types)):
+        raise ConfigError("order: found 'time', while no type of nodes or edges has times; leave it out")
+    return replace(given, order=order)
+
+
 def require_columns_there(
     named: Iterable[str], there: Mapping[str, Sequence[str]], argument: str, which: str = ""
 ) -> None:

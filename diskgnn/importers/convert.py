@@ -17,7 +17,14 @@ from diskgnn.formats.source_contents import SourceContents
 from diskgnn.graph.csc import EdgeOptions
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.held_out import told_of_graph
-from diskgnn.importers.completing import completed, is_of_one_type, with_null_times, with_time_unit, without_columns
+from diskgnn.importers.completing import (
+    completed,
+    is_of_one_type,
+    with_null_times,
+    with_order,
+    with_time_unit,
+    without_columns,
+)
 from diskgnn.importers.containers.arrays import Source
 from diskgnn.importers.containers.edge_arrays import edge_list
 from diskgnn.importers.containers.file_kinds import permission_named
@@ -88,6 +95,7 @@ def convert(
     keep_ids: bool = False,
     null_time: str | None = None,
     time_unit: str | None = None,
+    order: str | None = None,
     bfloat16: bool = False,
     reference_features: bool = False,
     quantise: str | None = None,
@@ -152,6 +160,10 @@ def convert(
         time_unit: what whole numbers that are times count: 'ns', 'us', 'ms', 's', 'min', 'h', 'd', 'w' or 'y'. Then
             windows of time may be given as '180d'. Dates and timestamps become seconds; where all times are such, they
             say it themselves.
+        order: of in-neighbours in the graph. 'time': by the times of edges, or where these have none by those of their
+            sources, so that draws by time look at no more than they draw from; needs 8 bytes of memory for each source
+            that has a time. 'hash': by a hash of theirs alone. 'time' for tables with keys, 'hash' otherwise by
+            default.
         bfloat16: features stored as uint16 are bfloat16 bits.
         reference_features: leave the feature file where it is (.npy in C order) and refer to it.
         quantise: store the features as 'int8' or 'int4', with a scale and a zero point per column found in a pass of
@@ -210,7 +222,7 @@ def convert(
             source, format, options, schema, topology, on_nodes, on_edges, exclude, measured, encoding
         )
         contents, described = described.contents, replace(described, contents=SourceContents())
-        described = with_time_unit(with_null_times(described, null_time), time_unit)
+        described = with_order(with_time_unit(with_null_times(described, null_time), time_unit), order)
         warn_of_left_out(contents)
         given = GivenGraph.of(replace(described, encoding=encoding), typed=typed)
     resources = given.resources(
@@ -219,7 +231,7 @@ def convert(
     making = identity({
         "source": source if isinstance(source, (str, os.PathLike)) else described,
         "format": format, "options": options, "schema": None if schema is None else described,
-        "exclude": exclude, "null_time": null_time, "time_unit": time_unit,
+        "exclude": exclude, "null_time": null_time, "time_unit": time_unit, "order": order,
         "encoding_of": None if encoding is None else encoding.digest,
         **topology, **on_nodes, **on_edges,
     })  # fmt: skip

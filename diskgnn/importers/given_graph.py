@@ -66,8 +66,9 @@ class GivenGraph:
         """
         least_bytes, what = LEAST_ID_BYTES, "replace ids"
         if self.opened is not None:
-            edges = self.opened.edges.values()
-            least_bytes = max((least_memory_bytes(each.list.num_nodes) for each in edges), default=0)
+            lists = [each.list for each in self.opened.edges.values()]
+            needed = (least_memory_bytes(each.num_nodes) + each.source_time_bytes for each in lists)
+            least_bytes = max(needed, default=0)
             what = "sort edges"
         inputs = (*self.described.nodes.values(), *self.described.edges.values())
         reads_tables = is_data_set or any(is_table(value) for each in inputs for value in vars(each).values())
@@ -88,7 +89,7 @@ class GivenGraph:
                 dense = replace_user_ids(work, self.described, self.user_ids, self.owner_of, writer, resources)
                 opened = open_graph(dense.given, typed=self.typed, topologies=dense.topologies)
             require_space(writer, opened.needed_bytes, what, but=[f"{STAGE}."])  # from which ids are read
-            return opened, write_graph(writer, opened, resources, self.described.time_unit)
+            return opened, write_graph(writer, opened, resources)
 
         return Work(writer, STAGE).run(stage)
 

@@ -23,6 +23,7 @@ from diskgnn.importers.tables.table import TableColumns
 from diskgnn.paths import PathLike
 from diskgnn.specs.null_times import NULL_TIMES
 from diskgnn.specs.schema import (
+    ORDERS,
     TARGET_KINDS,
     ClassValue,
     EdgeType,
@@ -158,8 +159,12 @@ class GraphInput:
     encoding: GivenEncoding | None = None  # of another graph, for the columns of tables; None: they say their own
     time_unit: str | None = None  # of `TIME_UNITS`: of all times; None: seconds if all are timestamps, or nobody knows
 
+    order: str | None = None  # of in-neighbours, one of `ORDERS`; None: that of hashes
+
     def __post_init__(self) -> None:
         checked_time_unit(self.time_unit)
+        if self.order is not None and self.order not in ORDERS:
+            raise ConfigError(f"order: expected one of {', '.join(ORDERS)}, found {self.order!r}")
         if not self.nodes or not self.edges:
             raise ConfigError("expected at least one type of nodes and one type of edges")
         for name in self.nodes:
@@ -230,13 +235,13 @@ def parse_description(where: str, content: Any, folder: Path | None) -> GraphInp
     Args:
         where: it stands, for messages.
         content: {"nodes": {name: keys of NodeInput}, "edges": {"source:name:destination": keys of EdgeInput}}, and if
-            it is known "time_unit".
+            they are said "time_unit" and "order".
         folder: None leaves paths as they are.
 
     Raises:
         ConfigError: it is none; names the key.
     """
-    parts = mapping_of(where, content, ("nodes", "edges", "time_unit"))
+    parts = mapping_of(where, content, ("nodes", "edges", "time_unit", "order"))
     if "nodes" not in parts:  # plain edges may do without names
         raise ConfigError(f"{where}: expected nodes and edges, found no nodes")
     nodes = {
@@ -248,7 +253,7 @@ def parse_description(where: str, content: Any, folder: Path | None) -> GraphInp
         edge_type = parse_edge_type(name)
         edges[edge_type] = _parse(f"{where}: edge type {edge_type_name(edge_type)}", given, EdgeInput, folder)
     try:
-        return GraphInput(nodes, edges, time_unit=parts.get("time_unit"))
+        return GraphInput(nodes, edges, time_unit=parts.get("time_unit"), order=parts.get("order"))
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from error
 

@@ -347,6 +347,7 @@ class OpenEdges:
             has_times=artifacts.TIMES in kinds,
             link_splits=tuple(split for split in SPLITS if split in self.splits),
             foreign_key=self.foreign_key,
+            by_time=self.list.by_time,
             values=values,
             columns=None if features is None else features.columns,
         )

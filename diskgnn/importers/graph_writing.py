@@ -5,6 +5,10 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
 
 from diskgnn.errors import DataWarning, callers_level
 from diskgnn.formats import artifacts
@@ -16,7 +20,7 @@ from diskgnn.graph.bucket_layout import index_dtype
 from diskgnn.graph.csc import write_csc
 from diskgnn.graph.edge_records import record_dtype
 from diskgnn.importers import node_data
-from diskgnn.importers.containers.rows import EdgeStream
+from diskgnn.importers.containers.rows import EdgeStream, RowSource
 from diskgnn.importers.graph_input import GraphInput
 from diskgnn.importers.graph_sources import (
     OpenEdges,
@@ -45,6 +49,7 @@ class OpenGraph:
     nodes: Mapping[str, OpenNodes]
     edges: Mapping[EdgeType, OpenEdges]
     contents: SourceContents = field(default_factory=SourceContents)  # of tables
+    time_unit: str | None = None  # of all times; None: nobody said
 
     @property
     def needed_bytes(self) -> int:
@@ -105,7 +110,9 @@ def open_graph(given: GraphInput, *, typed: bool, topologies: Mapping[EdgeType, 
             edge_type, edges_given, topologies[edge_type], owners[edge_type], num_nodes, listing, given.encoding
         )
         for opened_edges in opening:
-            edges[opened_edges.list.type] = opened_edges
+            source_times = nodes[opened_edges.list.type[0]].times
+            in_order = _by_time(opened_edges, source_times) if given.order == "time" else opened_edges
+            edges[opened_edges.list.type] = in_order
             if not topologies[edge_type].num_edges:
                 warnings.warn(
                     f"{type_owner('edge', opened_edges.list.type) if typed else 'the graph'} has no edges",
@@ -114,7 +121,7 @@ def open_graph(given: GraphInput, *, typed: bool, topologies: Mapping[EdgeType, 
                 )
     contents = listing.contents()
     warn_of_left_out(contents)
-    return OpenGraph(typed, nodes, edges, contents)
+    return OpenGraph(typed, nodes, edges, contents, given.time_unit)
 
 
 @dataclass(frozen=True)
@@ -125,9 +132,7 @@ class WrittenGraph:
     details: Details  # for the report
 
 
-def write_graph(
-    writer: ArtifactWriter, graph: OpenGraph, resources: Resources, time_unit: str | None = None
-) -> WrittenGraph:
+def write_graph(writer: ArtifactWriter, graph: OpenGraph, resources: Resources) -> WrittenGraph:
     """Write all files of a graph, those of small data first: what is wrong with them is found before the long passes.
 
     Raises:
@@ -160,7 +165,25 @@ def write_graph(
             facts |= _target_facts(target)
         facts |= sizes[name] | found
         details |= {f"{fact} of {name}": value for fact, value in facts.items()} if graph.typed else facts
-    return WrittenGraph(GraphConfig(tuple(node_configs), tuple(edge_configs), time_unit), details)
+    return WrittenGraph(GraphConfig(tuple(node_configs), tuple(edge_configs), graph.time_unit), details)
+
+
+def _by_time(edges: OpenEdges, source_times: RowSource | None) -> OpenEdges:
+    """Returns the edges to be put into the order of time, where they or their sources have times."""
+    given = edges.list
+    changes = given.options.self_loops or given.options.drop_duplicates  # which looks for equal edges side by side
+    if changes or not (given.has_times or source_times is not None):
+        return edges
+    read = None if source_times is None else partial(_all_of, source_times)
+    return replace(edges, list=replace(given, by_time=True, source_times=read))
+
+
+def _all_of(rows: RowSource) -> npt.NDArray[np.int64]:
+    found, filled = np.empty(rows.num_rows, np.int64), 0
+    for chunk in rows.chunks():
+        found[filled : filled + len(chunk)] = chunk
+        filled += len(chunk)
+    return found
 
 
 def _target_facts(target: TargetConfig) -> Details:

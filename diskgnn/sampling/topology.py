@@ -104,6 +104,7 @@ class TopologyParts:
                 *self._ends(edges), *edges.topology_at_random(),
                 edges.weights if self._has_weights(edges) else None,
                 edges.times if self._has_times(edges) else None,
+                edges.config.by_time,
             )
             for edges in self.graph.edges.values()
         ]  # fmt: skip
@@ -123,6 +124,7 @@ class TopologyParts:
                 *self._ends(edges),
                 loaded[edge_file(INDPTR, edges.type)], loaded[edge_file(INDICES, edges.type)],
                 loaded.get(edge_file(WEIGHTS, edges.type)), loaded.get(edge_file(TIMES, edges.type)),
+                edges.config.by_time,
             )
             for edges in self.graph.edges.values()
         ]  # fmt: skip
@@ -144,6 +146,7 @@ class TopologyParts:
                 indptr=self._column(INDPTR, edges, 8), indices=self._column(INDICES, edges, edges.id_dtype.itemsize),
                 weights=self._column(WEIGHTS, edges, 4) if self._has_weights(edges) else None,
                 times=self._column(TIMES, edges, 8) if self._has_times(edges) else None,
+                by_time=edges.config.by_time,
             )  # fmt: skip
         return files
 

@@ -19,6 +19,8 @@ ONE_NODE_TYPE = "node"  # of a graph made from plain edges
 ONE_EDGE_TYPE: EdgeType = (ONE_NODE_TYPE, "to", ONE_NODE_TYPE)
 SPLITS = ("train", "valid", "test")
 TARGET_KINDS = ("class", "multilabel", "regression")
+# Of in-neighbours in a graph: by a hash of theirs alone, or by time before that, where a type has times.
+ORDERS = ("hash", "time")
 NO_LABELS = "none"  # what seeds are for that have no labels: to be scored, not to be trained on
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")

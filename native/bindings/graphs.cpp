@@ -1,5 +1,8 @@
 // Building and generating graphs.
+#include <nanobind/stl/optional.h>
+
 #include <algorithm>
+#include <optional>
 #include <variant>
 
 #include "bindings/arrays.h"
@@ -115,14 +118,17 @@ void bind_sort_bucket_with_order(nb::module_& m) {
   m.def(
       "sort_bucket_with_order",
       [](EdgeArray<const Index> edges, std::int64_t first_node, Out<std::int64_t> degrees, Out<Index> indices,
-         Out<std::int64_t> order) {
+         Out<std::int64_t> order, std::optional<In<std::int64_t>> times) {
         require(indices.size() == edges.shape(0) && order.size() == edges.shape(0),
                 "indices or order differ from edges in length");
+        require(!times || times->size() == edges.shape(0), "times: expected one per edge");
         nb::gil_scoped_release release;
         std::span bucket(reinterpret_cast<const Edge<Index>*>(edges.data()), edges.shape(0));
-        sort_bucket_with_order<Index>(bucket, first_node, span_of(degrees), span_of(indices), span_of(order));
+        const std::span<const std::int64_t> of_edges = times ? span_of(*times) : std::span<const std::int64_t>{};
+        sort_bucket_with_order<Index>(bucket, of_edges, first_node, span_of(degrees), span_of(indices), span_of(order));
       },
-      "edges"_a.noconvert(), "first_node"_a, "degrees"_a.noconvert(), "indices"_a.noconvert(), "order"_a.noconvert());
+      "edges"_a.noconvert(), "first_node"_a, "degrees"_a.noconvert(), "indices"_a.noconvert(), "order"_a.noconvert(),
+      "times"_a = nb::none());
 }
 
 void bind_csc_builder(nb::module_& m) {

@@ -31,13 +31,14 @@ NodeSpan span_of_nodes(const NodeArray& array) {
 class RelationArrays {
  public:
   RelationArrays(std::int32_t source, std::int32_t destination, In<std::int64_t> indptr, const nb::object& indices,
-                 std::optional<In<float>> weights, std::optional<In<std::int64_t>> times)
+                 std::optional<In<float>> weights, std::optional<In<std::int64_t>> times, bool by_time)
       : source_(source),
         destination_(destination),
         indptr_(std::move(indptr)),
         indices_(node_array(indices, "indices: expected a C-contiguous int32 or int64 array [E]")),
         weights_(std::move(weights)),
-        times_(std::move(times)) {
+        times_(std::move(times)),
+        by_time_(by_time) {
     if (indptr_.size() == 0) throw std::invalid_argument("indptr is empty; expected N + 1 offsets");
     const auto num_edges = static_cast<std::int64_t>(std::visit([](const auto& a) { return a.size(); }, indices_));
     if (indptr_(0) != 0 || indptr_(indptr_.size() - 1) != num_edges) {
@@ -66,7 +67,8 @@ class RelationArrays {
                       span_or_empty(weights_),
                       span_or_empty(times_),
                       {},
-                      {}};
+                      {},
+                      by_time_};
     if (starts_.size() > 0) {
       relation.cache_starts = span_of(starts_);
       relation.cached_neighbors = span_of_nodes(cached_);
@@ -83,6 +85,7 @@ class RelationArrays {
   NodeArray indices_;
   std::optional<In<float>> weights_;
   std::optional<In<std::int64_t>> times_;
+  bool by_time_;
   In<std::int64_t> starts_;
   NodeArray cached_;
 };
@@ -117,7 +120,7 @@ class NeighborSampler {
   // Of a graph of one type.
   NeighborSampler(const In<std::int64_t>& indptr, const nb::object& indices)
       : NeighborSampler({static_cast<std::int64_t>(indptr.size()) - 1},
-                        {RelationArrays(0, 0, indptr, indices, std::nullopt, std::nullopt)}, NodeTimes(1)) {}
+                        {RelationArrays(0, 0, indptr, indices, std::nullopt, std::nullopt, false)}, NodeTimes(1)) {}
 
   void cache_neighbors(In<std::int64_t> starts, const nb::object& neighbors) {
     relations_[0].cache_neighbors(std::move(starts), neighbors);
@@ -242,9 +245,9 @@ void bind_requests(nb::module_& m) {
           "windows"_a = std::vector<std::optional<std::int64_t>>{});
   nb::class_<RelationArrays>(m, "Relation")
       .def(nb::init<std::int32_t, std::int32_t, In<std::int64_t>, nb::object, std::optional<In<float>>,
-                    std::optional<In<std::int64_t>>>(),
+                    std::optional<In<std::int64_t>>, bool>(),
            "source"_a, "destination"_a, "indptr"_a.noconvert(), "indices"_a, "weights"_a = nb::none(),
-           "times"_a = nb::none());
+           "times"_a = nb::none(), "by_time"_a = false);
 }
 
 template <typename Node>

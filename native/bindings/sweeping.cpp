@@ -81,15 +81,15 @@ void bind_sweeping(nb::module_& m) {
           "add_relation",
           [](BoundGraphFiles& self, std::int32_t source, std::int32_t destination, std::int64_t num_edges,
              const ColumnPlace& indptr, const ColumnPlace& indices, const std::optional<ColumnPlace>& weights,
-             const std::optional<ColumnPlace>& times) {
+             const std::optional<ColumnPlace>& times, bool by_time) {
             const auto num_types = static_cast<std::int32_t>(self.num_nodes.size());
             require(source >= 0 && source < num_types && destination >= 0 && destination < num_types,
                     "source, destination: expected numbers of node types");
             self.relations.push_back({source, destination, num_edges, open_column(indptr), open_column(indices),
-                                      open_optional_column(weights), open_optional_column(times)});
+                                      open_optional_column(weights), open_optional_column(times), by_time});
           },
           "source"_a, "destination"_a, nb::kw_only(), "num_edges"_a, "indptr"_a, "indices"_a, "weights"_a = nb::none(),
-          "times"_a = nb::none());
+          "times"_a = nb::none(), "by_time"_a = false);
   nb::class_<TopologySweep> sweep(m, "TopologySweep");
   sweep
       .def(

@@ -16,7 +16,7 @@
 
 namespace diskgnn {
 
-inline constexpr std::size_t kMostNodes = 32, kMostEdges = 64, kMostSeeds = 6, kMostLayers = 3;
+inline constexpr std::size_t kMostNodes = 32, kMostEdges = 96, kMostSeeds = 6, kMostLayers = 3;
 
 struct HostileRelation {
   std::int32_t source, destination;
@@ -25,6 +25,7 @@ struct HostileRelation {
   std::vector<std::int64_t> wide;    // or these
   std::vector<float> weights;
   std::vector<std::int64_t> times;
+  bool by_time;  // as it is said: nobody sorted them
 
   std::size_t num_edges() const { return narrow.size() + wide.size(); }
   bool is_wide() const { return !wide.empty(); }
@@ -43,7 +44,7 @@ struct HostileGraph {
     for (const auto& times : node_times) topology.node_times.push_back(times);
     for (const HostileRelation& each : relations) {
       topology.relations.push_back(
-          {each.source, each.destination, each.indptr, each.indices(), each.weights, each.times, {}, {}});
+          {each.source, each.destination, each.indptr, each.indices(), each.weights, each.times, {}, {}, each.by_time});
     }
     return topology;
   }
@@ -90,6 +91,7 @@ inline HostileGraph take_graph(Input& input) {
       for (std::size_t edge = 0; edge < num_edges; ++edge) relation.weights.push_back(input.take<float>());
     }
     if (options & 4) relation.times = take_times(input, num_edges);
+    relation.by_time = options & 8;
     graph.is_wide = graph.is_wide || relation.is_wide();
     graph.relations.push_back(std::move(relation));
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 #include <stdexcept>
+#include <tuple>
 #include <utility>
 
 #include "graph/neighbor_order.h"
@@ -99,8 +100,10 @@ std::int64_t sort_bucket(std::span<const Edge<Index>> edges, std::int64_t first_
 }
 
 template <class Index>
-void sort_bucket_with_order(std::span<const Edge<Index>> edges, std::int64_t first_node,
-                            std::span<std::int64_t> degrees, std::span<Index> indices, std::span<std::int64_t> order) {
+void sort_bucket_with_order(std::span<const Edge<Index>> edges, std::span<const std::int64_t> times,
+                            std::int64_t first_node, std::span<std::int64_t> degrees, std::span<Index> indices,
+                            std::span<std::int64_t> order) {
+  assert(times.empty() || times.size() == edges.size());
   assert(indices.size() == edges.size() && order.size() == edges.size());
   const auto num_nodes = static_cast<std::uint64_t>(degrees.size());
   std::fill(degrees.begin(), degrees.end(), 0);
@@ -121,8 +124,10 @@ void sort_bucket_with_order(std::span<const Edge<Index>> edges, std::int64_t fir
     order[static_cast<std::size_t>(cursor++)] = static_cast<std::int64_t>(i);
   }
   const auto source = [&](std::int64_t i) { return edges[static_cast<std::size_t>(i)].src; };
+  const auto time = [&](std::int64_t i) { return times.empty() ? 0 : times[static_cast<std::size_t>(i)]; };
   const auto precedes = [&](std::int64_t left, std::int64_t right) {
-    return std::pair(order_hash(source(left)), left) < std::pair(order_hash(source(right)), right);
+    return std::tuple(time(left), order_hash(source(left)), left) <
+           std::tuple(time(right), order_hash(source(right)), right);
   };
   begin = 0;
   for (auto& degree : degrees) {
@@ -143,8 +148,8 @@ void sort_bucket_with_order(std::span<const Edge<Index>> edges, std::int64_t fir
                                       const EdgeBuffers<std::int64_t>&);                                          \
   template std::int64_t sort_bucket(std::span<const Edge<Id>>, std::int64_t, bool, bool, std::span<std::int64_t>, \
                                     std::span<Id>);                                                               \
-  template void sort_bucket_with_order(std::span<const Edge<Id>>, std::int64_t, std::span<std::int64_t>,          \
-                                       std::span<Id>, std::span<std::int64_t>);
+  template void sort_bucket_with_order(std::span<const Edge<Id>>, std::span<const std::int64_t>, std::int64_t,    \
+                                       std::span<std::int64_t>, std::span<Id>, std::span<std::int64_t>);
 DISKGNN_INSTANTIATE(std::int32_t)
 DISKGNN_INSTANTIATE(std::int64_t)
 

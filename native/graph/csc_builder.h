@@ -52,9 +52,11 @@ std::int64_t sort_bucket(std::span<const Edge<Index>> edges, std::int64_t first_
                          bool drop_duplicates, std::span<std::int64_t> degrees, std::span<Index> indices);
 
 // The same for edges that carry data, all of which stay: writes edges.size() indices, and to `order` the number that
-// each of them has in `edges`. Equal edges keep their order.
+// each of them has in `edges`. Equal edges keep their order. With `times` of the edges, sorts by (dst, time,
+// order_hash(src)).
 template <class Index>
-void sort_bucket_with_order(std::span<const Edge<Index>> edges, std::int64_t first_node,
-                            std::span<std::int64_t> degrees, std::span<Index> indices, std::span<std::int64_t> order);
+void sort_bucket_with_order(std::span<const Edge<Index>> edges, std::span<const std::int64_t> times,
+                            std::int64_t first_node, std::span<std::int64_t> degrees, std::span<Index> indices,
+                            std::span<std::int64_t> order);
 
 }  // namespace diskgnn

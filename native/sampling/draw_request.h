@@ -179,10 +179,11 @@ struct DrawRequest {
   }
 };
 
-// Whether every edge of a type has to be looked at: not all may be drawn, or not all alike. The type has times if its
-// edges or its sources do.
-inline bool scans_lists(const DrawRequest& request, bool has_times, bool has_weights) {
-  return (request.has_trees() && has_times) || (request.weighted && has_weights);
+// Whether edges of a type are chosen from lists one by one: not all may be drawn, or not all alike, or slices of lists
+// in the order of time are no slices of the circle of hashes. The type has times if its edges or its sources do.
+inline bool scans_lists(const DrawRequest& request, bool has_times, bool has_weights, bool by_time) {
+  return (request.has_trees() && has_times) || (request.weighted && has_weights) ||
+         (by_time && request.key.slice_start.has_value());
 }
 
 }  // namespace diskgnn

@@ -48,6 +48,7 @@ struct ChoiceRules {
   std::span<const std::int64_t> source_times;  // [num_sources], or empty
   bool latest;
   std::optional<std::uint64_t> slice_start;  // draws are coordinated
+  bool by_time;                              // lists are in the order of how old edges are
 };
 
 // What holds for one list.
@@ -81,13 +82,20 @@ class Choice {
   }
 
   std::size_t filled() const { return filled_; }
+  std::size_t capacity() const { return slots_.size(); }
 
  private:
   std::span<Candidate> slots_;
   std::size_t filled_;
 };
 
-// Offers the edges of `run` that pass the filter. Throws std::out_of_range for a source that is none.
+// The part of `run` that may pass the filter: of lists in the order of time, what is in the range of times. Looks at
+// O(log n) edges. Throws std::out_of_range for a source that is none.
+template <typename Index>
+EdgeRun<Index> in_range(const ChoiceRules& rules, const ListRules& list, const EdgeRun<Index>& run);
+
+// Offers the edges of `run` that pass the filter; the latest of a list in the order of time without looking at the
+// others. Throws std::out_of_range for a source that is none.
 template <typename Index>
 void choose(const ChoiceRules& rules, const ListRules& list, const EdgeRun<Index>& run, Choice& choice);
 

@@ -27,7 +27,7 @@ Expansion<Id, kTrees>::Expansion(DrawRequest request, const GraphFiles& files)
 template <typename Id, bool kTrees>
 bool Expansion<Id, kTrees>::scans(std::size_t number) const {
   const RelationFiles& relation = files_.relations[number];
-  return scans_lists(request_, files_.has_times(relation), relation.weights.has_value());
+  return scans_lists(request_, files_.has_times(relation), relation.weights.has_value(), relation.by_time);
 }
 
 template <typename Id, bool kTrees>

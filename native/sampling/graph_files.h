@@ -24,6 +24,7 @@ struct RelationFiles {
   std::int64_t num_edges = 0;
   Column indptr, indices;                // int64 [N + 1]; int32 or int64 [E]
   std::optional<Column> weights, times;  // float [E]; int64 [E]
+  bool by_time = false;                  // as of a Relation
 };
 
 struct GraphFiles {

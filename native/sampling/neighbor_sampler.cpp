@@ -77,7 +77,7 @@ SampledMinibatch<Id> sample_minibatch(const TypedTopology& topology, const DrawR
         block.indptr.assign(first + 1, 0);
       }
       const bool has_times = !relation.times.empty() || !topology.node_times[source].empty();
-      const bool scans = scans_lists(request, has_times, !relation.weights.empty());
+      const bool scans = scans_lists(request, has_times, !relation.weights.empty(), relation.by_time);
       const bool excludes = request.excludes(number);
       std::visit(
           [&]<typename Index>(std::span<const Index>) {

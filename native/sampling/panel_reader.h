@@ -237,7 +237,7 @@ class TopologySweep::Reader {
     const std::span<const std::int64_t> source_times =
         sweep_.files_.node_times[static_cast<std::size_t>(relation_.source)];
     const ChoiceRules rules{num_sources_, is_timed ? source_times : std::span<const std::int64_t>{},
-                            scans && request.latest, request.key.slice_start};
+                            scans && request.latest, request.key.slice_start, relation_.by_time};
     ListRules list{draw_state(request.key, expansion.layer(), number_, key), {}, {}};
     if (is_timed) {
       const std::int64_t tree = Growing::Keys::tree_of(key, num_destinations_);
@@ -253,7 +253,7 @@ class TopologySweep::Reader {
                              first - begin};
     std::int32_t& filled = expansion.turns_[number_].filled[i];
     Choice choice(slots, static_cast<std::size_t>(filled));
-    choose(rules, list, run, choice);
+    choose(rules, list, in_range(rules, list, run), choice);
     filled = static_cast<std::int32_t>(choice.filled());
   }
 

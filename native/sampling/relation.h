@@ -22,6 +22,8 @@ struct Relation {
   // `cached_neighbors`, -1 if they are not there; or empty.
   std::span<const std::int64_t> cache_starts;
   NodeSpan cached_neighbors;
+  // In-neighbours are in the order of how old edges are, and not in that of their hashes alone.
+  bool by_time = false;
 };
 
 struct TypedTopology {

@@ -172,7 +172,7 @@ class Turn {
     const bool is_timed = scans && request_.has_trees();
     const ChoiceRules rules{topology.num_nodes[source],
                             is_timed ? topology.node_times[source] : std::span<const std::int64_t>{},
-                            scans && request_.latest, request_.key.slice_start};
+                            scans && request_.latest, request_.key.slice_start, relation_.by_time};
     const bool has_times = is_timed && !relation_.times.empty();
     const bool has_weights = request_.weighted && !relation_.weights.empty();
     scratch_.neighbors.clear();
@@ -237,7 +237,8 @@ class Turn {
     }
   }
 
-  void append_chosen(const ChoiceRules& rules, const ListRules& list, const EdgeRun<Index>& run) {
+  void append_chosen(const ChoiceRules& rules, const ListRules& list, const EdgeRun<Index>& whole) {
+    const EdgeRun<Index> run = in_range(rules, list, whole);
     const std::size_t degree = run.sources.size();
     const std::size_t capacity = fanout_ < 0 ? degree : std::min(degree, static_cast<std::size_t>(fanout_));
     scratch_.slots.resize(capacity);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from minibatch_arrays import assert_same_minibatch
 
 import diskgnn
-from diskgnn._native import DrawRequest, NeighborSampler, Relation
+from diskgnn._native import DrawRequest, Expansion32, NeighborSampler, Relation, TopologySweep, TreeExpansion32
 from diskgnn.errors import ConfigError
 from diskgnn.formats import artifacts
 from diskgnn.formats.artifacts import edge_file
@@ -73,29 +74,33 @@ def drawn_by_hand(
 ) -> list[dict[EdgeType, set[tuple[int, int]]]]:  # fmt: skip
     """By layer from the seeds outwards, (tree, position) of the edges of each type that users as seeds draw."""
     known = {"user": [*enumerate(seeds)], "order": list[tuple[int, int]]()}
+    ages = {edge_type: clock_and_latest(graph, edge_type) for edge_type in graph.edges}
+
+    @functools.cache
+    def passing(tree: int, edge_type: EdgeType) -> np.ndarray:
+        clock, latest = ages[edge_type]
+        passes = np.ones(graph.edges[edge_type].num_edges, bool)
+        if latest is not None:
+            passes &= latest < times[tree] if strict else latest <= times[tree]
+        if edge_type in windows:
+            # In Python's whole numbers, which have no end.
+            begin = times[tree] - windows[edge_type]
+            passes &= np.array([int(each) > begin and each != LEAST for each in clock], bool)
+        return passes
+
     layers = []
     for fanout in fanouts:
         before, found = {name: list(nodes) for name, nodes in known.items()}, {}
-        for edge_type in graph.edges:
-            edges = graph.edges[edge_type]
-            clock, latest = clock_and_latest(graph, edge_type)
-            positions = np.arange(edges.num_edges)
-            chosen = found.setdefault(edge_type, set())
+        for edge_type, edges in graph.edges.items():
+            clock, chosen = ages[edge_type][0], found.setdefault(edge_type, set())
             for tree, node in before[edge_type[2]]:
-                passes = (positions >= edges.indptr[node]) & (positions < edges.indptr[node + 1])
-                if latest is not None:
-                    passes &= latest < times[tree] if strict else latest <= times[tree]
-                if edge_type in windows:
-                    # In Python's whole numbers, which have no end.
-                    begin = times[tree] - windows[edge_type]
-                    passes &= np.array([int(each) > begin and each != LEAST for each in clock], bool)
-                these = positions[passes]
-                if last and clock is not None and fanout >= 0:
-                    these = these[np.lexsort((these, -clock[these].astype(object)))]
+                begin, end = edges.indptr[node : node + 2].tolist()
+                these = begin + np.flatnonzero(passing(tree, edge_type)[begin:end])
                 assert last or fanout < 0
-                these = these if fanout < 0 else these[:fanout]
+                if fanout >= 0:
+                    these = these[np.lexsort((these, -clock[these].astype(object)))][:fanout]
                 chosen |= {(tree, int(each)) for each in these}
-                for each in edges.indices[these].tolist():
+                for each in dict.fromkeys(edges.indices[these].tolist()):
                     if (tree, each) not in known[edge_type[0]]:
                         known[edge_type[0]].append((tree, each))
         layers.append(found)
@@ -128,13 +133,14 @@ def shops(draw: Any) -> dict[str, Any]:
         return draw(st.lists(of, min_size=count, max_size=count))
 
     some_user = st.integers(0, num_users - 1)
-    num_seeds = draw(st.integers(1, 4))
+    num_seeds, copies = draw(st.integers(1, 4)), draw(st.sampled_from([1, 30]))  # lists that are searched are not short
+    given = {
+        "users": numbers(num_users, TIMES), "orders": copies * numbers(num_orders, TIMES),
+        "of": copies * numbers(num_orders, some_user), "view_times": copies * numbers(num_views, TIMES),
+        "views": np.tile(np.reshape(numbers(2 * num_views, some_user), (2, -1)), copies),
+    }  # fmt: skip
     return {
-        "graph": {
-            "users": numbers(num_users, TIMES), "orders": numbers(num_orders, TIMES),
-            "of": numbers(num_orders, some_user), "views": numbers(2 * num_views, some_user),
-            "view_times": numbers(num_views, TIMES),
-        },
+        "graph": given,
         "seeds": numbers(num_seeds, some_user),
         "times": numbers(num_seeds, st.one_of(st.integers(-8, 8), st.sampled_from([-(2**63) + 2, 2**63 - 2]))),
         "windows": draw(st.dictionaries(st.sampled_from([ORDERED, PLACED, VIEWS]), WINDOWS, min_size=1)),
@@ -144,11 +150,11 @@ def shops(draw: Any) -> dict[str, Any]:
 
 
 @settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
-@given(case=shops(), temporal=st.sampled_from(["uniform", "last"]))
-def test_what_lies_in_the_window_is_drawn_and_nothing_else(case: dict[str, Any], temporal: str) -> None:
+@given(case=shops(), temporal=st.sampled_from(["uniform", "last"]), order=st.sampled_from(["hash", "time"]))
+def test_what_lies_in_the_window_is_drawn_and_nothing_else(case: dict[str, Any], temporal: str, order: str) -> None:
     fanouts = case["fanouts"] if temporal == "last" else [-1] * len(case["fanouts"])
     with tempfile.TemporaryDirectory() as folder:
-        graph = shop(Path(folder) / "graph", **case["graph"])
+        graph = shop(Path(folder) / "graph", order=order, **case["graph"])
         target = NodeTarget("user", {"train": case["seeds"]}, {"train": case["times"]})
         spec = SamplingSpec(
             fanouts, 3, target=target, temporal=temporal, temporal_window=case["windows"], strict_time=case["strict"],
@@ -292,18 +298,23 @@ def test_pairs_have_windows_too(tmp_path: Path) -> None:
     assert days == {ORDERED: [29], PLACED: [], VIEWS: [29]}  # strictly before the pair, which is of day 30
 
 
+@pytest.mark.parametrize("by_time", [False, True])
 @pytest.mark.parametrize("start", [None, 0])
-def test_every_edge_of_the_window_is_drawn_equally_often(start: int | None) -> None:
+def test_every_edge_of_the_window_is_drawn_equally_often(start: int | None, by_time: bool) -> None:
     """By chi-square: independently, and coordinated over many places where slices begin."""
-    times = np.array([5, 1, 7, 3, 9, 3, 7, 0] * 5)
-    random, counts, rounds = np.random.default_rng(0), np.zeros(40), 20_000
-    relation = Relation(0, 1, np.array([0, 40]), random.permutation(1 << 16)[:40].astype(np.int32), None, times)
-    sampler = NeighborSampler(num_nodes=[1 << 16, 1], relations=[relation], node_times=[None, None])
+    times = np.array([5, 1, 7, 3, 9, 3, 7, 0] * 16)
+    times = np.sort(times) if by_time else times
+    random, counts, rounds = np.random.default_rng(0), np.zeros(128), 20_000
+
+    def one_list() -> NeighborSampler:
+        sources = random.permutation(1 << 16)[:128].astype(np.int32)
+        relation = Relation(0, 1, np.array([0, 128]), sources, None, times, by_time)
+        return NeighborSampler(num_nodes=[1 << 16, 1], relations=[relation], node_times=[None, None])
+
+    sampler = one_list()
     for number in range(rounds if start is None else rounds // 10):
         if start is not None:  # other sources: other hashes
-            order = random.permutation(1 << 16)[:40].astype(np.int64)
-            relation = Relation(0, 1, np.array([0, 40]), order, None, times)
-            sampler = NeighborSampler(num_nodes=[1 << 16, 1], relations=[relation], node_times=[None, None])
+            sampler = one_list()
         request = DrawRequest(
             [np.empty(0, np.int64), np.zeros(1, np.int64)], np.array([4], np.int32), 1, number,
             slice_start=None if start is None else int(random.integers(0, 1 << 63)) * 2,
@@ -314,3 +325,72 @@ def test_every_edge_of_the_window_is_drawn_equally_often(start: int | None) -> N
     assert (counts[~passes] == 0).all()
     # Draws without replacement vary less than chi-square assumes; so a p-value this small would mean a real bias.
     assert scipy.stats.chisquare(counts[passes]).pvalue > 1e-4
+
+
+@pytest.mark.parametrize(("latest", "fanout", "looked_at"), [(True, 3, (598, 602)), (False, 3, (400, 602))])
+def test_of_lists_by_time_no_more_is_looked_at_than_the_window(latest: bool, fanout: int, looked_at: Any) -> None:
+    """Edges that need not be looked at lead nowhere, which is an error. Two of the last three are of one time."""
+    times = np.sort(np.concatenate([np.arange(1000), [600, 598]]))
+    sources = np.full(1002, 1 << 20, np.int32)
+    begin, end = np.searchsorted(times, looked_at[0]), np.searchsorted(times, 600, side="right")
+    sources[begin:end] = np.arange(end - begin)
+    relation = Relation(0, 1, np.array([0, 1002]), sources, None, times, True)
+    sampler = NeighborSampler(num_nodes=[1002, 1], relations=[relation], node_times=[None, None])
+    request = DrawRequest(
+        [np.empty(0, np.int64), np.zeros(1, np.int64)], np.array([fanout], np.int32), 1, 0, latest=latest,
+        seed_times=[np.empty(0, np.int64), np.array([600])], windows=[201], positions=[True],
+    )  # fmt: skip
+    drawn = sampler.draw(request)[2][0][0][2]
+    assert len(drawn) == 3
+    if latest:
+        assert times[drawn].tolist() == [599, 600, 600]
+    scanning = Relation(0, 1, np.array([0, 1002]), sources, None, times, False)
+    with pytest.raises(IndexError, match="neighbour 1048576 is not in"):
+        NeighborSampler(num_nodes=[1002, 1], relations=[scanning], node_times=[None, None]).draw(request)
+
+
+@pytest.mark.parametrize("options", [
+    {"temporal": "last", "temporal_window": 40}, {"temporal": "uniform", "temporal_window": {VIEWS: 9, ORDERED: 50}},
+    {"temporal": "uniform", "draws": "coordinated"}, {"temporal": "ignore", "draws": "coordinated"},
+    {"temporal": "ignore"},
+])  # fmt: skip
+def test_long_lists_of_either_order(tmp_path: Path, options: dict[str, Any]) -> None:
+    """Swept in windows that hold a part of each. `last` and -1 are the same edges in both orders, and coordinated draws
+    have the same sources."""
+    random = np.random.default_rng(5)
+    given = {
+        "users": random.integers(-9, 50, 4), "orders": random.integers(-20, 100, 5000),
+        "of": random.integers(0, 4, 5000), "views": random.integers(0, 4, (2, 5000)),
+        "view_times": random.integers(-20, 100, 5000),
+    }  # fmt: skip
+    target = NodeTarget("user", {"train": [0, 1, 2, 3]}, {"train": [70, 30, 0, 99]})
+    if options["temporal"] == "ignore":
+        target = NodeTarget("user", {"train": [0, 1, 2, 3]})
+    found = {}
+    for order in ("hash", "time"):
+        graph = shop(tmp_path / order, order=order, **given)
+        for fanout in (7, -1):
+            plan = SamplingPlan(
+                graph, SamplingSpec([fanout, 2], 4, target=target, edge_ids=True, shuffle=False, **options)
+            )
+            (planned,) = plan.minibatches("train", 0)
+            files = plan.parts.open_files()
+            sweep = TopologySweep(files, engine="threads", window_bytes=4096, threads=2)
+            grown = (TreeExpansion32 if plan.spec.is_temporal else Expansion32)(planned.request(), files)
+            for _ in range(2):
+                sweep.count([grown])
+                sweep.draw([grown])
+                grown.relabel()
+            whole = planned.draw(plan.parts.load())
+            assert_same_minibatch(planned.drawn(grown.take()), whole)
+            for number, edge_type in enumerate(graph.edges):
+                ids = np.load(graph.manifest.file(edge_file(artifacts.EDGE_IDS, edge_type)))
+                if "draws" in options:  # which choose by sources, and among equal edges by their places
+                    ids = graph.edges[edge_type].indices
+                block = whole.blocks[-1][number]
+                drawn = np.split(ids[block.positions], block.indptr[1:-1])
+                found[order, fanout, edge_type] = [sorted(each.tolist()) for each in drawn]
+    for (_, fanout, edge_type), drawn in found.items():
+        assert any(drawn) or edge_type == PLACED
+        if fanout < 0 or options["temporal"] == "last" or "draws" in options:
+            assert found["time", fanout, edge_type] == found["hash", fanout, edge_type]

@@ -109,7 +109,7 @@ class _Replacing:
         }
         nodes = {**self._given.nodes, **{name: finish[name](sizes[name]) for name in self._types}}
         topologies = {name: _topology(self._found.ends[name], *both) for name, both in ends.items()}
-        return DenseGraph(GraphInput(nodes, edges, encoding=self._given.encoding), topologies)
+        return DenseGraph(replace(self._given, nodes=nodes, edges=edges), topologies)
 
     def _most_bytes(self) -> int:
         """Returns what ids and answers take, about."""

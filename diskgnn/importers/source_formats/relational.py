@@ -150,7 +150,7 @@ def graph_of(
     if not edges:
         found = f"none in {', '.join(source.tables)}" if source.tables else "no tables"
         raise ConfigError(f"expected tables with foreign keys, found {found}")
-    return GraphInput(nodes, edges, listing.contents(), time_unit=_time_unit(source))
+    return GraphInput(nodes, edges, listing.contents(), time_unit=_time_unit(source), order="time")
 
 
 def _time_unit(source: RelationalSource) -> str | None:

@@ -109,7 +109,8 @@ def _change_array(path: Path, entry: dict[str, Any], dice: random.Random) -> str
         return "nothing"
     kind = dice.random()
     if kind < 0.6 and array.size:
-        flat = array.reshape(-1).view(np.int64) if array.dtype.names else array.reshape(-1)
+        word = np.int32 if array.itemsize % 8 else np.int64  # of a record
+        flat = array.reshape(-1).view(word) if array.dtype.names else array.reshape(-1)
         value = dice.choice((-1, 0, 1, 100, 1 << 30, 1 << 40, -(1 << 62)))
         with np.errstate(all="ignore"):
             flat[dice.randrange(len(flat))] = np.array([value]).astype(flat.dtype)[0]

@@ -138,13 +138,17 @@ def typed_minibatch(
             )  # fmt: skip
         blocks.append(by_type)
     return TypedMiniBatch(
-        x=rows.x, y=y, blocks=tuple(blocks), node_counts=tuple(counts), seeds=torch.from_numpy(sampled.seeds.copy()),
-        target=target, epoch=place[0], batch_index=place[1],
+        x={**rows.x, **_constants(sampled, graph)}, y=y, blocks=tuple(blocks), node_counts=tuple(counts),
+        seeds=torch.from_numpy(sampled.seeds.copy()), target=target, epoch=place[0], batch_index=place[1],
         input_nodes=_by_type(names, sampled.input_nodes), pairs=sampled_pairs(sampled),
         trees=None if sampled.trees is None else _by_type(names, sampled.trees),
         times=_kept_times(sampled, graph, timed),
         seed_times=None if sampled.seed_times is None else torch.from_numpy(sampled.seed_times),
     )  # fmt: skip
+
+
+def _constants(sampled: SampledMinibatch, graph: Graph) -> dict[str, Tensor]:
+    return {name: torch.ones((len(sampled.input_nodes[graph.nodes[name].number]), 1)) for name in graph.constants}
 
 
 def _kept_times(sampled: SampledMinibatch, graph: Graph, timed: Sequence[str]) -> dict[str, Tensor] | None:

@@ -16,7 +16,7 @@ GRAPH, SAMPLES, PACKED, HOPS = "diskgnn.graph", "diskgnn.samples", "diskgnn.pack
 DERIVED = "diskgnn.derived"  # from a graph, by a later room, which alone knows its config and its files
 RECORD = "record"  # the feature dtype of rows that are records
 VERSIONS = {GRAPH: 5, SAMPLES: 3, PACKED: 3, HOPS: 1, DERIVED: 1}
-# Of those with rows that are records, which programs that read the others do not know.
+# Of those with rows that are records, or constants, which programs that read the others do not know.
 _RECORD_VERSIONS = {GRAPH: 6, PACKED: 4}
 MADE_BY = {
     GRAPH: "diskgnn convert",
@@ -53,8 +53,9 @@ def version_of(format: str, config: Any) -> int:  # noqa: A002
     """Returns the version of an artifact of this format and config."""
     listed = {GRAPH: "node_types", PACKED: "row_sets"}.get(format)
     types = config.get(listed) if listed is not None and isinstance(config, dict) else None
-    if isinstance(types, list) and any(
-        isinstance(each, dict) and each.get("feature_dtype") == RECORD for each in types
+    found = [each for each in types if isinstance(each, dict)] if isinstance(types, list) else []
+    if any(each.get("feature_dtype") == RECORD or each.get("constant") for each in found) or (
+        format == PACKED and isinstance(config, dict) and config.get("constants")
     ):
         return _RECORD_VERSIONS[format]
     return VERSIONS[format]

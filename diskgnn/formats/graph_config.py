@@ -54,10 +54,21 @@ class NodeTypeConfig(Record):
     values: Annotated[ValueCounts, LEFT_OUT] = field(default=NOTHING_UNUSUAL, kw_only=True)  # of the features
     target: TargetConfig | None  # None: no labels
     has_times: bool = False
+    # Of a table that keeps its columns and has none: x is a single 1, and nothing is stored.
+    is_constant: Annotated[bool, LEFT_OUT, Key("constant")] = False
+
+    @property
+    def num_features(self) -> int | None:
+        """Returns D, the width of x; None if there are no features."""
+        if self.is_constant:
+            return 1
+        return None if self.rows is None else self.rows.num_features
 
     def check_parsed(self) -> None:
         """Refuses columns that are not those of the rows."""
         check_columns(self.columns, self.rows)
+        if self.is_constant and self.rows is not None:
+            raise ValueError(f"a constant with rows of features, {self.rows.told}")
 
 
 @dataclass(frozen=True)
@@ -108,7 +119,8 @@ class GraphConfig(Record):
     def known_columns(self) -> dict[str | EdgeType, Columns | None]:
         """Returns the columns of each type that has features; None where these were given as an array."""
         found: dict[str | EdgeType, Columns | None] = {}
-        found.update((nodes.name, nodes.columns) for nodes in self.node_types if nodes.rows is not None)
+        found.update((nodes.name, () if nodes.is_constant else nodes.columns) for nodes in self.node_types
+                     if nodes.num_features is not None)  # fmt: skip
         found.update((edges.type, edges.columns) for edges in self.edge_types if edges.rows is not None)
         return found
 

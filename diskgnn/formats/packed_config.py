@@ -135,6 +135,7 @@ class PackedConfig(Record):
     splits: Mapping[str, PackedSplit]
     # Extents have numbers of rows, which stay in the graph: for windows of `FreshEpochs`.
     by_reference: Annotated[bool, LEFT_OUT] = False
+    constants: Annotated[tuple[str, ...], LEFT_OUT] = ()  # node types without rows whose x is a single 1
 
     @staticmethod
     def before_placing(
@@ -145,12 +146,14 @@ class PackedConfig(Record):
         keep_input_nodes: bool,
         graph: str,
         by_reference: bool = False,
+        constants: Sequence[str] = (),
     ) -> PackedConfig:
         """Returns what is known before rows have their places: no sizes of splits."""
         node_dtypes = tuple("int32" if number < 1 << 31 else "int64" for number in samples.num_nodes.values())
         return PackedConfig(
-            samples, target, node_dtypes, tuple(row_sets), keep_input_nodes, graph, {}, by_reference=by_reference
-        )
+            samples, target, node_dtypes, tuple(row_sets), keep_input_nodes, graph, {}, by_reference=by_reference,
+            constants=tuple(constants),
+        )  # fmt: skip
 
     @property
     def stored_row_bytes(self) -> tuple[int, ...]:
@@ -181,7 +184,8 @@ class PackedConfig(Record):
 
     def schema(self) -> SourceSchema:
         """Returns what its minibatches are."""
-        widths = {row_set.type: row_set.rows.num_features for row_set in self.row_sets}
+        widths: dict[str | EdgeType, int] = dict.fromkeys(self.constants, 1)
+        widths |= {row_set.type: row_set.rows.num_features for row_set in self.row_sets}
         sampled = self.samples.spec.target
         unlabelled = "link" if isinstance(sampled, LinkTarget) else NO_LABELS
         return SourceSchema(
@@ -191,13 +195,16 @@ class PackedConfig(Record):
             target_kind=unlabelled if self.target is None else self.target.kind,
             num_outputs=1 if self.target is None else self.target.num_outputs,
             classes=None if self.target is None else self.target.classes,
-            columns=tuple((each.type, each.columns) for each in self.row_sets if each.columns is not None),
+            columns=(
+                *((each.type, each.columns) for each in self.row_sets if each.columns is not None),
+                *((name, ()) for name in self.constants),
+            ),
         )
 
     def header_layout(self) -> MinibatchLayout:
         """Columns of the extents' headers."""
         samples, target = self.samples, self.target
-        kept = {row_set.type for row_set in self.row_sets}
+        kept = {*self.constants, *(row_set.type for row_set in self.row_sets)}
         node_dtypes = [
             dtype if self.keep_input_nodes or name not in kept else None
             for name, dtype in zip(samples.node_types, self.node_dtypes, strict=True)
@@ -233,6 +240,8 @@ class PackedConfig(Record):
         sizes: dict[Any, int] = {**samples.num_nodes, **samples.num_edges}
         if any(sizes.get(each.type) != each.num_rows for each in self.row_sets) or len({*types}) < len(types):
             raise ValueError(f"row sets of {types}, which are not all types of the graph, each once")
+        if not {*self.constants} <= {*samples.num_nodes} or {*self.constants} & {*types}:
+            raise ValueError(f"constants {self.constants} that are no types of the graph, or have rows")
         if {*self.splits} != {*samples.splits} or any(
             len(split.row_sets) != len(types) for split in self.splits.values()
         ):

@@ -56,6 +56,11 @@ class Graph:
         return _reopened, (str(self.manifest.path.absolute()), self.manifest.digest)
 
     @property
+    def constants(self) -> tuple[str, ...]:
+        """Returns the node types whose only feature is a 1, which no file has."""
+        return tuple(name for name, nodes in self.nodes.items() if nodes.config.is_constant)
+
+    @property
     def is_typed(self) -> bool:
         """Returns True if there is more than one type of nodes or of edges."""
         return len(self.nodes) > 1 or len(self.edges) > 1

@@ -39,7 +39,7 @@ def _node_facts(nodes: NodeSet) -> dict[str, Any]:
     return {
         "type": nodes.name,
         "nodes": nodes.num_nodes,
-        "features": _row(rows),
+        "features": "1, always 1" if nodes.config.is_constant else _row(rows),
         "feature_bytes": 0 if rows is None else rows.row_bytes * nodes.num_nodes,
         "unusual_values": str(nodes.config.values),
         "labels": "" if target is None else f"{target.kind} ({target.num_outputs})",

@@ -30,10 +30,7 @@ def source_schema(graph: Graph, target: Target) -> SourceSchema:
     Raises:
         ConfigError: nodes of that type have no labels.
     """
-    nodes = tuple(
-        (each.name, each.num_nodes, None if each.config.rows is None else each.config.rows.num_features)
-        for each in graph.nodes.values()
-    )
+    nodes = tuple((each.name, each.num_nodes, each.config.num_features) for each in graph.nodes.values())
     edges = tuple(
         (each.type, None if each.config.rows is None else each.config.rows.num_features)
         for each in graph.edges.values()

@@ -80,6 +80,7 @@ class NodeInput:
     # What a missing time means: seen by no seed ("never"), or by every one ("always"). None: there shall be none.
     null_time: str | None = None
     columns: TableColumns = field(default_factory=TableColumns)  # of the table
+    constant: bool = False  # there are no features but a 1, which is not stored
     bfloat16: bool = False  # features stored as uint16 are bfloat16 bits
     reference_features: bool = False  # leave the feature file where it is, and refer to it
     quantise: str | None = None  # store the features in fewer bits: int8, int4, float16 or bfloat16

@@ -147,6 +147,10 @@ def open_nodes(
         in_column = [split for split in splits if getattr(given, split) is None and given.random_split is None]
         origin = SplitOrigin(dict.fromkeys(in_column, words.get("splits", "")), words.get("labels"))
     features = NodeFeatures.of(rows, given, owner)
+    if given.constant and features is not None:
+        raise ConfigError(
+            f"{owner and owner + ': '}constant: expected no features beside a 1, found {features.rows.name}"
+        )
     return OpenNodes(given, owner, num_nodes, features, rows_of_labels, times, splits, classes, origin)
 
 

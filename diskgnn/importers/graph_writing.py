@@ -157,7 +157,8 @@ def write_graph(writer: ArtifactWriter, graph: OpenGraph, resources: Resources) 
         node_configs.append(
             NodeTypeConfig(
                 name, nodes.num_nodes, None if features is None else features.stored, target, nodes.times is not None,
-                values=values, columns=None if features is None else features.rows.columns,
+                is_constant=nodes.given.constant, values=values,
+                columns=None if features is None else features.rows.columns,
             )
         )  # fmt: skip
         facts: Details = {"num_nodes": nodes.num_nodes}

@@ -223,8 +223,7 @@ def _checked_inputs(net: BlockModel | TypedModel, graph: Graph) -> dict[str, nn.
 
 
 def _check_width(node_type: str, width: int | None, graph: Graph) -> None:
-    file = graph.nodes[node_type].feature_file
-    found = None if file is None else file.rows.num_features
+    found = graph.nodes[node_type].config.num_features
     if found != width:
         raise ConfigError(
             f"model: expected {node_type} nodes with {width or 'no'} features, as it was trained on, found "

@@ -87,6 +87,8 @@ class RowPasses:
         if network.is_embedded(each.node_type):
             return lambda begin, end: torch.arange(first + begin, first + end)
         nodes = graph.nodes[each.node_type]
+        if nodes.config.is_constant:
+            return lambda begin, end: torch.ones(end - begin, 1)
         file = nodes.feature_file
         assert file is not None
         rows, read_bytes = read_checked_span(file, nodes.feature_checksums, first, last)

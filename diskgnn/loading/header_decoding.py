@@ -64,7 +64,7 @@ class HeaderReader:
         config = packed.config
         self._layout, self._schema, self._is_typed = config.header_layout(), config.schema(), config.is_typed
         self._types = [row_set.type for row_set in config.row_sets]
-        self._views = packed.views
+        self._views, self._constants = packed.views, config.constants
         self._node_types, self._edge_types = config.samples.node_types, config.samples.edge_types
         self._path, self._index, self._device = packed.extents(split), index, device
 
@@ -116,6 +116,9 @@ class HeaderReader:
             else:
                 e = self._edge_types.index(type_)
                 edge_x[type_] = torch.split(found, [len(blocks[e].indices) for blocks in header.blocks])
+        for name in self._constants:
+            num_nodes = int(header.node_counts[0, self._node_types.index(name)])
+            x[name] = torch.ones((num_nodes, 1), device=self._device)
         counts = [dict(zip(self._node_types, layer, strict=True)) for layer in header.node_counts.tolist()]
         return TypedMiniBatch(
             x=x,

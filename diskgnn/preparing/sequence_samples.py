@@ -114,6 +114,7 @@ def header_layout_of(plan: SamplingPlan, row_sets: Sequence[RowSet], *, keep_inp
     return PackedConfig.before_placing(
         config, label_target(plan.graph, config.spec.target), [row_set.config for row_set in row_sets],
         keep_input_nodes=keep_input_nodes, graph=plan.graph.manifest.digest,
+        constants=plan.graph.constants,
     ).header_layout()  # fmt: skip
 
 

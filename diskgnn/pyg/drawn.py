@@ -81,6 +81,7 @@ class Drawn:
             }
         x = {name: (nodes[name], rows_of(of_type, nodes[name].numpy()))
              for name, of_type in graph.nodes.items() if of_type.feature_file is not None}  # fmt: skip
+        x |= {name: (nodes[name], torch.ones((len(nodes[name]), 1))) for name in graph.constants}
         edge_attr = {
             edges.type: (edge_ids(hops, edges.type), rows_of(edges, np.concatenate(positions[edges.type])))
             for edges in graph.edges.values() if edges.feature_file is not None

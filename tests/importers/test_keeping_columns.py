@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 import torch
 from forging import write_manifest
@@ -20,9 +22,14 @@ from least_budgets import with_least
 import diskgnn
 from diskgnn.baselines.in_memory import InMemory
 from diskgnn.errors import ArtifactError, ConfigError, InputError
+from diskgnn.files import faults
+from diskgnn.formats.manifest import open_artifact
+from diskgnn.formats.verification import find_damage
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.graph_input import TableColumns
 from diskgnn.importers.source_formats.relational_source import RelationalSource
+from diskgnn.preparing.repair import repair
+from diskgnn.system.resources import Resources
 
 USERS, ORDERS = 800, 9000
 UNTIL = 1_600_000_000  # of statistics, by the times of users
@@ -119,6 +126,7 @@ def test_categories_are_counted_in_known_rows(graphs: dict[str, Path], tables: d
     """As `Counter` counts them: the most frequent first, of equal ones that which comes first."""
     users = tables["users"].filter(pc.less_equal(tables["users"]["since"], UNTIL))
     found = Graph.open(graphs["records"]).nodes["users"].categories()
+    assert of_graph_constants(graphs["records"]) == {"links", "churn"}
     for name in ("plan", "city"):
         counts = Counter(users[name].drop_null().to_pylist()).most_common()
         of_column = found.filter(pc.equal(found["column"], name))
@@ -184,7 +192,7 @@ def test_minibatches_have_the_columns_of_the_tables(
             for name, found in batch.nulls["users"].items():
                 np.testing.assert_array_equal(found.numpy(), nulls[name][nodes], name)
             np.testing.assert_array_equal(batch.times["users"], tables["users"]["since"].to_numpy()[nodes])
-            assert "links" not in batch.columns
+            assert {*batch.columns} == {"users", "orders"}
             for name, x in batch.x.items():
                 assert_same_features(of_graph, name, x, expected.x[name])
     assert num_users > USERS / 4
@@ -197,7 +205,7 @@ def test_minibatches_have_the_columns_of_the_tables(
 
 def assert_same_features(graphs: dict[str, Graph], node_type: str, x: torch.Tensor, vectors: torch.Tensor) -> None:
     """x of records is what vectors are, but for the order of categories, and the rounding of float64 to float32."""
-    known, of_vectors = (graphs[name].nodes[node_type].config.columns for name in ("records", "vectors"))
+    known, of_vectors = (graphs[name].config.known_columns[node_type] for name in ("records", "vectors"))
     assert {each.name for each in known} == {each.name for each in of_vectors}
     start = 0
     places = {}
@@ -216,6 +224,50 @@ def assert_same_features(graphs: dict[str, Graph], node_type: str, x: torch.Tens
             assert torch.equal(found, expected), each.name
         first += each.width
     assert first == x.shape[1] or (not known and x.shape[1] == 1)
+
+
+def of_graph_constants(graph: Path) -> set[str]:
+    """Tables without columns take no bytes, neither in the graph nor in what is prepared."""
+    found = {name for name, nodes in Graph.open(graph).nodes.items() if nodes.config.is_constant}
+    assert not [name for name in open_artifact(graph).files for each in found if name == f"features-{each}.npy"]
+    return found
+
+
+def test_constants_are_no_embedding(graphs: dict[str, Path], tmp_path: Path) -> None:
+    """They are a 1 wherever x is: in minibatches, in layers of `infer`; models have a weight for it, as of vectors."""
+    models, embedded = {}, {}
+    for name, graph in graphs.items():
+        out = tmp_path / name
+        diskgnn.prepare(graph, out, **SAMPLING, temporal="ignore", keep_input_nodes=True)
+        diskgnn.train(
+            out, model="rgcn", hidden=8, epochs=1, checkpoint=tmp_path / f"{name}-run", seed=1, progress=False
+        )
+        trained = diskgnn.load_model(tmp_path / f"{name}-run")
+        models[name] = {key: tuple(value.shape) for key, value in trained.state_dict().items()}
+        embedded[name] = [module for module in trained.modules() if isinstance(module, torch.nn.Embedding)]
+    assert models["records"] == models["vectors"]
+    assert embedded == {"records": [], "vectors": []}
+    packed = open_artifact(tmp_path / "records")
+    assert packed.config["constants"] == ["links", "churn"]
+    assert {each["node_type"] for each in packed.config["row_sets"]} == {"users", "orders"}
+
+
+def test_any_type_may_be_a_constant(tmp_path: Path) -> None:
+    """Of a described graph, too, in place of vectors that are learned; not beside features."""
+    edges = np.random.default_rng(0).integers(0, 20, (2, 90))
+    node = {"features": np.ones((20, 2), np.float32), "labels": np.arange(20) % 2, "train": np.arange(20)}
+    schema = {"nodes": {"a": node, "b": {"num_nodes": 20, "constant": True}}, "edges": {"b:to:a": {"edges": edges}}}
+    diskgnn.convert(tmp_path / "graph", schema=schema)
+    diskgnn.prepare(tmp_path / "graph", tmp_path / "packed", fanouts=[3], cpu_cache=0)
+    assert {open_artifact(tmp_path / name).version for name in ("graph", "packed")} == {6, 4}
+    with diskgnn.Loader(tmp_path / "packed", "train") as loader:
+        for batch in loader.epoch(0):
+            assert torch.equal(batch.x["b"], torch.ones(batch.node_counts[0]["b"], 1))
+            assert batch.input_nodes is None
+    with pytest.raises(ConfigError, match="node type a: constant: expected no features beside a 1"):
+        diskgnn.convert(
+            tmp_path / "out", schema={**schema, "nodes": {**schema["nodes"], "a": {**node, "constant": True}}}
+        )
 
 
 def test_models_of_vectors_train_on_tables(graphs: dict[str, Path], tmp_path: Path) -> None:
@@ -290,3 +342,40 @@ def test_records_that_do_not_lie_as_they_should_are_refused(
     write_manifest(copy, document)
     with pytest.raises(ArtifactError, match="copy"):
         Graph.open(copy)
+
+
+def test_killed_conversions_and_damaged_minibatches_are_made_again(tables: dict[str, pa.Table], tmp_path: Path) -> None:
+    """With the same bytes, wherever they were killed, and whatever was damaged."""
+    (tmp_path / "shop").mkdir()
+    for name, table in tables.items():
+        pq.write_table(table, tmp_path / "shop" / f"{name}.parquet")
+    (tmp_path / "shop" / "relational.yaml").write_text(
+        "tables:\n"
+        "  users: {file: users.parquet, pkey: id, time: since}\n"
+        "  orders: {file: orders.parquet, fkeys: {user: users}, time: at}\n"
+        "tasks:\n"
+        "  churn: {train: train.parquet, entity: {user: users}, label: left, time: day}\n"
+    )
+    convert = partial(diskgnn.convert, source=tmp_path / "shop", options={**OPTIONS, "keep_columns": True})
+    convert(tmp_path / "whole")
+    for point, after in [
+        *(("work.piece", after) for after in range(0, 40, 3)),
+        ("artifact.sync", 0),
+        ("artifact.sync", 2),
+    ]:
+        with faults.armed(point, KeyboardInterrupt(), after=after), faults.pretending("unit.bytes", 1):
+            try:
+                convert(tmp_path / "out", overwrite=True)
+            except KeyboardInterrupt:
+                continue
+        assert open_artifact(tmp_path / "out").digest == open_artifact(tmp_path / "whole").digest
+    convert(tmp_path / "out", overwrite=True)
+    assert open_artifact(tmp_path / "out").digest == open_artifact(tmp_path / "whole").digest
+    diskgnn.prepare(tmp_path / "whole", tmp_path / "packed", **SAMPLING, temporal="last")
+    names = [name for name in open_artifact(tmp_path / "packed").files if name.endswith((".bin", "users.npy"))]
+    assert {"train.bin", "static-users.npy", "train-initial-users.npy"} <= {*names}
+    for name in names:
+        whole = (tmp_path / "packed" / name).read_bytes()
+        (tmp_path / "packed" / name).write_bytes(whole[:-40] + bytes(20) + whole[-20:])
+    repair(tmp_path / "packed", graph=tmp_path / "whole", resources=Resources.of("auto", 1))
+    assert find_damage(tmp_path / "packed")[1] == []

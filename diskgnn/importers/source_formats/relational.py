@@ -143,6 +143,8 @@ def graph_of(
         _require_key(f"task {name}: entity {column}", source, entity, by_row=task.by_row)
         rows = JoinedTables(f"task {name}", list(task.splits.values()))
         nodes[name] = _task_nodes(name, task, rows)
+        if keep_columns:
+            nodes[name] = replace(nodes[name], features=None, constant=True)
         _list_task(name, task, listing)
         edges[entity, f"rev_f2p_{type_word(column)}", name] = EdgeInput(
             key_edges(name, rows, column, False, turned=True)
@@ -290,12 +292,14 @@ def _nodes(
         if column is not None:
             listing.read(name, column, use)
     encoding.list_columns(name, listing)
+    is_constant = keep_columns and not encoding.columns
     if table.time is not None:
         encoding.warn_of_later(name, table.time)
     return NodeInput(
         num_nodes=rows.num_rows,
         ids=None if table.pkey is None else primary_key(name, rows, table.pkey),
-        features=encoding.rows(f"features of table {name}", rows),
+        features=None if is_constant else encoding.rows(f"features of table {name}", rows),
+        constant=is_constant,
         times=None if table.time is None else times(rows, table.time, f"times of table {name}"),
     )
 

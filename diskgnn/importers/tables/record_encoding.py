@@ -190,13 +190,11 @@ class RecordEncoding(TableEncoding):
         return pa.concat_tables(found)
 
     def rows(self, name: str, table: RowTable) -> RowSource:
-        """Returns the rows of the table as a structured array [N], once it was read; of no columns, as vectors.
+        """Returns the rows of the table as a structured array [N], once it was read. There is at least one column.
 
         Raises (while streaming):
             InputError: null in a column that says that it has none, or values that are not what the encoding takes.
         """
-        if not self._stored:
-            return super().rows(name, table)
         record, columns = self.record, self.columns
         values = {each.name: self._values(each.name)["value"].combine_chunks() for each in record.fields
                   if each.kind == "categorical"}  # fmt: skip

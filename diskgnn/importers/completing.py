@@ -6,14 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-import pyarrow as pa
-
 from diskgnn.errors import ConfigError
 from diskgnn.importers.containers import arrays
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
 from diskgnn.importers.ids.id_streams import IdColumns
 from diskgnn.importers.source_listing import replaced
 from diskgnn.importers.tables.table import Table, is_table
+from diskgnn.importers.tables.times import counts_numbers
 from diskgnn.specs.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, EdgeType, edge_type_name
 from diskgnn.specs.time_windows import checked_time_unit
 
@@ -192,8 +191,7 @@ def _has_timestamps(name: str, described: NodeInput | EdgeInput) -> bool:
     source = described.table if isinstance(described, NodeInput) else described.edges
     if not is_table(source) or described.columns.time is None:
         return False  # columns without a table are refused where it is opened
-    kind = Table(name, source, described.columns).field(described.columns.time).type
-    return not (pa.types.is_integer(kind) or pa.types.is_floating(kind))
+    return not counts_numbers(Table(name, source, described.columns).field(described.columns.time).type)
 
 
 def _with_options(

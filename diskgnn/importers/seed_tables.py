@@ -22,7 +22,7 @@ from diskgnn.importers.ids.kept_ids import nodes_of_ids
 from diskgnn.importers.tables.column_encoding import label_numbers
 from diskgnn.importers.tables.table import Table, TableColumns
 from diskgnn.importers.tables.table_rows import is_list, splits
-from diskgnn.importers.tables.times import seconds
+from diskgnn.importers.tables.times import counts_numbers, require_seconds, seconds
 from diskgnn.paths import PathLike
 from diskgnn.specs.schema import ClassValue, EdgeType, are_class_values, edge_type_name, parse_edge_type
 from diskgnn.specs.targets import SEED_TASKS, LinkTarget, NodeTarget
@@ -64,7 +64,8 @@ def read_target(
             others, too; by default those that the tables have, in ascending order.
 
     Raises:
-        ConfigError: no such type of nodes or edges, task or split; labels that do not fit it, or several of a pair.
+        ConfigError: no such type of nodes or edges, task or split; labels that do not fit it, or several of a pair; or
+            dates and timestamps where the graph's times are no seconds.
         InputError: a table that cannot be read, columns that are not what they should be, ids that no node has, or a
             label that is none of `classes`.
 
@@ -88,7 +89,9 @@ def read_target(
         rows = {split: _labelled(split, each, labels) for split, each in rows.items()}
     numbers = {role: _nodes_by_split(nodes, {split: each[role] for split, each in rows.items()})
                for role, nodes in ends.items()}  # fmt: skip
-    times = {split: _times(split, each["time"]) for split, each in rows.items()} if _all_have("time", rows) else None
+    times, unit = None, opened.config.time_unit
+    if _all_have("time", rows):
+        times = {split: _times(split, each["time"], unit) for split, each in rows.items()}
     known = None
     if classes is not None:
         if not has_label or isinstance(classes, str) or not are_class_values(classes, len(classes)):
@@ -243,8 +246,11 @@ def _nodes_by_split(nodes: NodeSet, ids: Mapping[str, pa.ChunkedArray]) -> dict[
     return dict(zip(ids, nodes_of_ids("seeds", nodes, list(ids.values()), hint), strict=True))
 
 
-def _times(split: str, values: pa.ChunkedArray) -> npt.NDArray[np.int64]:
-    return np.asarray(seconds(values.combine_chunks(), f"seeds: times of split {split!r}"))
+def _times(split: str, values: pa.ChunkedArray, time_unit: str | None) -> npt.NDArray[np.int64]:
+    where = f"seeds: times of split {split!r}"
+    if not counts_numbers(values.type):
+        require_seconds(where, time_unit)
+    return np.asarray(seconds(values.combine_chunks(), where))
 
 
 def _labels(

@@ -13,7 +13,7 @@ from torch import nn
 
 from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
-from diskgnn.importers.tables.times import Moment, moment
+from diskgnn.importers.tables.times import Moment, counts_numbers, is_number, moment, require_seconds
 from diskgnn.paths import PathLike
 from diskgnn.progress.reporter import Reporter, say
 from diskgnn.sampling.timed_types import timed_types
@@ -126,7 +126,8 @@ class AskedTimes:
             reporter: told where seeds are asked at times of their own.
 
         Raises:
-            ConfigError: draws have to go by times and nobody says by which; or not one time for each seed.
+            ConfigError: draws have to go by times and nobody says by which; not one time for each seed; or dates and
+                timestamps where the graph's times are no seconds.
         """
         ignored = replace(spec, temporal="ignore", **_as_in_training(graph, sampling))
         temporal = sampling["temporal"] if sampling is not None and is_temporal(sampling) else "uniform"
@@ -135,13 +136,20 @@ class AskedTimes:
                           weighted=ignored.weighted and temporal != "last")  # fmt: skip
         if self.ignore_times:
             return Draws(ignored)
+        unit = graph.config.time_unit
         if self.at is not None:
+            if not is_number(self.at):
+                require_seconds("at", unit)
             return Draws(in_time, moment("at", self.at))
         if self.times is not None:
+            if np.asarray(self.times).dtype.kind == "M":
+                require_seconds("times", unit)
             return Draws(in_time, by_seed=SeedTimes(_checked(self.times, num_seeds), pa.array(self.times)))
         if sampling is not None and not is_temporal(sampling):
             return Draws(ignored)
         if is_temporal(sampling) and of_table is not None:
+            if not counts_numbers(of_table.as_given.type):
+                require_seconds("times", unit)
             _checked(of_table.seconds, num_seeds)
             return Draws(in_time, by_seed=of_table)
         timed = timed_types(graph, target, [np.array(spec.fanouts_by_type("test", tuple(graph.edges)), np.int32)])

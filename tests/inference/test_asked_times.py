@@ -281,3 +281,29 @@ def test_windows_of_training_are_those_of_predictions(made, tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error", DataWarning)
         assert len(said(made, tmp_path, model, made / "windowed-packed", split="train")) == USERS
+
+
+def test_dates_are_seconds_and_no_days(made, tmp_path):
+    """A graph that counts days is asked in days."""
+    users = NodeTarget("user", {"train": np.arange(USERS)}, {"train": np.full(USERS, 70)},
+                       {"train": np.arange(USERS) % 2})  # fmt: skip
+    item = {"features": X["item"], "times": ITEM_TIMES}
+    diskgnn.convert(tmp_path / "graph", time_unit="d", schema={
+        "nodes": {"user": {"features": X["user"]}, "item": item},
+        "edges": {":".join(BUYS): {"edges": EDGES, "times": EDGE_TIMES, "reverse": True}},
+    })  # fmt: skip
+    model = trained(tmp_path, "run", users, temporal="last", temporal_window="2w")
+    by_number = said(made, tmp_path, model, tmp_path / "graph", at=50)
+    np.testing.assert_array_equal(said(made, tmp_path, model, tmp_path / "graph", at="50"), by_number)
+    pq.write_table(pa.table({"id": NODES, "time": np.full(4, 50, "datetime64[s]")}), tmp_path / "seeds.parquet")
+    asked = [
+        {"at": "1970-02-20"}, {"at": date(1970, 2, 20)}, {"at": np.datetime64("1970-02-20")},
+        {"nodes": NODES, "times": np.full(4, 50, "datetime64[s]")}, {"nodes": tmp_path / "seeds.parquet"},
+    ]  # fmt: skip
+    for each in asked:
+        with pytest.raises(ConfigError, match="expected whole numbers, as the graph's times are in d; found a date"):
+            said(made, tmp_path, model, tmp_path / "graph", **each)
+    with pytest.raises(
+        ConfigError, match="seeds: times of split 'train': expected whole numbers, as the graph's times"
+    ):
+        diskgnn.read_target(tmp_path / "graph", {"train": tmp_path / "seeds.parquet"}, node_type="user")

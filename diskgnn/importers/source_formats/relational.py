@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from diskgnn.errors import ConfigError
 from diskgnn.importers.completing import require_columns_there
@@ -45,7 +44,7 @@ from diskgnn.importers.tables.frames import JoinedTables, RowTable
 from diskgnn.importers.tables.record_encoding import RecordEncoding
 from diskgnn.importers.tables.rows_until import RowsUntil
 from diskgnn.importers.tables.table_rows import times
-from diskgnn.importers.tables.times import moment
+from diskgnn.importers.tables.times import counts_numbers, moment
 from diskgnn.specs.schema import EdgeType
 
 
@@ -160,8 +159,7 @@ def _time_unit(source: RelationalSource) -> str | None:
     columns = [(table.rows, table.time) for table in source.tables.values()]
     columns += [(rows, task.time) for task in source.tasks.values() for rows in task.splits.values()]
     kinds = [rows.field(column).type for rows, column in columns if column is not None]
-    numbers = any(pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in kinds)
-    return "s" if kinds and not numbers else None
+    return "s" if kinds and not any(map(counts_numbers, kinds)) else None
 
 
 def _has_description(path: Path) -> bool:

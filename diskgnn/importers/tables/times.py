@@ -84,7 +84,7 @@ def moment(argument: str, given: Moment) -> int:
     Raises:
         ConfigError: none; names the argument.
     """
-    if isinstance(given, str) and given.strip().lstrip("+-").isdecimal():
+    if isinstance(given, str) and is_number(given):
         return int(given)
     try:
         if isinstance(given, float | bool):
@@ -96,6 +96,35 @@ def moment(argument: str, given: Moment) -> int:
     if found is None:
         raise ConfigError(_no_moment(argument, given))
     return int(found)
+
+
+def is_number(given: Moment) -> bool:
+    """Returns True for a time that is a whole number, or its text."""
+    if isinstance(given, str):
+        return given.strip().lstrip("+-").isdecimal()
+    return isinstance(given, int | np.integer)
+
+
+def counts_numbers(kind: pa.DataType) -> bool:
+    """Returns True for a column of times that are whole numbers, and False for dates, timestamps and text."""
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def require_seconds(where: str, time_unit: str | None) -> None:
+    """Checks that dates and timestamps, which are seconds, can be compared with the times of a graph.
+
+    Args:
+        where: they stand, for messages.
+        time_unit: of the graph's times; None: nobody knows.
+
+    Raises:
+        ConfigError: these are no seconds.
+    """
+    if time_unit not in (None, "s"):
+        raise ConfigError(
+            f"{where}: expected whole numbers, as the graph's times are in {time_unit}; found a date or timestamp, "
+            "which is seconds since 1970"
+        )
 
 
 def _no_moment(argument: str, given: object) -> str:

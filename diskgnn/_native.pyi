@@ -514,6 +514,22 @@ def copy_rows_at(
         IndexError: a place where no row begins.
     """
 
+def copy_rows_to(
+    rows: npt.NDArray[np.uint8],
+    row_bytes: int,
+    places: npt.NDArray[np.int64],
+    segments: list[npt.NDArray[np.uint8]],
+    segment_bytes: int,
+) -> None:
+    """Row i of `rows` [n * row_bytes] goes to places[i] of `segments`, or nowhere if that is negative
+    (native/files/row_copy.h).
+
+    Place p is byte p % segment_bytes of segment p // segment_bytes; each has at most `segment_bytes`.
+
+    Raises:
+        IndexError: a place where no row fits.
+    """
+
 def read_file_rows(descriptor: int, row_bytes: int, rows: npt.NDArray[np.int64], x: npt.NDArray[np.uint8]) -> None:
     """x [U * row_bytes] = rows of a file, asked for all at once, best in ascending order (native/files/row_io.h).
 

@@ -54,6 +54,6 @@ def random_below(bits: npt.NDArray[np.uint64], bounds: npt.NDArray[np.int64]) ->
 def permutation(count: int, key: int) -> npt.NDArray[np.int64]:
     """Returns [count] a shuffled order of 0 to count - 1, the same on every machine and with every NumPy.
 
-    Sorts by random bits of the position.
+    Sorts by random bits of the position: no two have the same, so all ways to sort them agree.
     """
-    return np.argsort(random_bits(key, np.arange(count, dtype=np.uint64)), kind="stable")
+    return np.argsort(random_bits(key, np.arange(count, dtype=np.uint64)))

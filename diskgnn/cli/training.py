@@ -38,8 +38,8 @@ _hop_reading = combined(
     _reading("--batch-size", type=int,
              help="Of a hops directory: seeds in a minibatch, at most.  [default: 1024]"),
     _reading("--memory", type=Size("auto"),
-             help="Of a hops directory: what train records may take, to be read once.  [default: auto, half of what is "
-                  "available]"),
+             help="Of a hops directory: what records may take; those of train are read once if they fit.  [default: "
+                  "auto, half of what is available]"),
 )  # fmt: skip
 _model = options.section("Model")
 _optimization = options.section("Training")

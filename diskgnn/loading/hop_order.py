@@ -7,7 +7,7 @@ with CorgiPile, SIGMOD 2022). Where all records are one pool, every order is as 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -44,10 +44,23 @@ class Pool:
         """Returns n, the records of all pieces."""
         return int((self.ends - self.starts).sum())
 
-    @cached_property
-    def read(self) -> npt.NDArray[np.int64]:
-        """[n] the numbers of the records, in the order of reading."""
-        return np.concatenate([np.arange(*piece) for piece in zip(self.starts, self.ends, strict=True)])
+    @property
+    def end(self) -> int:
+        """Returns how many records of the epoch come before the pool after it."""
+        return self.first + self.num_records
+
+    def numbers(self) -> npt.NDArray[np.int64]:
+        """Returns [n] the numbers of the records, in the order of the epoch."""
+        read = np.concatenate([np.arange(*piece) for piece in zip(self.starts, self.ends, strict=True)])
+        return read if self.order is None else read[self.order]
+
+    def as_read(self, values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Returns `values` [n] of the records in the order of the epoch as they are in that of reading."""
+        if self.order is None:
+            return values
+        read = np.empty_like(values)
+        read[self.order] = values
+        return read
 
 
 @dataclass(frozen=True)
@@ -84,12 +97,31 @@ class HopOrder:
         """Returns which records of this rank's epoch minibatch `number` has: from the first to before the second."""
         return self.num_seeds * number // self.num_batches, self.num_seeds * (number + 1) // self.num_batches
 
+    def batch_of(self, record: int) -> int:
+        """Returns the number of the minibatch that has this record of this rank's epoch."""
+        return ((record + 1) * self.num_batches - 1) // self.num_seeds
+
+    def minibatches(self, pools: Iterable[Pool], first: int) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
+        """Yields each minibatch from number `first` on as (number, numbers [B] of its records in the file).
+
+        It comes as soon as all `pools` that have records of it have been yielded.
+        """
+        number, (begin, end) = first, self.bounds(first)
+        numbers = np.empty(0, np.int64)  # of the records that follow, from `begin` on
+        for pool in pools:
+            numbers = np.concatenate([numbers, pool.numbers()[max(0, begin - pool.first) :]])
+            while number < self.num_batches and end <= pool.end:
+                yield number, numbers[: end - begin]
+                numbers = numbers[end - begin :]
+                number += 1
+                begin, end = self.bounds(number)
+
     def pools(self, epoch: int, first: int = 0) -> Iterator[Pool]:
         """Yields the pools of an epoch, from the one on that has record `first` of this rank's part."""
         begin, end = self._part
         if begin == end:
             return
-        rows = self._block_rows
+        rows = self.block_rows
         count = -(-self.num_records // rows)
         order = self._mixed(count, "blocks", epoch)
         starts = (np.arange(count) if order is None else order) * rows
@@ -99,10 +131,7 @@ class HopOrder:
         mine = slice(np.searchsorted(after, begin, "right"), np.searchsorted(before, end, "left"))
         starts = starts[mine] + np.maximum(0, begin - before[mine])
         ends = ends[mine] - np.maximum(0, after[mine] - end)
-        blocks = _ORDERED_BLOCKS
-        if self.seed is not None:
-            blocks = max(POOL_BLOCKS, _POOL_MINIBATCHES * self.batch_size // rows)
-        num_pools = max(1, len(starts) // blocks)
+        num_pools = max(1, len(starts) // self._pool_blocks)
         position = 0
         for number in range(num_pools):
             piece = slice(len(starts) * number // num_pools, len(starts) * (number + 1) // num_pools)
@@ -114,14 +143,27 @@ class HopOrder:
             position += size
 
     @property
+    def most_pool_rows(self) -> int:
+        """Returns how many records a pool has at most."""
+        return (2 * self._pool_blocks - 1) * self.block_rows
+
+    @property
+    def _pool_blocks(self) -> int:
+        if self.seed is None:
+            return _ORDERED_BLOCKS
+        return max(POOL_BLOCKS, _POOL_MINIBATCHES * self.batch_size // self.block_rows)
+
+    @property
     def _part(self) -> tuple[int, int]:
         """Returns which records of all ranks' epoch are this rank's."""
         rank, world_size = self.shard.rank, self.shard.world_size
         return self.num_records * rank // world_size, self.num_records * (rank + 1) // world_size
 
     @property
-    def _block_rows(self) -> int:
-        """Returns how many records a block has: fewer of few, so that each rank has enough blocks for a pool."""
+    def block_rows(self) -> int:
+        """Returns how many records a block has at most: fewer of few that are mixed, so that each rank has enough."""
+        if self.seed is None:
+            return max(1, BLOCK_BYTES // self.row_bytes)
         fair = self.num_records // (POOL_BLOCKS * self.shard.world_size)
         return max(1, min(BLOCK_BYTES // self.row_bytes, fair))
 

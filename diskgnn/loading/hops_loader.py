@@ -4,38 +4,37 @@ from __future__ import annotations
 
 import os
 import time
-from collections import deque
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
-from itertools import repeat
-from typing import TYPE_CHECKING, Any
+from itertools import chain, pairwise, repeat, starmap
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from diskgnn._native import copy_rows_at
+from diskgnn._native import KeptPages, copy_rows_at
 from diskgnn.batches.batch_source import Cursor, CursorSource, LoadStats
 from diskgnn.batches.hop_batch import HopBatch
 from diskgnn.errors import ArtifactError, ConfigError
 from diskgnn.formats.artifacts import given_file
 from diskgnn.formats.hops import Hops
-from diskgnn.formats.hops_config import ALL_NODES, VALUE_BYTES
+from diskgnn.formats.hops_config import ALL_NODES
 from diskgnn.formats.manifest import made_again
 from diskgnn.formats.rank_directories import local_ranks, shard_of_environment
+from diskgnn.loading.batch_memory import BatchMemory, Records, as_bytes, record_buffer
 from diskgnn.loading.hop_order import HopOrder, Pool
 from diskgnn.loading.hops_options import HopsOptions, RecordOptions
-from diskgnn.loading.record_reading import Data, PendingRecords, RecordFile, RecordReader, Records, record_buffer
+from diskgnn.loading.record_reading import Reading, RecordFile, RecordReader, reading_bytes
 from diskgnn.ordered import Threads, in_order
 from diskgnn.paths import PathLike
 from diskgnn.specs.keywords import takes_options
 from diskgnn.specs.schema import NO_LABELS, SourceSchema
 from diskgnn.specs.shard import Shard
 from diskgnn.stores.locations import local
-from diskgnn.system.allocators import pages_kept
 from diskgnn.system.device import checked_device
 from diskgnn.system.memory import memory_budget
 from diskgnn.units import format_size
@@ -44,6 +43,8 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 _KEPT_BYTES = 512 << 20  # of buffers that were given back, at most
+# A minibatch: its number, numbers of its records in the file [B], and these.
+_Found: TypeAlias = tuple[int, npt.NDArray[np.int64], Records]
 
 
 class HopsLoader(CursorSource):
@@ -135,10 +136,21 @@ class HopsLoader(CursorSource):
         self.num_layers = 0  # of blocks
         self.hops = tuple(segment.name for segment in config.segments)
         self._seeds, self._labels = _seeds_and_labels(hops, split)
-        budget_bytes = memory_budget(options.memory) // local_ranks()
-        self._keeps = split == "train" and config.row_bytes * config.num_rows[split] <= budget_bytes
-        self._kept: PendingRecords | None = None  # all records, from the first epoch on
+        self._keeps = split == "train" and self._kept_bytes() <= memory_budget(options.memory) // local_ranks()
+        self._kept: Records | None = None  # all records, from the first epoch on
+        self._pages: KeptPages | None = None  # from the first epoch on: to get new ones takes longer than to fill them
         self._waited, self._done = LoadStats(), LoadStats()  # of the user's thread, and of the one that reads
+
+    def _kept_bytes(self) -> int:
+        """Returns what it takes to keep the records of this split, and to evaluate on another one beside them.
+
+        Where they are read, evaluation takes less than that, in memory that `KeptPages` has of it.
+        """
+        others = [rows for split, rows in self._hops.config.num_rows.items() if split != self.split]
+        evaluated = (reading_bytes(replace(self._order, num_records=rows, seed=None)) for rows in others)
+        most_ahead = self.options.prefetch + 1  # and the one that is used
+        minibatches = min(self._order.num_records, most_ahead * self.options.batch_size)
+        return self._order.row_bytes * (self._order.num_records + minibatches) + max(evaluated, default=0)
 
     def __repr__(self) -> str:
         """Says what it reads, in a few lines."""
@@ -190,12 +202,12 @@ class HopsLoader(CursorSource):
                 iterated, or it was started before a fork.
         """
         first = self._cursor.start(epoch)
+        self._pages = self._pages or KeptPages(_KEPT_BYTES)
         return self._iterate(epoch, first, self._cursor.turn)
 
     def _iterate(self, epoch: int, first: int, turn: int) -> Iterator[HopBatch]:
         process = os.getpid()
         with ExitStack() as opened:
-            opened.enter_context(pages_kept(_KEPT_BYTES))  # to get new buffers takes longer than to fill them
             made = opened.enter_context(closing(self._made(epoch, first)))
             thread = opened.enter_context(Threads(1, "diskgnn-hops"))
             calls = repeat(partial(next, made), self.num_batches - first)
@@ -227,70 +239,56 @@ class HopsLoader(CursorSource):
         """Yields minibatches from number `first` on; runs in a thread beside the user's."""
         if first == self.num_batches:
             return
-        begin, _ = self._order.bounds(first)
-        with closing(self._filled(epoch, begin)) as pools:
-            yield from self._batches_of(pools, epoch, first)
+        found = self._gathered(epoch, first) if self._keeps else self._read(self._order, epoch, first, _from_disk)
+        with closing(found):
+            yield from starmap(partial(self._batch, epoch), found)  # a loop's variable would keep the one before
 
-    def _batches_of(self, pools: Iterator[_FilledPool], epoch: int, first: int) -> Iterator[HopBatch]:
-        pool = next(pools)
-        for number in range(first, self.num_batches):
-            begin, end = self._order.bounds(number)
-            if end <= pool.end and pool.pool.order is None:
-                yield self._batch(
-                    pool.view(begin, end, self._records.num_values), pool.numbers(begin, end), epoch, number
-                )
-                continue
-            records, numbers, first_record = record_buffer(end - begin, self._records.num_values), [], begin
-            while begin < end:
-                if begin >= pool.end:
-                    del pool  # its memory is for the one after the next
-                    pool = next(pools)
-                part_end = min(end, pool.end)
-                pool.copy(begin, part_end, records[begin - first_record : part_end - first_record])
-                numbers.append(pool.numbers(begin, part_end))
-                begin = part_end
-            yield self._batch(records, np.concatenate(numbers), epoch, number)
+    def _gathered(self, epoch: int, first: int) -> Generator[_Found, None, None]:
+        """Yields minibatches of records that stay in memory.
 
-    def _filled(self, epoch: int, begin: int) -> Generator[_FilledPool, None, None]:
-        """Yields the pools of an epoch from the one with record `begin` on; the next one is read meanwhile."""
-        pools = self._order.pools(epoch, begin)
-        if self._keeps:
-            kept = self._all_records()
-            for pool in pools:
-                self._done += LoadStats(requested_rows=pool.num_records, cpu_rows=pool.num_records)
-                (base,) = kept.piece_places  # without an array of all records
-                yield _FilledPool(pool, kept.data, base + kept.row_bytes * pool.read)
-            return
-        reading = deque[tuple[Pool, PendingRecords]]()
-        with RecordReader(self._records) as reader:
-            for pool in pools:
-                in_order = pool.order is None  # then pieces lie side by side, and are read as one
-                pieces = (pool.starts[:1], pool.ends[-1:]) if in_order else (pool.starts, pool.ends)
-                reading.append((pool, reader.begin(*pieces)))
-                if len(reading) > 1:
-                    yield self._read(*reading.popleft())
-            while reading:
-                yield self._read(*reading.popleft())
+        One thread copies them: more would wait where the model computes with all cores.
+        """
+        kept = self._all_records()
+        pools = map(self._counted, self._order.pools(epoch, self._order.bounds(first)[0]))
+        for number, numbers in self._order.minibatches(pools, first):
+            yield number, numbers, self._copied(kept, numbers)
 
-    def _read(self, pool: Pool, records: PendingRecords) -> _FilledPool:
-        records.wait()
-        self._done += LoadStats(
-            requested_rows=pool.num_records, disk_rows=pool.num_records, read_bytes=records.read_bytes,
-            read_requests=records.requests,
-        )  # fmt: skip
-        return _FilledPool(pool, records.data, records.places())
+    def _copied(self, kept: Records, numbers: npt.NDArray[np.int64]) -> Records:
+        row_bytes = self._order.row_bytes
+        records = record_buffer(len(numbers), row_bytes)
+        copy_rows_at(as_bytes(kept), row_bytes, row_bytes * numbers, as_bytes(records))
+        return records
 
-    def _all_records(self) -> PendingRecords:
+    def _counted(self, pool: Pool) -> Pool:
+        self._done += LoadStats(requested_rows=pool.num_records, cpu_rows=pool.num_records)
+        return pool
+
+    def _all_records(self) -> Records:
+        """Returns records [n, V] as the file has them: the only minibatch of an order that mixes nothing."""
         if self._kept is None:
             count = self._hops.config.num_rows[self.split]
-            with RecordReader(self._records) as reader:
-                kept = reader.begin(np.array([0]), np.array([count]))
-                kept.wait()
-            self._done += LoadStats(filled_rows=count, read_bytes=kept.read_bytes, read_requests=kept.requests)
-            self._kept = kept
+            whole = replace(self._order, batch_size=count, seed=None, shard=Shard())
+            ((_, _, self._kept),) = self._read(whole, 0, 0, lambda num_records: LoadStats(filled_rows=num_records))
         return self._kept
 
-    def _batch(self, records: Records, numbers: npt.NDArray[np.int64], epoch: int, number: int) -> HopBatch:
+    def _read(
+        self, order: HopOrder, epoch: int, first: int, counted: Callable[[int], LoadStats]
+    ) -> Generator[_Found, None, None]:
+        """Yields minibatches of records that are read, and counts these. The next pool is read meanwhile."""
+        memory = BatchMemory(order, first)
+        with RecordReader(self._records, order) as reader:
+            readings = (reader.begin(pool, memory.target(pool)) for pool in order.pools(epoch, order.bounds(first)[0]))
+            pools = (self._waited_for(reading, counted) for reading in _one_ahead(readings))
+            for number, numbers in order.minibatches(pools, first):
+                yield number, numbers, memory.taken(number)
+
+    def _waited_for(self, reading: Reading, counted: Callable[[int], LoadStats]) -> Pool:
+        reading.wait()
+        read = LoadStats(read_bytes=reading.read_bytes, read_requests=reading.requests)
+        self._done += counted(reading.pool.num_records) + read
+        return reading.pool
+
+    def _batch(self, epoch: int, number: int, numbers: npt.NDArray[np.int64], records: Records) -> HopBatch:
         seeds = numbers if self._seeds is None else self._seeds[numbers]
         y = None if self._labels is None else torch.from_numpy(self._labels[numbers])
         batch = HopBatch(self._shaped(torch.from_numpy(records)), y, torch.from_numpy(seeds), epoch, number)
@@ -312,39 +310,18 @@ class HopsLoader(CursorSource):
     def close(self) -> None:
         """Free the records; minibatches that you hold stay valid. Idempotent."""
         self._cursor.close()
-        self._kept = None
+        self._kept = self._pages = None
 
 
-@dataclass(frozen=True)
-class _FilledPool:
-    """A pool with its records."""
+def _from_disk(num_records: int) -> LoadStats:
+    return LoadStats(requested_rows=num_records, disk_rows=num_records)
 
-    pool: Pool
-    data: Data
-    places: npt.NDArray[np.int64]  # [n] where records begin in `data`, in the order of reading
 
-    @property
-    def end(self) -> int:
-        """The record of the epoch after its last one."""
-        return self.pool.first + self.pool.num_records
-
-    def numbers(self, begin: int, end: int) -> npt.NDArray[np.int64]:
-        """Returns the numbers in the file of some records of the epoch."""
-        return self.pool.read[self._order(begin, end)]
-
-    def copy(self, begin: int, end: int, into: Records) -> None:
-        """Copies records of the epoch. By one thread: more would wait where the model computes with all cores."""
-        places = self.places[self._order(begin, end)]
-        copy_rows_at(self.data, into.shape[1] * VALUE_BYTES, places, into.reshape(-1).view(np.uint8))
-
-    def view(self, begin: int, end: int, num_values: int) -> Records:
-        """Returns records [n, num_values] of the epoch, where their order is that of the file."""
-        first, num_bytes = int(self.places[begin - self.pool.first]), (end - begin) * num_values * VALUE_BYTES
-        return self.data[first : first + num_bytes].view(np.float32).reshape(-1, num_values)
-
-    def _order(self, begin: int, end: int) -> npt.NDArray[np.int64] | slice:
-        here = slice(begin - self.pool.first, end - self.pool.first)
-        return here if self.pool.order is None else self.pool.order[here]
+def _one_ahead(readings: Iterator[Reading]) -> Iterator[Reading]:
+    """Yields each one when the next one has begun."""
+    for reading, _ in pairwise(chain(readings, [None])):
+        assert reading is not None
+        yield reading
 
 
 def _pinned(batch: HopBatch) -> HopBatch:

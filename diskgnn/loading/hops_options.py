@@ -30,9 +30,10 @@ class HopsOptions:
             have 3: none has a single seed, unless all have.
         shuffle_seed: of the order of train records, which follows from it and the epoch, 0 to 2^64 - 1; 0 by default,
             and where `diskgnn.train` opens the directory, its seed. Other splits keep their order.
-        memory: what train records may take in memory, in bytes or as '2GiB', shared by the ranks of a machine. Where
-            all of them fit, they are read once; otherwise in every epoch, in pieces of 1 MiB, of which some 200 are in
-            memory, or ten minibatches if that is more. 'auto' is half of what is available. Minibatches are the same.
+        memory: what records may take in memory, in bytes or as '2GiB', shared by the ranks of a machine. Where all
+            train records fit, beside minibatches and what evaluation reads at a time, they are read once; otherwise in
+            every epoch, in pieces of 1 MiB, of which some 200 are in memory, or ten minibatches if that is more.
+            'auto' is half of what is available. Minibatches are the same.
         prefetch: minibatches made ahead of the user.
         engine: 'io_uring', 'threads', or 'auto': io_uring where it is allowed.
         verify: compare records with their checksums as they are read.

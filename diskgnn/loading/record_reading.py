@@ -1,34 +1,31 @@
-"""Reads records of hop features, compared with their checksums, past the page cache."""
+"""Reads records of hop features to where they belong, compared with their checksums, past the page cache."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from queue import SimpleQueue
 from types import TracebackType
 
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn._native import crc32c_chunks, page_memory
+from diskgnn._native import copy_rows_to, first_damaged_chunk, page_memory
 from diskgnn.errors import ArtifactError
 from diskgnn.files.checked_files import CHECKSUM_CHUNK_BYTES
 from diskgnn.files.row_reading import read_ranges_of
 from diskgnn.formats.artifacts import record_checksums_file, records_file
 from diskgnn.formats.hops import Hops
-from diskgnn.formats.hops_config import VALUE_BYTES
 from diskgnn.formats.manifest import made_again
+from diskgnn.loading.batch_memory import Data, Target
+from diskgnn.loading.hop_order import HopOrder, Pool
 from diskgnn.ordered import Threads
 
-Records = npt.NDArray[np.float32]  # [n, V]
-Data = npt.NDArray[np.uint8]
-_REQUEST_BYTES = 8 << 20  # that a thread reads at a time
-_READERS = 3  # threads: the disk reads for some while another one compares what it read with checksums
-
-
-def record_buffer(num_records: int, num_values: int) -> Records:
-    """Returns memory for records, [num_records, num_values] of any content."""
-    return page_memory(num_records * num_values * VALUE_BYTES).view(np.float32).reshape(-1, num_values)
+Numbers = npt.NDArray[np.int64]
+_REQUEST_BYTES = 4 << 20  # that a thread reads at a time
+_READERS = 4  # threads: the disk reads for some while another one compares what it read with checksums, and copies it
+_POOLS = 2  # that are in memory: one is handed on, one is read
 
 
 @dataclass(frozen=True)
@@ -60,54 +57,63 @@ class RecordFile:
         return RecordFile(hops, split, offset_bytes, checksums, engine)
 
     @property
-    def num_values(self) -> int:
-        """Returns V, the numbers of a record."""
-        return self.hops.config.num_values
+    def row_bytes(self) -> int:
+        """Returns the bytes of a record."""
+        return self.hops.config.row_bytes
 
-    def read(self, offsets: Sequence[int], lengths: Sequence[int], places: Sequence[int], data: Data) -> None:
-        """Reads ranges of whole chunks to `places` of `data`.
+    def chunks(self, starts: Numbers, ends: Numbers) -> tuple[Numbers, Numbers]:
+        """Returns offsets and lengths of whole chunks with the records [starts[i], ends[i]) of each piece i."""
+        file_bytes = self.hops.manifest.files[records_file(self.split)].bytes
+        begins, ends_bytes = (self.offset_bytes + self.row_bytes * each for each in (starts, ends))
+        offsets = begins // CHECKSUM_CHUNK_BYTES * CHECKSUM_CHUNK_BYTES
+        return offsets, np.minimum(_whole_chunks(ends_bytes), file_bytes) - offsets
+
+    def read(self, starts: Numbers, ends: Numbers, places: Numbers, target: Target, buffer: Data) -> None:
+        """Reads the records of pieces by way of `buffer` to `places` of `target`.
 
         Raises:
             ArtifactError: they are damaged.
             OSError: the disk failed.
         """
+        offsets, lengths = self.chunks(starts, ends)
+        room = _whole_chunks(lengths)
+        read_at = np.cumsum(room) - room
         path = self.hops.manifest.file(records_file(self.split))
-        read_ranges_of(path, np.array(offsets), np.array(lengths), np.array(places), data, engine=self.engine)
-        for offset, length, place in zip(offsets, lengths, places, strict=True):
-            self._check(data[place : place + length], offset // CHECKSUM_CHUNK_BYTES)
+        read_ranges_of(path, offsets, lengths, read_at, buffer, engine=self.engine)
+        first = read_at + self.offset_bytes + self.row_bytes * starts - offsets
+        counts = ends - starts
+        before = np.cumsum(counts) - counts
+        columns = (each.tolist() for each in (offsets, lengths, read_at, first, counts, before))
+        for offset, length, at, record, count, done in zip(*columns, strict=True):  # a piece is in the cache meanwhile
+            self._check(buffer[at : at + length], offset // CHECKSUM_CHUNK_BYTES)
+            copy_rows_to(
+                buffer[record : record + count * self.row_bytes], self.row_bytes, places[done : done + count],
+                target.segments, target.segment_bytes,
+            )  # fmt: skip
 
     def _check(self, data: Data, first: int) -> None:
         """Compares chunks from number `first` on with their checksums."""
         if self.checksums is None:
             return
-        found, _ = crc32c_chunks(data, CHECKSUM_CHUNK_BYTES)
-        wrong = np.flatnonzero(found != self.checksums[first : first + len(found)])
-        if len(wrong):
+        chunks = np.arange(-(-len(data) // CHECKSUM_CHUNK_BYTES))
+        expected = self.checksums[first : first + len(chunks)]
+        if (wrong := first_damaged_chunk(data, CHECKSUM_CHUNK_BYTES, chunks, expected)) >= 0:
             path = self.hops.manifest.path / records_file(self.split)
-            offset = (first + int(wrong[0])) * CHECKSUM_CHUNK_BYTES
+            offset = (first + wrong) * CHECKSUM_CHUNK_BYTES
             raise ArtifactError(f"{path} is damaged at byte {offset}; {made_again(self.hops.manifest)}")
 
 
 @dataclass(frozen=True)
-class PendingRecords:
-    """Records of consecutive ones in pieces, which lie where they were read: between the ends of pages."""
+class Reading:
+    """Records of a pool that are being read."""
 
-    data: Data
-    piece_places: npt.NDArray[np.int64]  # [pieces] where the first record of each begins in `data`
-    counts: npt.NDArray[np.int64]  # [pieces] how many it has
-    row_bytes: int
+    pool: Pool
     read_bytes: int
     requests: int
     reads: Sequence[Future[None]]
 
-    def places(self) -> npt.NDArray[np.int64]:
-        """Returns [n] where each record begins in `data`, in the order of reading."""
-        first_records = np.cumsum(self.counts) - self.counts
-        starts = np.repeat(self.piece_places - self.row_bytes * first_records, self.counts)
-        return starts + self.row_bytes * np.arange(len(starts))
-
     def wait(self) -> None:
-        """Returns when they are there.
+        """Returns when they are where they belong.
 
         Raises:
             ArtifactError, OSError: see `RecordFile.read`.
@@ -119,26 +125,32 @@ class PendingRecords:
 class RecordReader:
     """Threads that read records, in the order in which they are asked for. What has not begun at the end never will."""
 
-    def __init__(self, file: RecordFile) -> None:
+    def __init__(self, file: RecordFile, order: HopOrder) -> None:
+        """Start none yet. Pools are those of `order`."""
         self._file, self._threads = file, Threads(_READERS, "diskgnn-records")
+        self._buffer_bytes = _buffer_bytes(order)
+        self._buffers = SimpleQueue[Data]()
+        for _ in range(_READERS):
+            self._buffers.put(page_memory(self._buffer_bytes))
 
-    def begin(self, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> PendingRecords:
-        """Begins to read the records [starts[i], ends[i]) of each piece i."""
-        file, chunk_bytes = self._file, CHECKSUM_CHUNK_BYTES
-        row_bytes = file.hops.config.row_bytes
-        file_bytes = file.hops.manifest.files[records_file(file.split)].bytes
-        begins, ends_bytes = (file.offset_bytes + row_bytes * each for each in (starts, ends))
-        offsets = begins // chunk_bytes * chunk_bytes
-        lengths = np.minimum(-(-ends_bytes // chunk_bytes) * chunk_bytes, file_bytes) - offsets
-        room = -(-lengths // chunk_bytes) * chunk_bytes
-        piece_places = np.cumsum(room) - room
-        data = page_memory(int(room.sum()))
-        requests = list(_requests(offsets.tolist(), lengths.tolist(), piece_places.tolist()))
-        reads = [self._threads.submit(file.read, *request, data) for request in requests]
-        return PendingRecords(
-            data, piece_places + begins - offsets, ends - starts, row_bytes, int(lengths.sum()),
-            sum(len(each) for each, _, _ in requests), reads,
-        )  # fmt: skip
+    def begin(self, pool: Pool, target: Target) -> Reading:
+        """Begins to read the records of a pool to where they belong."""
+        _, lengths = self._file.chunks(pool.starts, pool.ends)
+        ends = np.cumsum(pool.ends - pool.starts)
+        reads = []
+        for pieces in _requests(_whole_chunks(lengths).tolist(), self._buffer_bytes):
+            starts, counted = pool.starts[pieces], ends[pieces]
+            first = int(counted[0]) - int(pool.ends[pieces.start] - starts[0])
+            places = target.places[first : int(counted[-1])]
+            reads.append(self._threads.submit(self._read, starts, pool.ends[pieces], places, target))
+        return Reading(pool, int(lengths.sum()), len(lengths), reads)
+
+    def _read(self, starts: Numbers, ends: Numbers, places: Numbers, target: Target) -> None:
+        buffer = self._buffers.get()
+        try:
+            self._file.read(starts, ends, places, target, buffer)
+        finally:
+            self._buffers.put(buffer)
 
     def __enter__(self) -> RecordReader:
         return self
@@ -150,22 +162,30 @@ class RecordReader:
         self._threads.__exit__(kind, error, trace)
 
 
-def _requests(
-    offsets: Sequence[int], lengths: Sequence[int], places: Sequence[int]
-) -> Iterator[tuple[list[int], list[int], list[int]]]:
-    """Yields offsets, lengths and places of what a thread reads at a time: parts of pieces, or several."""
-    ranges, held_bytes = list[tuple[int, int, int]](), 0
-    for offset, length, place in zip(offsets, lengths, places, strict=True):
-        for first in range(0, length, _REQUEST_BYTES):
-            size = min(_REQUEST_BYTES, length - first)
-            if ranges and held_bytes + size > _REQUEST_BYTES:
-                yield _columns(ranges)
-                ranges, held_bytes = [], 0
-            ranges.append((offset + first, size, place + first))
-            held_bytes += size
-    if ranges:
-        yield _columns(ranges)
+def reading_bytes(order: HopOrder) -> int:
+    """Returns the memory that an epoch's records take while they are read, at most, without minibatches in use."""
+    records = _POOLS * order.most_pool_rows + 2 * order.batch_size  # and the rest of minibatches at the pools' ends
+    return min(records, order.num_records) * order.row_bytes + _READERS * _buffer_bytes(order)
 
 
-def _columns(ranges: Sequence[tuple[int, int, int]]) -> tuple[list[int], list[int], list[int]]:
-    return [each[0] for each in ranges], [each[1] for each in ranges], [each[2] for each in ranges]
+def _buffer_bytes(order: HopOrder) -> int:
+    """Returns what a thread reads at a time: a block, or several."""
+    most_bytes = order.num_records * order.row_bytes
+    block_bytes = min(order.block_rows * order.row_bytes, most_bytes)
+    return min(max(block_bytes, _REQUEST_BYTES), most_bytes) + 2 * CHECKSUM_CHUNK_BYTES  # widened to whole ones
+
+
+def _whole_chunks(num_bytes: Numbers) -> Numbers:
+    return -(-num_bytes // CHECKSUM_CHUNK_BYTES) * CHECKSUM_CHUNK_BYTES
+
+
+def _requests(room: Sequence[int], most_bytes: int) -> Iterator[slice]:
+    """Yields the pieces that a thread reads at a time."""
+    first = held_bytes = 0
+    for number, num_bytes in enumerate(room):
+        if held_bytes + num_bytes > most_bytes:
+            yield slice(first, number)
+            first, held_bytes = number, 0
+        held_bytes += num_bytes
+    if first < len(room):
+        yield slice(first, len(room))

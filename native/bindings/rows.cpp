@@ -63,6 +63,19 @@ void copy_places(Bytes source, std::size_t row_bytes, In<std::int64_t> places, O
   copy_rows_at(std::as_bytes(span_of(source)), span_of(places), row_bytes, bytes_of(x).data());
 }
 
+void copy_to_places(Bytes rows, std::size_t row_bytes, In<std::int64_t> places,
+                    const std::vector<Out<std::uint8_t>>& segments, std::size_t segment_bytes) {
+  require(segment_bytes > 0, "segment_bytes: expected at least 1");
+  require(rows.size() == places.size() * row_bytes, "rows and places differ in number");
+  std::vector<std::span<std::byte>> targets;
+  for (const Out<std::uint8_t>& segment : segments) {
+    require(segment.size() <= segment_bytes, "a segment has more than segment_bytes");
+    targets.push_back(bytes_of(segment));
+  }
+  nb::gil_scoped_release release;
+  copy_rows_to(std::as_bytes(span_of(rows)), row_bytes, span_of(places), targets, segment_bytes);
+}
+
 void dequantise(Bytes codes, unsigned bits, In<float> scale, In<float> zero_point, Out<float> out, unsigned threads) {
   require(bits == 4 || bits == 8, "bits: expected 4 or 8");
   require(scale.size() > 0 && threads > 0, "rows of no columns, or no threads");
@@ -106,6 +119,8 @@ void bind_rows(nb::module_& m) {
   m.def("gather_rows", &gather_mapped, "source"_a.noconvert(), "row_bytes"_a, "nodes"_a, "x"_a.noconvert(),
         "threads"_a);
   m.def("copy_rows_at", &copy_places, "source"_a.noconvert(), "row_bytes"_a, "places"_a.noconvert(), "x"_a.noconvert());
+  m.def("copy_rows_to", &copy_to_places, "rows"_a.noconvert(), "row_bytes"_a, "places"_a.noconvert(),
+        "segments"_a.noconvert(), "segment_bytes"_a);
   m.def("read_file_rows", &read_file_rows, "descriptor"_a, "row_bytes"_a, "rows"_a.noconvert(), "x"_a.noconvert());
   m.def("write_file_rows", &write_file_rows, "descriptor"_a, "row_bytes"_a, "rows"_a.noconvert(), "x"_a.noconvert());
   m.def("dequantise_rows", &dequantise, "codes"_a.noconvert(), "bits"_a, "scale"_a.noconvert(),

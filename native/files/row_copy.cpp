@@ -80,4 +80,38 @@ void copy_rows_at(std::span<const std::byte> source, std::span<const std::int64_
   if (streams) finish_streaming();
 }
 
+void copy_rows_to(std::span<const std::byte> rows, std::size_t row_bytes, std::span<const std::int64_t> places,
+                  std::span<const std::span<std::byte>> segments, std::size_t segment_bytes) {
+  constexpr std::size_t kPrefetchedRows = 4;
+  constexpr std::size_t kStreamedBytes = 256;  // with lines at its ends that are prefetched
+  for (const std::int64_t place : places) {
+    if (place < 0) continue;
+    const std::uint64_t number = static_cast<std::uint64_t>(place) / segment_bytes;
+    const std::uint64_t end = static_cast<std::uint64_t>(place) % segment_bytes + row_bytes;
+    if (number >= segments.size() || end > segments[number].size()) {
+      throw std::out_of_range("a place where no row fits");
+    }
+  }
+  const auto target = [&](std::int64_t place) {
+    const auto at = static_cast<std::uint64_t>(place);
+    return segments[at / segment_bytes].data() + at % segment_bytes;
+  };
+  const bool streams = is_streamable(row_bytes) || row_bytes >= kStreamedBytes;
+  const std::byte* row = rows.data();
+  for (std::size_t i = 0; i < places.size(); ++i, row += row_bytes) {
+    if (i + kPrefetchedRows < places.size() && places[i + kPrefetchedRows] >= 0) {
+      // Lines that are written in part are read first; those that are streamed are not.
+      const std::byte* const next = target(places[i + kPrefetchedRows]);
+      if (!streams || reinterpret_cast<std::uintptr_t>(next) % kCacheLineBytes != 0) __builtin_prefetch(next, 1);
+      if (reinterpret_cast<std::uintptr_t>(next + row_bytes) % kCacheLineBytes != 0) {
+        __builtin_prefetch(next + row_bytes, 1);
+      }
+    }
+    if (places[i] < 0) continue;
+    std::byte* const to = target(places[i]);
+    streams ? stream_row(to, row, row_bytes) : copy_row(to, row, row_bytes);
+  }
+  if (streams) finish_streaming();
+}
+
 }  // namespace diskgnn

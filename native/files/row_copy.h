@@ -38,4 +38,10 @@ void finish_streaming();
 void copy_rows_at(std::span<const std::byte> source, std::span<const std::int64_t> places, std::size_t row_bytes,
                   std::byte* to);
 
+// Copies rows that lie back to back, row i to places[i] of `segments`, which count as if each had `segment_bytes` and
+// the next one followed; nowhere if that is negative. Throws std::out_of_range, before anything is copied, where a row
+// does not lie within one segment.
+void copy_rows_to(std::span<const std::byte> rows, std::size_t row_bytes, std::span<const std::int64_t> places,
+                  std::span<const std::span<std::byte>> segments, std::size_t segment_bytes);
+
 }  // namespace diskgnn

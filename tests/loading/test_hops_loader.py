@@ -69,8 +69,10 @@ def test_each_seed_comes_once_with_its_record(
             orders.append(assert_one_epoch(batches, hops))
         assert orders[0] != orders[1]
         assert loader.stats().requested_rows == 750
-        read = loader.stats().read_bytes / (hops / "records-train.npy").stat().st_size
-        assert read >= 1 if memory == "1MiB" else read >= 2
+        stats, num_bytes = loader.stats(), (hops / "records-train.npy").stat().st_size
+        kept = memory == "1MiB"
+        assert (stats.filled_rows, stats.cpu_rows, stats.disk_rows) == ((375, 750, 0) if kept else (0, 0, 750))
+        assert stats.read_bytes >= num_bytes * (1 if kept else 2)
 
 
 def test_minibatches_are_those_of_seed_and_epoch_whatever_the_memory(hops: Path, small_blocks: None) -> None:
@@ -83,6 +85,31 @@ def test_minibatches_are_those_of_seed_and_epoch_whatever_the_memory(hops: Path,
             assert torch.equal(one.y, two.y)
             assert torch.equal(one.seeds, two.seeds)
         assert not all(torch.equal(one.seeds, three.seeds) for one, _, three in pairs)
+
+
+@pytest.mark.parametrize("batch_size", [1, 30])
+@pytest.mark.parametrize("memory", ["1MiB", 1])
+def test_minibatches_that_are_held_stay_as_they_are(
+    hops: Path, memory: int | str, batch_size: int, small_blocks: None
+) -> None:
+    """The memory of those that are dropped serves the next ones."""
+    records, held = np.load(hops / "records-train.npy"), list[diskgnn.HopBatch]()
+    with HopsLoader(hops, batch_size=batch_size, memory=memory) as loader:
+        for _ in range(3):
+            held += [batch for batch in loader if batch.batch_index % 5 == 2]
+    places = {seed: place for place, seed in enumerate(np.load(hops / "seeds-train.npy").tolist())}
+    assert len(held) == 3 * len(range(2, -(-375 // batch_size), 5))
+    for batch in held:
+        expected = records[[places[seed] for seed in batch.seeds.tolist()]]
+        np.testing.assert_array_equal(batch.x.flatten(1).numpy(), expected)
+
+
+def test_records_are_kept_where_evaluation_fits_beside_them(hops: Path) -> None:
+    num_bytes = 375 * 5 * 7 * 4
+    for memory, kept in ((num_bytes, False), (20 * num_bytes, True)):
+        with HopsLoader(hops, memory=memory, batch_size=16) as loader:
+            assert len(list(loader)) == len(loader)
+            assert loader.stats().cpu_rows == (375 if kept else 0)
 
 
 def test_other_splits_keep_their_order(hops: Path) -> None:
@@ -102,11 +129,7 @@ def test_ranks_share_an_epoch(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(hop_order, "BLOCK_BYTES", block_bytes * 4)
         orders = [HopOrder(count, row_bytes, size, seed, Shard(rank, ranks)) for rank in range(ranks)]
-        records = [
-            [*chain.from_iterable(pool.read[slice(None) if pool.order is None else pool.order]
-                                  for pool in order.pools(epoch))]
-            for order in orders
-        ]  # fmt: skip
+        records = [[*chain.from_iterable(pool.numbers() for pool in order.pools(epoch))] for order in orders]
     assert sorted(chain.from_iterable(records)) == list(range(count))
     assert max(map(len, records)) - min(map(len, records)) <= 1
     if seed is None:

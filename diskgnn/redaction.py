@@ -18,6 +18,15 @@ _SECRET_NAME = re.compile(
     r"|(access|account|api|private|shared|storage|encryption).?key|^key$",
     re.IGNORECASE,
 )
+# URLs of databases are a person's own work, with passwords in which anything may stand unescaped.
+_DATABASE = re.compile(
+    r"(?P<scheme>postgres(?:ql)?(?:\+\w+)?:/{0,2})(?P<word>[^\s\"'<>|]*)(?P<line>[^\n]*)", re.IGNORECASE
+)
+_PLAIN_DATABASE = re.compile(
+    r"[^:]+://([^:/?@]*@)?[^/?@]*(/[^/?@]*)?(\?((host|hostaddr|port|user|dbname|service|sslmode)=[^&]*(&|$))*)?"
+)
+_HOST_AND_PORT = re.compile(r"(\[[^]]*\]|[^/?:]*)(:\d*)?(,[^/?]*)?([/?].*)?", re.DOTALL)
+_PASSWORD = re.compile(r"(?P<name>\b(?:ssl)?password\s*=\s*)(?P<value>'(?:[^'\\]|\\.)*'|[^\s&'\"]+)", re.IGNORECASE)
 # Of these, even a name before the @ is one of a secret's two halves. Of others it may be a user or a container.
 _NO_USERS = re.compile(r"s3[an]?|https?", re.IGNORECASE)
 
@@ -32,12 +41,36 @@ def redacted(text: str) -> str:
         >>> redacted("diskgnn fetch 's3://AKIA:hidden@bucket/graph?region=eu&session_token=hidden'")
         "diskgnn fetch 's3://***@bucket/graph?region=eu&session_token=***'"
     """
+    text = _PASSWORD.sub(rf"\g<name>{SHOWN}", _DATABASE.sub(_redacted_database, text))
     return _URL.sub(_redacted_url, text)
+
+
+def redacted_argument(word: str) -> str:
+    """Returns the same of one argument of a command. Of one that is the URL of a database and has a password, nothing
+    but the kind stays: who knows where a wrong one ends.
+    """
+    found = _DATABASE.match(word)
+    if found is None or (redacted(word) == word and _PLAIN_DATABASE.fullmatch(word)):
+        return redacted(word)
+    return f"{found['scheme']}{SHOWN}"
 
 
 def has_secret(url: str) -> bool:
     """Returns True if `redacted` would change it."""
     return redacted(url) != url
+
+
+def _redacted_database(match: re.Match[str]) -> str:
+    scheme, word, line = match["scheme"], match["word"], match["line"]
+    head, at, tail = word.rpartition("@")
+    if at and ":" in unquote(head):
+        word = f"{SHOWN}@{tail}"
+    elif not at and _HOST_AND_PORT.fullmatch(word) is None:
+        # No port, so the beginning of a password: it may go on behind a blank or a quote, up to the last @.
+        _, at, tail = line.rpartition("@")
+        word, line = (SHOWN, f"@{tail}") if at else (f"{word.partition(':')[0]}:{SHOWN}", line)
+    more = _DATABASE.sub(_redacted_database, line)
+    return f"{scheme}{word}{more}"
 
 
 def _redacted_url(match: re.Match[str]) -> str:

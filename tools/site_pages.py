@@ -11,7 +11,6 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from functools import partial
 from importlib import import_module
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -120,13 +119,13 @@ def source_formats() -> str:
 
 def _source(name: str) -> Iterator[str]:
     known = FORMATS[name]
-    read = known.read.func if isinstance(known.read, partial) else known.read  # which formats that are alike share
+    source = "postgresql:///shop" if name == "postgresql" else f"{name} PATH"
     yield f"## {name}\n\n{known.summary[0].upper()}{known.summary[1:]}.\n"
-    yield f"```bash\ndiskgnn convert graph --from {name} PATH\n```\n"
+    yield f"```bash\ndiskgnn convert graph --from {source}\n```\n"
     yield _paragraphs(inspect.getdoc(inspect.getmodule(known.recognises)) or "")
-    yield _paragraphs(re.split(r"\n(?:Args|Raises|Returns):", inspect.getdoc(read) or "")[0])
+    yield _paragraphs(re.split(r"\n(?:Args|Raises|Returns):", inspect.getdoc(known.read) or "")[0])
     if known.options:
-        described = dict(re.findall(r"^    (\w+): ((?:.|\n {8})+)", inspect.getdoc(read) or "", re.MULTILINE))
+        described = dict(re.findall(r"^    (\w+): ((?:.|\n {8})+)", inspect.getdoc(known.read) or "", re.MULTILINE))
         yield "| `--set` | default | |\n|---|---|---|"
         for option, given in known.options.items():
             meaning = " ".join(described[option].split())

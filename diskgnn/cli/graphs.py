@@ -15,6 +15,7 @@ from diskgnn.progress.reporter import StageReport
 from diskgnn.specs.null_times import NULL_TIMES
 from diskgnn.specs.schema import ORDERS, edge_type_name
 from diskgnn.specs.time_windows import TIME_UNITS
+from diskgnn.stores.locations import is_database
 
 if TYPE_CHECKING:
     from diskgnn.graph.graph import Graph
@@ -80,14 +81,35 @@ def _propose_split(output: Output, graph: Graph) -> None:
         )
 
 
-@click.command(cls=Command, short_help="Make a graph directory from your arrays or tables.")
+class _Convert(Command):
+    """Takes --from FORMAT:PATH and --from URL, too."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Makes two words of what stands behind --from."""
+        words, found = iter(args), list[str]()
+        for word in words:
+            option, equals, value = word.partition("=")
+            if option != "--from" or (not equals and (value := next(words, "")) == ""):
+                found.append(word)
+            elif is_database(value):
+                found += ["--from", "postgresql", value]
+            elif ":" in value:
+                name, _, path = value.partition(":")
+                found += ["--from", name, path]
+            else:
+                found += ["--from", value]
+        return super().parse_args(ctx, found)
+
+
+@click.command(cls=_Convert, short_help="Make a graph directory from your arrays or tables.")
 @click.argument("out", type=options.ARTIFACT)
 @_source(
     "--from",
     "format",
-    type=(str, options.EXISTING),
+    type=(str, options.DATA_SET),
     metavar="FORMAT PATH",
-    help="Read the graph from PATH. FORMAT is auto or one of {formats}.",
+    help="Read the graph from PATH. FORMAT is auto or one of {formats}. Or FORMAT:PATH, or the URL of a database, such "
+    "as postgresql:///shop: give its password by PGPASSWORD, ~/.pgpass or a service.",
     cls=options.FormatOption,
 )
 @_source(
@@ -96,6 +118,21 @@ def _propose_split(output: Output, graph: Graph) -> None:
     type=options.SETTING,
     multiple=True,
     help="An option of the format, such as weights=true; an unknown one is answered with those that there are.",
+)
+@_source(
+    "--key",
+    "keys",
+    multiple=True,
+    metavar="TABLE=COLUMN",
+    help="The column that names the rows of a table of a database, where it has no primary key, or another one.",
+)
+@_source(
+    "--link",
+    "links",
+    multiple=True,
+    metavar="TABLE.COLUMN=TABLE",
+    help="A column that names rows of another table, where the database has no foreign key; or by TABLE.COLUMN, of "
+    "values that are unique there. Edges come of it.",
 )
 @click.option(
     "--schema",
@@ -200,6 +237,8 @@ def convert(
     out: Path,
     format: tuple[str, Path] | None,  # noqa: A002
     options: tuple[tuple[str, str], ...],
+    keys: tuple[str, ...],
+    links: tuple[str, ...],
     columns: tuple[tuple[str, str], ...],
     encode: tuple[tuple[str, str], ...],
     **arguments: Any,
@@ -214,8 +253,10 @@ def convert(
     if format is not None:
         arguments["format"], arguments["source"] = format
 
+    of_keys = {name: ",".join(given) for name, given in (("keys", keys), ("links", links)) if given}
     report = convert(
-        out, **arguments, options=dict(options), columns=table_columns(columns, encode), reporter=output.reporter
+        out, **arguments, options={**dict(options), **of_keys}, columns=table_columns(columns, encode),
+        reporter=output.reporter,
     )  # fmt: skip
     _graph_made(output, report, out)
 

@@ -15,7 +15,7 @@ from diskgnn.specs.engines import ENGINES
 from diskgnn.specs.sampling import DRAWS, TEMPORAL
 from diskgnn.specs.schema import SPLITS
 from diskgnn.specs.targets import AVOIDED, EXCLUSIONS, MESSAGE_EDGES, NEGATIVES_BY, SEED_TASKS
-from diskgnn.stores.locations import located
+from diskgnn.stores.locations import is_database, located
 from diskgnn.units import parse_size
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -43,10 +43,22 @@ class Place(click.Path):
         return str(found) if self.as_text else found
 
 
+class DataSet(Place):
+    """A path of this machine, or the URL of a database, which is nothing but text here."""
+
+    def __init__(self) -> None:
+        super().__init__(exists=True, urls=False)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Returns a `Path`, or text."""
+        return value if is_database(value) else super().convert(value, param, ctx)
+
+
 # The library checks what is there: its messages name the command that makes it.
 ARTIFACT = Place(urls=True)
 OUTPUT = LOCAL = Place(urls=False)
 EXISTING = Place(exists=True, urls=False)
+DATA_SET = DataSet()  # of convert
 PACKED = Place(urls=True, as_text=True)  # of what trains, which reads a store only when asked to
 SOURCE = Place(exists=True, urls=True, as_text=True)  # of convert
 

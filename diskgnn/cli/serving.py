@@ -14,7 +14,7 @@ from typing import Any
 
 from diskgnn.errors import ConfigError
 from diskgnn.progress.reporter import Advance, Reporter, say
-from diskgnn.redaction import redacted
+from diskgnn.redaction import redacted_argument
 
 HOST = "127.0.0.1"  # nobody else's machine can ask
 _MAX_STAGES, _MAX_RECORDS = 200, 5000  # the last ones are kept
@@ -25,7 +25,7 @@ class Board:
 
     def __init__(self, command: Sequence[str]) -> None:
         self._lock = threading.Lock()
-        self._command, self._started = [redacted(each) for each in command], time.time()
+        self._command, self._started = [redacted_argument(each) for each in command], time.time()
         self._stages, self._records = deque[dict[str, Any]](maxlen=_MAX_STAGES), deque[Any](maxlen=_MAX_RECORDS)
 
     def reporter(self, inner: Reporter) -> Reporter:

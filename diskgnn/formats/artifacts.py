@@ -13,9 +13,10 @@ from typing import Any
 from diskgnn.specs.schema import EdgeType
 
 GRAPH, SAMPLES, PACKED, HOPS = "diskgnn.graph", "diskgnn.samples", "diskgnn.packed", "diskgnn.hops"
+TABLES = "diskgnn.tables"  # of a database, in the work folder of a graph that is made of them
 DERIVED = "diskgnn.derived"  # from a graph, by a later room, which alone knows its config and its files
 RECORD = "record"  # the feature dtype of rows that are records
-VERSIONS = {GRAPH: 5, SAMPLES: 3, PACKED: 3, HOPS: 1, DERIVED: 1}
+VERSIONS = {GRAPH: 5, SAMPLES: 3, PACKED: 3, HOPS: 1, TABLES: 1, DERIVED: 1}
 # Of those with rows that are records, or constants, which programs that read the others do not know.
 _RECORD_VERSIONS = {GRAPH: 6, PACKED: 4}
 MADE_BY = {
@@ -23,6 +24,7 @@ MADE_BY = {
     SAMPLES: "diskgnn sample",
     PACKED: "diskgnn prepare",
     HOPS: "diskgnn propagate",
+    TABLES: "diskgnn convert",
     DERIVED: "diskgnn compare",
 }
 REPAIRED = (SAMPLES, PACKED)  # what `diskgnn verify --repair` makes again: all of it follows from a graph

@@ -31,6 +31,7 @@ _KINDS = {
     artifacts.SAMPLES: "sampled minibatches",
     artifacts.PACKED: "packed minibatches",
     artifacts.HOPS: "hop features of seeds",
+    artifacts.TABLES: "tables of a database, to make a graph of",
     artifacts.DERIVED: "made from a graph, for a loader to compare",
 }
 _TOLD_APART = ("node_types", "edge_types", "source_contents", "segments")  # of a config

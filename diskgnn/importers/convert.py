@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -29,10 +29,12 @@ from diskgnn.importers.containers.arrays import Source
 from diskgnn.importers.containers.edge_arrays import edge_list
 from diskgnn.importers.containers.file_kinds import permission_named
 from diskgnn.importers.encoding_of import GivenEncoding
+from diskgnn.importers.fetched_tables import Wanted, fetched
 from diskgnn.importers.given_graph import GivenGraph
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput, read_description
 from diskgnn.importers.identity import identity
-from diskgnn.importers.source_formats.registry import FORMATS, SourceFormat, read_source
+from diskgnn.importers.source_formats.catalogue import Catalogue
+from diskgnn.importers.source_formats.registry import FORMATS, ChosenSource, SourceFormat, choose_source
 from diskgnn.importers.source_listing import AUTO, warn_of_left_out
 from diskgnn.importers.tables.table import Table, TableColumns, is_table
 from diskgnn.paths import PathLike
@@ -217,19 +219,32 @@ def convert(
     encoding = None if encoding_of is None else GivenEncoding.of(encoding_of)
     out = Destination.of(out)
     measured = partial(Resources.of, memory, sending_bytes=out.sending_bytes)  # what the process has when it is called
-    with permission_named():
-        described, typed = _described(
-            source, format, options, schema, topology, on_nodes, on_edges, exclude, measured, encoding
-        )
-        contents, described = described.contents, replace(described, contents=SourceContents())
-        described = with_order(with_time_unit(with_null_times(described, null_time), time_unit), order)
-        warn_of_left_out(contents)
-        given = GivenGraph.of(replace(described, encoding=encoding), typed=typed)
-    resources = given.resources(
-        replace(measured(), reporter=reporter_for(reporter, progress)), is_data_set=source is not None
-    )
+    chosen, beside = _chosen(source, format, options, schema, topology, on_nodes, on_edges, exclude)
+    database = None if chosen is None else chosen.database
+
+    def look(tables: Catalogue | None = None) -> tuple[GivenGraph, SourceContents]:
+        with permission_named():
+            if chosen is None:
+                described, typed = _described(schema, topology, on_nodes, on_edges, exclude)
+            else:
+                described = completed(chosen.read(measured(), encoding, tables), beside, **on_edges)
+                typed = not is_of_one_type(described)
+            contents, described = described.contents, replace(described, contents=SourceContents())
+            described = with_order(with_time_unit(with_null_times(described, null_time), time_unit), order)
+            warn_of_left_out(contents)
+            return GivenGraph.of(replace(described, encoding=encoding), typed=typed), contents
+
+    def resources_of(given: GivenGraph) -> Resources:
+        return given.resources(replace(measured(), reporter=told), is_data_set=source is not None)
+
+    told = reporter_for(reporter, progress)
+    if database is None:
+        given, contents = look()
+        resources = resources_of(given)
+        described = replace(given.described, encoding=None)
     making = identity({
-        "source": source if isinstance(source, (str, os.PathLike)) else described,
+        "source": database.identity if database is not None
+        else source if isinstance(source, (str, os.PathLike)) else described,
         "format": format, "options": options, "schema": None if schema is None else described,
         "exclude": exclude, "null_time": null_time, "time_unit": time_unit, "order": order,
         "encoding_of": None if encoding is None else encoding.digest,
@@ -241,6 +256,12 @@ def convert(
         out, artifacts.GRAPH, config=config, overwrite=overwrite, resumable=making is not None, disk=budget
     ) as writer:
         try:
+            if database is not None:
+                assert chosen is not None
+                said = {name: chosen.options.get(name) for name in ("keys", "links", "times")}
+                wanted = Wanted(**said, exclude=exclude, encode=chosen.encode)
+                given, contents = look(fetched(database, wanted, writer, replace(measured(), reporter=told)))
+                resources = resources_of(given)
             opened, written = given.write(writer, resources, f"the graph {out}")
         except ConfigError as error:
             if not isinstance(error, SmallBudgetError):  # with more memory, the same command goes on
@@ -261,7 +282,11 @@ def convert(
     )
 
 
-def _described(
+def _given(on_nodes: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in on_nodes.items() if value is not None and value is not False}
+
+
+def _chosen(
     source: Any,
     format: str,  # noqa: A002
     options: Mapping[str, Any] | None,
@@ -270,11 +295,14 @@ def _described(
     on_nodes: Mapping[str, Any],
     on_edges: Mapping[str, bool],
     exclude: Sequence[str],
-    measured: Callable[[], Resources],
-    encoding: GivenEncoding | None,
-) -> tuple[GraphInput, bool]:
-    """Returns what the graph is, whichever way it was said; and whether it has several types."""
-    given_on_nodes = {name: value for name, value in on_nodes.items() if value is not None and value is not False}
+) -> tuple[ChosenSource | None, dict[str, Any]]:
+    """Returns the data set, nothing of it read, where the graph is one (None where it is said otherwise), and what is
+    given beside it.
+
+    Raises:
+        ConfigError: what is said does not go together.
+    """
+    given_on_nodes = _given(on_nodes)
     given_topology = [name for name, value in topology.items() if value is not None]
     if source is None and (format != AUTO or options):
         name = "options" if options else "format"
@@ -284,7 +312,7 @@ def _described(
         if surplus or source is not None:
             found = ["the data set of `format`"] * (source is not None) + [f"`{name}`" for name in surplus]
             raise ConfigError(f"schema: it says all about the graph; leave out {' and '.join(found)}")
-        return without_columns(read_description(schema), exclude), True
+        return None, given_on_nodes
     files = [topology["edges"], *(given_on_nodes.get(name) for name in ("nodes", "ids", "features", "labels", *SPLITS))]
     encode: Mapping[str, str] = {}
     if source is not None and _says_encodings(given_on_nodes.get("columns")) and not any(map(is_table, files)):
@@ -295,13 +323,25 @@ def _described(
             "data set is read for is said by `options`, which its page lists"
         )
     if source is None:
-        return without_columns(_plain(topology, given_on_nodes, on_edges), exclude), False
+        return None, given_on_nodes
     if given_topology:
         beside = " and ".join(f"`{name}`" for name in given_topology)
         raise ConfigError(f"{given_topology[0]}: the data set that is read has edges of its own; leave out {beside}")
-    from_source = read_source(source, format, options or {}, exclude, encode, measured(), encoding)
-    described = completed(from_source, given_on_nodes, **on_edges)
-    return described, not is_of_one_type(described)
+    with permission_named():
+        return choose_source(source, format, options or {}, exclude, encode), given_on_nodes
+
+
+def _described(
+    schema: PathLike | Mapping[str, Any] | GraphInput | None,
+    topology: Mapping[str, Any],
+    on_nodes: Mapping[str, Any],
+    on_edges: Mapping[str, bool],
+    exclude: Sequence[str],
+) -> tuple[GraphInput, bool]:
+    """Returns what the graph is, and whether it has several types."""
+    if schema is not None:
+        return without_columns(read_description(schema), exclude), True
+    return without_columns(_plain(topology, _given(on_nodes), on_edges), exclude), False
 
 
 def _says_encodings(columns: TableColumns | None) -> bool:

@@ -17,7 +17,7 @@ from diskgnn.work.required_space import require_space
 from diskgnn.work.runner import Work
 from diskgnn.work.writer import ArtifactWriter
 
-_ARRAY_BYTES, _TABLE_BYTES = 8 << 20, 32 << 20  # of what is read at once
+_ARRAY_BYTES, TABLE_BYTES = 8 << 20, 32 << 20  # of what is read at once
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class GivenGraph:
             what = "sort edges"
         inputs = (*self.described.nodes.values(), *self.described.edges.values())
         reads_tables = is_data_set or any(is_table(value) for each in inputs for value in vars(each).values())
-        reading_bytes = self.described.reading_bytes + (_TABLE_BYTES if reads_tables else _ARRAY_BYTES)
+        reading_bytes = self.described.reading_bytes + (TABLE_BYTES if reads_tables else _ARRAY_BYTES)
         return resources.within(Need(f"to read the sources and {what}", reading_bytes, least_bytes))
 
     def write(self, writer: ArtifactWriter, resources: Resources, what: str) -> tuple[OpenGraph, WrittenGraph]:

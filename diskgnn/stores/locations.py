@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _ONE_SLASH = re.compile(r"[a-z][a-z0-9+.-]+:/(?!/)")  # what is left of a URL that was a `Path` for a while
 
+_DATABASE = re.compile(r"postgres(ql)?(\+\w+)?:", re.IGNORECASE)  # as SQLAlchemy has it, too
+
 
 @dataclass(frozen=True)
 class StoredPath:
@@ -181,6 +183,11 @@ def located(path: AnyPath) -> Location:
     if not parts.path.strip("/") or ".." in parts.path.split("/"):
         raise ConfigError(f"expected the URL of a folder, such as s3://bucket/graph, found {text!r}")
     return StoredPath(urlunsplit(parts._replace(path=parts.path.rstrip("/"), fragment="")))
+
+
+def is_database(place: object) -> bool:
+    """Returns True for text that is meant as the URL of a PostgreSQL database, which is no place of files."""
+    return isinstance(place, str) and _DATABASE.match(place) is not None
 
 
 def stored(url: AnyPath, example: str) -> StoredPath:

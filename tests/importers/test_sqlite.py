@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,9 +15,11 @@ from commands import run
 
 import diskgnn
 from diskgnn.errors import ConfigError, DataWarning, InputError
+from diskgnn.files import faults
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.identity import identity
-from diskgnn.importers.source_formats.registry import FORMATS
+from diskgnn.importers.source_formats.sqlite import open_catalogue
+from diskgnn.progress.reporter import SILENT
 
 SHOP = """
 CREATE TABLE users (id INTEGER PRIMARY KEY, since TIMESTAMP, age REAL, plan VARCHAR(9), paid BOOLEAN);
@@ -75,10 +78,10 @@ def pairs(graph: Graph, *edge_type: str) -> list[tuple[int, int]]:
     return sorted(zip(edges.indices.tolist(), heads.tolist(), strict=True))
 
 
-@pytest.mark.parametrize("name", ["auto", "sqlite"])
-def test_a_database_equals_its_tables_as_parquet(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("given", ["--from auto {}", "--from sqlite {}", "--from sqlite:{}", "--from=sqlite:{}"])
+def test_a_database_equals_its_tables_as_parquet(tmp_path: Path, given: str) -> None:
     path = database(tmp_path)
-    run("convert", tmp_path / "graph", "--from", name, path, "--set", "times=users.since,Order Details.at")
+    run("convert", tmp_path / "graph", *given.format(path).split(), "--set", "times=users.since,Order Details.at")
     run("convert", tmp_path / "same", "--from", "relational", as_parquet(path, tmp_path / "tables"))
     graph, same = Graph.open(tmp_path / "graph"), Graph.open(tmp_path / "same")
     assert [*graph.edges] == [*same.edges]
@@ -92,6 +95,74 @@ def test_a_database_equals_its_tables_as_parquet(tmp_path: Path, name: str) -> N
     assert graph.nodes["users"].times is not None
     assert graph.nodes["users"].times.min() < 0  # before 1970
     assert graph.manifest.digest == same.manifest.digest
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
+def test_keys_to_unique_columns(tmp_path: Path, kind: str) -> None:
+    """Those to a table that has a primary key name the rows of that."""
+    script = """
+        CREATE TABLE users (id BIGINT PRIMARY KEY, email TEXT UNIQUE);
+        CREATE TABLE shops (code TEXT UNIQUE, x BIGINT);
+        CREATE TABLE visits (email TEXT REFERENCES users (email), shop TEXT REFERENCES shops (code), u BIGINT);
+        INSERT INTO users VALUES (30, 'c'), (10, 'a'), (20, NULL);
+        INSERT INTO shops VALUES ('x', 1), ('y', 2);
+        INSERT INTO visits VALUES ('a', 'y', 30), (NULL, 'x', 20), ('c', 'y', 10);
+        """
+    path = tmp_path / "shop"
+    if kind == "sqlite":
+        database(tmp_path, script, "shop")
+    else:
+        with pytest.importorskip("duckdb").connect(str(path)) as connection:
+            connection.execute(script)
+    diskgnn.convert(tmp_path / "graph", source=path, options={"links": "visits.u=users"})
+    graph = Graph.open(tmp_path / "graph")
+    users = [10, 20, 30]
+    with graph.nodes["users"].user_ids as ids:  # type: ignore[union-attr]
+        order = ids.read().column(0).to_pylist()
+    assert sorted(order) == users
+    of_user = {user: order.index(user) for user in users}
+    assert pairs(graph, "visits", "f2p_email", "users") == sorted([(0, of_user[10]), (2, of_user[30])])
+    assert pairs(graph, "visits", "f2p_u", "users") == sorted([(0, of_user[30]), (1, of_user[20]), (2, of_user[10])])
+    assert pairs(graph, "visits", "f2p_shop", "shops") == [(0, 1), (1, 0), (2, 1)]
+
+
+def test_keys_that_are_given(tmp_path: Path) -> None:
+    """The same in a file and in a folder of tables that say nothing of keys."""
+    path = database(tmp_path, """
+        CREATE TABLE users (id INTEGER, x INTEGER); CREATE TABLE orders (user_id INTEGER, x INTEGER);
+        INSERT INTO users VALUES (5, 1), (3, 2); INSERT INTO orders VALUES (3, 1), (3, 2), (5, 3);
+        """)  # fmt: skip
+    folder = tmp_path / "tables"
+    folder.mkdir()
+    pq.write_table(pa.table({"id": [5, 3], "x": [1, 2]}), folder / "users.parquet")
+    pq.write_table(pa.table({"user_id": [3, 3, 5], "x": [1, 2, 3]}), folder / "orders.parquet")
+    tables = "{users: {file: users.parquet}, orders: {file: orders.parquet}}"
+    (folder / "relational.yaml").write_text(f"tables: {tables}")
+    given = ("--key", "users=id", "--link", "orders.user_id=users")
+    run("convert", tmp_path / "graph", "--from", f"sqlite:{path}", *given)
+    run("convert", tmp_path / "same", "--from", "relational", folder, *given)
+    graph, same = Graph.open(tmp_path / "graph"), Graph.open(tmp_path / "same")
+    assert graph.manifest.digest == same.manifest.digest
+    assert pairs(graph, "orders", "f2p_user_id", "users") == [(0, 1), (1, 1), (2, 0)]
+    result = run("convert", tmp_path / "no", "--from", "relational", folder, "--key", "users=key", exit_code=2)
+    assert "--key: expected a column of users (id, x), found 'key'" in result.output
+
+
+def test_a_killed_fetch_goes_on_with_the_next_table(tmp_path: Path) -> None:
+    path, told = database(tmp_path), list[str]()
+
+    class Told:
+        def stage(self, description: str, total: int, unit: str) -> Any:
+            told.append(description)
+            return SILENT.stage(description, total, unit)
+
+    diskgnn.convert(tmp_path / "whole", source=path)
+    stopped = faults.armed("work.unit", KeyboardInterrupt(), after=2), faults.pretending("unit.bytes", 1)
+    with stopped[0], stopped[1], pytest.raises(KeyboardInterrupt):
+        diskgnn.convert(tmp_path / "graph", source=path)
+    diskgnn.convert(tmp_path / "graph", source=path, reporter=Told())
+    assert [stage for stage in told if stage.startswith("fetch")] == ["fetch visits"]
+    assert Graph.open(tmp_path / "graph").manifest.digest == Graph.open(tmp_path / "whole").manifest.digest
 
 
 def test_a_table_of_many_batches(tmp_path: Path) -> None:
@@ -160,7 +231,7 @@ def test_what_is_left_out_is_named_with_the_reason(tmp_path: Path) -> None:
         ("lines", "primary key (n, line)"): "it has several columns, so rows are numbered",
         ("lines", "mixed"): "declared as nothing, it has values of several types (integer, text)",
         ("notes", "foreign key (n, line)"): "it has several columns",
-        ("notes", "foreign key (code)"): "it names users by plan, which is not its primary key",
+        ("notes", "foreign key (code)"): "it names users by plan, which is not its primary key, and not unique",
         ("notes", "foreign key (gone)"): "there is no table nowhere",
         ("notes", "body"): "binary is no number, time, truth value, category or vector",
     }
@@ -194,11 +265,11 @@ def test_one_state_is_read_whatever_is_written_meanwhile(tmp_path: Path) -> None
     writer = sqlite3.connect(path)
     writer.execute("UPDATE users SET age = 30")
     writer.commit()  # into the log beside the file, which stays there while this connection is open
-    read = FORMATS["sqlite"].read(path)
+    found, _ = open_catalogue(path)
     writer.execute("UPDATE users SET age = 'old'")
     writer.commit()
-    features = read.nodes["users"].features
-    assert np.concatenate([*features.chunks()])[:, 1].tolist() == [0, 0, 0]  # all 30
+    (batch,) = found.tables["users"].rows.batches(["age"], 10)
+    assert batch["age"].to_pylist() == [30, 30, 30]
     before = identity({"source": path})
     writer.execute("UPDATE users SET age = 50")
     writer.commit()

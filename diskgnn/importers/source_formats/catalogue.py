@@ -2,32 +2,40 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from diskgnn.errors import ConfigError
+from diskgnn.importers.completing import require_columns_there
 from diskgnn.importers.source_formats.relational_source import KeyedTable, RelationalSource
+from diskgnn.importers.source_formats.table_keys import ForeignKey, GivenKeys, TableKeys, id_column, type_word, why_not
+from diskgnn.importers.source_listing import EXCLUDED
 from diskgnn.importers.tables.frames import RowTable
 
 
-@dataclass(frozen=True)
-class ForeignKey:
-    """Columns of a table that name rows of another one."""
-
-    columns: tuple[str, ...]
-    table: str
-    referred: tuple[str, ...]  # columns of that table; empty: its primary key
+def _nothing() -> Mapping[str, str]:
+    return {}
 
 
 @dataclass(frozen=True)
 class CatalogueTable:
-    """A table as its database describes it."""
+    """A table as its database describes it.
+
+    Attributes:
+        rows: its rows.
+        keys: its columns and keys.
+        left_out: columns that are not in `rows`, and why.
+        encodings: of columns whose type says more than their values do.
+        noticed: what of the values is not as it was, by what it is, and why; known once all rows were read.
+        about_rows: how many rows there are, about, if the database knows without counting; else 0.
+    """
 
     rows: RowTable
-    primary_key: tuple[str, ...]
-    foreign_keys: Sequence[ForeignKey]
-    left_out: Mapping[str, str] = field(default_factory=dict)  # columns that are not in `rows` -> why
+    keys: TableKeys
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    encodings: Mapping[str, str] = field(default_factory=dict)
+    noticed: Callable[[], Mapping[str, str]] = _nothing
+    about_rows: int = 0
 
 
 @dataclass(frozen=True)
@@ -37,12 +45,52 @@ class Catalogue:
     Attributes:
         tables: by name.
         left_out: other things, such as views, and why each is not read.
-        held_bytes: of memory, while tables are read.
+        about: the server, and the time of the snapshot that is read; "" of a file.
     """
 
     tables: Mapping[str, CatalogueTable]
     left_out: Mapping[str, str]
-    held_bytes: int = 0
+    about: str = ""
+
+    @property
+    def keys(self) -> dict[str, TableKeys]:
+        """Returns the columns and keys of all tables."""
+        return {name: table.keys for name, table in self.tables.items()}
+
+    def with_keys(self, keys: Mapping[str, TableKeys]) -> Catalogue:
+        """Returns the same tables with other keys."""
+        return replace(self, tables={name: replace(table, keys=keys[name]) for name, table in self.tables.items()})
+
+    def without_encodings(self) -> Catalogue:
+        """Returns the same tables where types say no encodings: those of another graph count."""
+        return replace(self, tables={name: replace(table, encodings={}) for name, table in self.tables.items()})
+
+    def require(self, times: str | None, exclude: Sequence[str], encode: Iterable[str]) -> None:
+        """Refuses what cannot become a graph, before any row is read.
+
+        Raises:
+            ConfigError: no foreign keys, times of no table, or columns to exclude or to encode that no table has.
+        """
+        _times(self.tables, times)
+        there = {type_word(name): [*table.keys.columns, *table.left_out] for name, table in self.tables.items()}
+        require_columns_there(exclude, there, "exclude")
+        require_columns_there(encode, there, "encode")
+        if not any(table.keys.foreign_keys for table in self.tables.values()):
+            found = f"none in {', '.join(self.tables)}" if self.tables else "no tables"
+            raise ConfigError(
+                f"expected tables with foreign keys, found {found}; `links` names them where the database does not"
+            )
+
+    def columns_to_fetch(self, table: str, times: str | None, exclude: Sequence[str]) -> list[str]:
+        """Returns the columns of a table but for those that the user excludes. Keys of rows and times stay: that they
+        cannot be left out is told where the graph is described."""
+        found = self.tables[table]
+        kept = {id_column(table, self.keys), _times(self.tables, times).get(table)}
+        return [
+            name
+            for name in found.rows.schema.names
+            if name in kept or not {name, f"{type_word(table)}.{name}"} & {*exclude}
+        ]
 
 
 def source_of(catalogue: Catalogue, times: str | None) -> RelationalSource:
@@ -55,7 +103,7 @@ def source_of(catalogue: Catalogue, times: str | None) -> RelationalSource:
     Raises:
         ConfigError: times of no table, or two tables whose names differ in letters only that types do not have.
     """
-    tables = catalogue.tables
+    tables, keys = catalogue.tables, catalogue.keys
     time_of = _times(tables, times)
     reasons = {(type_word(name), "table"): reason for name, reason in catalogue.left_out.items()}
     empty = [name for name, table in tables.items() if not table.rows.num_rows]
@@ -67,40 +115,43 @@ def source_of(catalogue: Catalogue, times: str | None) -> RelationalSource:
             continue
         if word in found:
             raise ConfigError(f"table {name!r}: another table would be called {word} as well; rename one of them")
-        reasons |= {(word, column): reason for column, reason in table.left_out.items()}
-        if len(table.primary_key) > 1:
-            what = f"primary key ({', '.join(table.primary_key)})"
-            reasons[word, what] = "it has several columns, so rows are numbered"
+        reasons |= {(word, column): reason for column, reason in {**table.left_out, **table.noticed()}.items()}
+        ids = id_column(name, keys)
+        if len(primary := table.keys.primary_key) > 1 and ids is None:
+            reasons[word, f"primary key ({', '.join(primary)})"] = "it has several columns, so rows are numbered"
         fkeys = dict[str, str]()
-        for key in table.foreign_keys:
-            if reason := _why_not(key, tables, empty) or ("the column has another one" * (key.columns[0] in fkeys)):
+        excluded = {column for column, reason in table.left_out.items() if reason == EXCLUDED}
+        for key in (key for key in table.keys.foreign_keys if not excluded & {*key.columns}):
+            if reason := _why_not(key, catalogue, empty, fkeys, table.left_out):
                 reasons[word, f"foreign key ({', '.join(key.columns)})"] = reason
             else:
                 fkeys[key.columns[0]] = type_word(key.table)
-        pkey = table.primary_key[0] if len(table.primary_key) == 1 else None
-        found[word] = KeyedTable(table.rows, pkey, fkeys, time_of.get(name))
+        encodings = {column: how for column, how in table.encodings.items() if column not in {ids, *fkeys}}
+        encodings.pop(time_of.get(name, ""), None)
+        found[word] = KeyedTable(table.rows, ids, fkeys, time_of.get(name), encodings)
     return RelationalSource(found, left_out=reasons)
 
 
-def type_word(name: str) -> str:
-    """Returns `name` in letters that names of types may have."""
-    return re.sub("[^A-Za-z0-9_-]", "_", name)
-
-
-def _why_not(key: ForeignKey, tables: Mapping[str, CatalogueTable], empty: Sequence[str]) -> str:
+def _why_not(
+    key: ForeignKey,
+    catalogue: Catalogue,
+    empty: Sequence[str],
+    fkeys: Mapping[str, str],
+    left_out: Mapping[str, str],
+) -> str:
     """Why a foreign key makes no edges; "" if it does."""
-    if len(key.columns) > 1:
-        return "it has several columns"
-    if key.table not in tables:
-        return f"there is no table {key.table}"
+    if len(key.columns) == 1 and key.columns[0] in left_out:
+        return "its column is left out"
+    if reason := why_not(key, catalogue.keys):
+        return reason
     if key.table in empty:
         return f"table {key.table} has no rows"
-    primary = tables[key.table].primary_key
-    if len(primary) != 1:
-        return f"table {key.table} has no primary key of one column"
-    if key.referred and key.referred[0].casefold() != primary[0].casefold():
-        return f"it names {key.table} by {', '.join(key.referred)}, which is not its primary key"
-    return ""
+    return "the column has another one" if key.columns[0] in fkeys else ""
+
+
+def with_given_keys(catalogue: Catalogue, keys: str | None, links: str | None) -> Catalogue:
+    """Returns the tables with the keys that the user gives; see `GivenKeys.parse`."""
+    return catalogue.with_keys(GivenKeys.parse(keys, links, catalogue.keys).applied(catalogue.keys))
 
 
 def _times(tables: Mapping[str, CatalogueTable], times: str | None) -> dict[str, str]:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from diskgnn.importers.containers.file_kinds import kind_of
-from diskgnn.importers.source_formats.catalogue import Catalogue, CatalogueTable, ForeignKey
-from diskgnn.importers.tables.duckdb_tables import HELD_BYTES, DuckdbFile, DuckdbTable
+from diskgnn.importers.source_formats.catalogue import Catalogue, CatalogueTable
+from diskgnn.importers.source_formats.table_keys import ForeignKey, TableKeys, id_column
+from diskgnn.importers.tables.duckdb_tables import DuckdbFile, DuckdbTable
 
 _KEYS = """
     SELECT constraint_type, constraint_column_names, referenced_table, referenced_column_names
     FROM duckdb_constraints() WHERE database_name = current_database() AND schema_name = ? AND table_name = ?
-    AND constraint_type IN ('PRIMARY KEY', 'FOREIGN KEY') ORDER BY constraint_index
+    AND constraint_type IN ('PRIMARY KEY', 'UNIQUE', 'FOREIGN KEY') ORDER BY constraint_index
     """
 
 
@@ -20,20 +22,15 @@ def recognises(source: object) -> bool:
     return isinstance(source, Path) and source.is_file() and kind_of(source) == "duckdb"
 
 
-def held_bytes(source: object) -> int:
-    """Returns the bytes of memory that DuckDB takes while it reads."""
-    return HELD_BYTES
-
-
-def catalogue(path: Path) -> Catalogue:
-    """Returns the tables of a DuckDB file.
+def open_catalogue(path: Path) -> tuple[Catalogue, Callable[[str, ForeignKey], None]]:
+    """Returns the tables of a DuckDB file, and what makes a column look up the ids that its values stand for.
 
     Raises:
         UnavailableError: the package duckdb is not there.
         InputError: no DuckDB file, or one that somebody writes to.
     """
     file = DuckdbFile(path)
-    tables = {}
+    tables = dict[str, CatalogueTable]()
     for schema, name in file.rows(
         "SELECT schema_name, table_name FROM duckdb_tables() WHERE NOT internal AND database_name = current_database() "
         "ORDER BY table_oid"
@@ -45,12 +42,26 @@ def catalogue(path: Path) -> Catalogue:
             for kind, columns, table, referred in keys
             if kind == "FOREIGN KEY"
         ]
-        tables[_called(schema, name)] = CatalogueTable(DuckdbTable(file, schema, name), primary, foreign)
+        unique = frozenset(columns[0] for kind, columns, _, _ in keys if kind == "UNIQUE" and len(columns) == 1)
+        rows = DuckdbTable(file, schema, name)
+        tables[_called(schema, name)] = CatalogueTable(
+            rows, TableKeys(rows.schema.names, primary, foreign, unique), noticed=rows.noticed
+        )
     views = file.rows(
         "SELECT schema_name, view_name FROM duckdb_views() WHERE NOT internal AND database_name = current_database()"
     )
     left_out = {_called(schema, name): "it is a view" for schema, name in views}
-    return Catalogue(tables, left_out, HELD_BYTES)
+    found = Catalogue(tables, left_out)
+
+    def look_up(table: str, key: ForeignKey) -> None:
+        rows, others = tables[table].rows, tables[key.table].rows
+        assert isinstance(rows, DuckdbTable)
+        assert isinstance(others, DuckdbTable)
+        ids = id_column(key.table, found.keys)
+        assert ids is not None
+        rows.look_up(key.columns[0], others, key.referred[0], ids)
+
+    return found, look_up
 
 
 def _called(schema: str, table: str) -> str:

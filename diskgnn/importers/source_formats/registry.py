@@ -2,6 +2,7 @@
 
 A format turns a path, or an object in memory, into a `GraphInput`. It reads nothing but headers and small files then;
 features and edges are streams (`rows.RowSource`, `rows.EdgeStream`) that `convert` reads later, within its memory.
+The tables of a database are fetched before: its format reads their `Catalogue`.
 """
 
 from __future__ import annotations
@@ -27,13 +28,17 @@ from diskgnn.importers.source_formats import (
     igb,
     mag240m,
     ogb,
+    postgresql,
     pyg,
     relational,
     scipy_sparse,
     snap,
     sqlite,
 )
+from diskgnn.importers.source_formats.catalogue import Catalogue
+from diskgnn.importers.source_formats.databases import Database, DatabaseFile
 from diskgnn.importers.source_listing import AUTO, require_named
+from diskgnn.importers.tables import duckdb_tables
 from diskgnn.stores.locations import local
 from diskgnn.system.resources import Resources
 
@@ -48,6 +53,7 @@ class SourceFormat:
     read: Callable[..., GraphInput]  # read(source, **options); options are keywords of type str, int, bool or None
     naming: tuple[str, ...] = ()  # options that name something of the source, noted as read in their words
     held_bytes: Callable[[object], int] = lambda source: 0  # of memory that `read` takes, if that is much
+    database: Callable[[Any], Database] | None = None  # of a source whose tables are fetched, and `read` then
 
     @property
     def options(self) -> dict[str, inspect.Parameter]:
@@ -89,40 +95,82 @@ FORMATS = {
                      scipy_sparse.read),
         SourceFormat("relational", "tables with keys: a folder with relational.yaml, a folder or database of RelBench",
                      relational.recognises, relational.read),
-        SourceFormat("sqlite", "an SQLite file whose tables have foreign keys", sqlite.recognises,
-                     partial(databases.read, sqlite.catalogue)),
-        SourceFormat("duckdb", "a DuckDB file whose tables have foreign keys", duckdb.recognises,
-                     partial(databases.read, duckdb.catalogue), held_bytes=duckdb.held_bytes),
+        SourceFormat("sqlite", "an SQLite file whose tables have foreign keys", sqlite.recognises, databases.read,
+                     database=partial(DatabaseFile, sqlite.open_catalogue, 0)),
+        SourceFormat("duckdb", "a DuckDB file whose tables have foreign keys", duckdb.recognises, databases.read,
+                     database=partial(DatabaseFile, duckdb.open_catalogue, duckdb_tables.HELD_BYTES)),
+        SourceFormat("postgresql", "the URL of a PostgreSQL database, postgresql://USER@HOST/DATABASE",
+                     postgresql.recognises, databases.read, database=postgresql.PostgresDatabase),
     )
 }  # fmt: skip
 
 
-def read_source(
-    source: object,
-    name: str,
-    options: Mapping[str, Any],
-    exclude: Sequence[str],
-    encode: Mapping[str, str],
-    resources: Resources,
-    encoding: GivenEncoding | None = None,
-) -> GraphInput:
-    """Returns the graph that `source` holds.
+@dataclass(frozen=True)
+class ChosenSource:
+    """Holds a source, its format, and what of it is wanted; see `choose_source`."""
+
+    source: Any
+    format: SourceFormat
+    options: Mapping[str, Any]
+    exclude: Sequence[str]
+    encode: Mapping[str, str]
+
+    @property
+    def database(self) -> Database | None:
+        """Returns the database whose tables have to be fetched before `read`; None where there is none.
+
+        Raises:
+            ConfigError: the source is none.
+        """
+        return None if self.format.database is None else self.format.database(self.source)
+
+    def read(
+        self, resources: Resources, encoding: GivenEncoding | None = None, tables: Catalogue | None = None
+    ) -> GraphInput:
+        """Returns the graph that the source holds.
+
+        Args:
+            resources: have the memory that reading may take.
+            encoding: of another graph, for the columns of tables.
+            tables: of the database, if it is one.
+
+        Raises:
+            ConfigError: an option names what the source does not have, columns to exclude that there are not, or too
+                little memory for what it holds.
+            InputError: the source is not what the format expects.
+        """
+        source = self.source if tables is None else tables
+        resources.require("to read the source", self.format.held_bytes(source))
+        of_tables = {"exclude": self.exclude, "encode": self.encode, "encoding": encoding}
+        found = self.format.read(source, **self.options, **(of_tables if self.format.has_tables else {}))
+        require_named(found.contents, {name: self.options[name] for name in self.format.naming if name in self.options})
+        return found
+
+
+def choose_source(
+    source: object, name: str, options: Mapping[str, Any], exclude: Sequence[str], encode: Mapping[str, str]
+) -> ChosenSource:
+    """Returns a source with its format, nothing of it read but what that takes.
 
     Args:
-        source: a path, or an object in memory.
+        source: a path, an object in memory, or the URL of a database.
         name: of the format, or "auto".
         options: of the format; text is taken as what the format expects.
         exclude: columns of its tables that are left out, TABLE.COLUMN or COLUMN.
         encode: how columns of its tables become features, by such names.
-        resources: has the memory that reading may take.
-        encoding: of another graph, for the columns of tables.
 
     Raises:
-        ConfigError: no such format or option, nothing recognises the source, an option names what the source does
-            not have, columns to exclude from a format that has no tables, or too little memory for what it holds.
-        InputError: the source is not what the format expects.
+        ConfigError: no such format or option, nothing recognises the source, or columns to exclude from a format that
+            has no tables.
+        InputError: there is no such file.
     """
-    if isinstance(source, (str, os.PathLike)):
+    if postgresql.recognises(source):
+        if name not in (AUTO, "postgresql"):
+            raise ConfigError(f"format: expected postgresql, as the source is the URL of a database, found {name!r}")
+        name = "postgresql"
+    elif name == "postgresql":
+        raise ConfigError("source: expected the URL of a database, such as postgresql:///shop, found none")
+    elif isinstance(source, (str, os.PathLike)):
         source = local(source, "source")
         if not source.exists():
             raise InputError(f"source: expected a file or folder, found none at {source}")
@@ -137,11 +185,7 @@ def read_source(
             + chosen.name
             + (f"; its options name what is read: {', '.join(chosen.naming)}" if chosen.naming else "")
         )
-    resources.require("to read the source", chosen.held_bytes(source))
-    of_tables = {"exclude": exclude, "encode": encode, "encoding": encoding} if chosen.has_tables else {}
-    found = chosen.read(source, **parsed, **of_tables)
-    require_named(found.contents, {name: value for name, value in parsed.items() if name in chosen.naming})
-    return found
+    return ChosenSource(source, chosen, parsed, exclude, encode)
 
 
 def _recognised(source: object) -> SourceFormat:

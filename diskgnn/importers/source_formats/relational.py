@@ -24,7 +24,6 @@ from diskgnn.importers.containers.rows import CHUNK_EDGES, RowSource
 from diskgnn.importers.encoding_of import GivenEncoding
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
 from diskgnn.importers.source_formats import relbench_folder
-from diskgnn.importers.source_formats.catalogue import type_word
 from diskgnn.importers.source_formats.relational_keys import key_edges, primary_key
 from diskgnn.importers.source_formats.relational_source import (
     DESCRIPTION,
@@ -32,6 +31,14 @@ from diskgnn.importers.source_formats.relational_source import (
     RelationalSource,
     TaskTables,
     described,
+)
+from diskgnn.importers.source_formats.table_keys import (
+    ForeignKey,
+    GivenKeys,
+    TableKeys,
+    id_column,
+    type_word,
+    why_not,
 )
 from diskgnn.importers.source_listing import AUTO, EXCLUDED, SourceListing
 from diskgnn.importers.tables.column_encoding import (
@@ -69,6 +76,8 @@ def read(
     reverse: bool = True,
     skip_unknown: bool = True,
     keep_columns: bool = False,
+    keys: str | None = None,
+    links: str | None = None,
     exclude: Sequence[str] = (),
     encode: Mapping[str, str] | None = None,
     encoding: GivenEncoding | None = None,
@@ -84,6 +93,8 @@ def read(
         reverse: edges lead both ways.
         skip_unknown: keys that no row has make no edge, as in RelBench, and a warning; False: they are an error.
         keep_columns: rows are records, which keep their columns, in place of vectors; see `record_encoding`.
+        keys: columns that name rows, beside or in place of those that the description has: "users=id".
+        links: columns that name rows of other tables, the same: "orders.user_id=users".
         exclude: columns to leave out, TABLE.COLUMN, or COLUMN of every table that has it.
         encode: how columns become features, by such names.
         encoding: of another graph, for tables that are to be encoded alike; `val_timestamp` then means nothing.
@@ -98,6 +109,7 @@ def read(
         source = relbench_folder.read_folder(source) if is_relbench else described(source)
     elif not isinstance(source, RelationalSource):
         source = RelationalSource.of(source)
+    source = _with_given_keys(source, keys, links)
     chosen = _chosen(source, tasks)
     return graph_of(chosen, val_timestamp, until, reverse, skip_unknown, keep_columns, exclude, encode, encoding)
 
@@ -160,6 +172,33 @@ def _time_unit(source: RelationalSource) -> str | None:
     columns += [(rows, task.time) for task in source.tasks.values() for rows in task.splits.values()]
     kinds = [rows.field(column).type for rows, column in columns if column is not None]
     return "s" if kinds and not any(map(counts_numbers, kinds)) else None
+
+
+def _with_given_keys(source: RelationalSource, keys: str | None, links: str | None) -> RelationalSource:
+    """Returns `source` with keys that the user gives.
+
+    Raises:
+        ConfigError: they are none.
+    """
+    if keys is None and links is None:
+        return source
+    declared = {
+        name: TableKeys(
+            table.rows.schema.names,
+            () if table.pkey is None else (table.pkey,),
+            [ForeignKey((column,), other) for column, other in table.fkeys.items()],
+        )
+        for name, table in source.tables.items()
+    }
+    given = GivenKeys.parse(keys, links, declared)
+    found, tables = given.applied(declared), dict[str, KeyedTable]()
+    for name, table in source.tables.items():
+        for key in found[name].foreign_keys:
+            if (name, key.columns[0]) in given.links and (reason := why_not(key, found)):
+                raise ConfigError(f"links: {name}.{key.columns[0]}: {reason}")
+        fkeys = {key.columns[0]: key.table for key in found[name].foreign_keys}
+        tables[name] = replace(table, pkey=id_column(name, found), fkeys=fkeys)
+    return replace(source, tables=tables)
 
 
 def _has_description(path: Path) -> bool:

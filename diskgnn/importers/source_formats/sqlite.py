@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import groupby
 from pathlib import Path
 
 from diskgnn.importers.containers.file_kinds import kind_of
-from diskgnn.importers.source_formats.catalogue import Catalogue, CatalogueTable, ForeignKey
+from diskgnn.importers.source_formats.catalogue import Catalogue, CatalogueTable
+from diskgnn.importers.source_formats.table_keys import ForeignKey, TableKeys, id_column
 from diskgnn.importers.tables.sqlite_tables import SqliteFile, SqliteTable, quoted
 
 
@@ -16,8 +17,8 @@ def recognises(source: object) -> bool:
     return isinstance(source, Path) and source.is_file() and kind_of(source) == "sqlite"
 
 
-def catalogue(path: Path) -> Catalogue:
-    """Returns the tables of an SQLite file.
+def open_catalogue(path: Path) -> tuple[Catalogue, Callable[[str, ForeignKey], None]]:
+    """Returns the tables of an SQLite file, and what makes a column look up the ids that its values stand for.
 
     Raises:
         InputError: no SQLite file, or values that are not of their column's type.
@@ -40,7 +41,16 @@ def catalogue(path: Path) -> Catalogue:
             left_out[name] = f"it is a part of the virtual table {of}"
         else:
             tables[name] = _table(file, name, names)
-    return Catalogue(tables, left_out)
+    found = Catalogue(tables, left_out)
+
+    def look_up(table: str, key: ForeignKey) -> None:
+        rows, others = tables[table].rows, tables[key.table].rows
+        assert isinstance(rows, SqliteTable)
+        ids = id_column(key.table, found.keys)
+        assert ids is not None
+        rows.look_up(key.columns[0], others.field(ids).type, key.table, key.referred[0], ids)
+
+    return found, look_up
 
 
 def _table(file: SqliteFile, name: str, names: Mapping[str, str]) -> CatalogueTable:
@@ -48,9 +58,9 @@ def _table(file: SqliteFile, name: str, names: Mapping[str, str]) -> CatalogueTa
     columns = [(column, declared or "") for _, column, declared, _, _, _, hidden in found if hidden != 1]
     numbered = sorted((number, column) for _, column, _, _, _, number, _ in found if number)
     primary_key = tuple(column for _, column in numbered)
-    keys = file.rows(f"PRAGMA foreign_key_list({quoted(name)})")
+    listed = file.rows(f"PRAGMA foreign_key_list({quoted(name)})")
     foreign_keys = []
-    for _, group in groupby(sorted(keys, key=lambda key: (key[0], key[1])), key=lambda key: key[0]):
+    for _, group in groupby(sorted(listed, key=lambda key: (key[0], key[1])), key=lambda key: key[0]):
         parts = list(group)
         referred = tuple(part[4] for part in parts if part[4] is not None)
         foreign_keys.append(
@@ -58,7 +68,18 @@ def _table(file: SqliteFile, name: str, names: Mapping[str, str]) -> CatalogueTa
         )
     order = ["rowid"] if _has_rowid(file, name) else [quoted(column) for column in primary_key]
     rows = SqliteTable(file, name, columns, order)
-    return CatalogueTable(rows, primary_key, foreign_keys, rows.left_out)
+    keys = TableKeys([column for column, _ in columns], primary_key, foreign_keys, _unique(file, name))
+    return CatalogueTable(rows, keys, rows.left_out)
+
+
+def _unique(file: SqliteFile, name: str) -> frozenset[str]:
+    """Returns the columns that have a unique index of all rows each."""
+    found = set()
+    for _, index, is_unique, _, is_partial in file.rows(f"PRAGMA index_list({quoted(name)})"):
+        columns = [column for _, _, column in file.rows(f"PRAGMA index_info({quoted(index)})")]
+        if is_unique and not is_partial and len(columns) == 1 and columns[0] is not None:
+            found.add(columns[0])
+    return frozenset(found)
 
 
 def _has_rowid(file: SqliteFile, name: str) -> bool:

@@ -89,6 +89,17 @@ class DuckdbTable:
         self.name, self._file = f"table {table} ({file.path})", file
         self._table = f"{quoted(schema)}.{quoted(table)}"
         self.schema = decoded_schema(file.schema(f"SELECT * FROM {self._table}"))
+        self._looked_up: dict[str, str] = {}
+        self._infinite: dict[str, int] = {}
+
+    def look_up(self, column: str, other: DuckdbTable, referred: str, ids: str) -> None:
+        """Reads a column as the `ids` of the rows of another table whose unique column `referred` has its values."""
+        value = f"{self._table}.{quoted(column)}"
+        self._looked_up[column] = (
+            f"(SELECT r.{quoted(ids)} FROM {other._table} r WHERE r.{quoted(referred)} = {value}) AS {quoted(column)}"
+        )
+        position = self.schema.get_field_index(column)
+        self.schema = self.schema.set(position, pa.field(column, other.schema.field(ids).type))
 
     @cached_property
     def num_rows(self) -> int:
@@ -105,6 +116,34 @@ class DuckdbTable:
 
     def batches(self, columns: Sequence[str], batch_rows: int, first: int = 0) -> Iterator[pa.RecordBatch]:
         """Yields all rows from the `first` on in order, these columns only, at most `batch_rows` at a time."""
-        names = ", ".join(map(quoted, columns))
-        for batch in self._file.batches(f"SELECT {names} FROM {self._table} OFFSET {first}", batch_rows):
-            yield pa.record_batch([*map(decoded, batch.columns)], names=list(columns))
+        times = [name for name in columns if _is_time(self.schema.field(name).type)]
+        self._infinite = dict.fromkeys(times, 0)
+        listed = [self._looked_up.get(name, self._value(name, name in times)) for name in columns]
+        listed += [f"NOT {self._is_finite(name)}" for name in times]
+        query = f"SELECT {', '.join(listed)} FROM {self._table} OFFSET {first}"
+        for batch in self._file.batches(query, batch_rows):
+            for name, is_infinite in zip(times, batch.columns[len(columns) :], strict=True):
+                self._infinite[name] += is_infinite.true_count
+            yield pa.record_batch([*map(decoded, batch.columns[: len(columns)])], names=list(columns))
+
+    def noticed(self) -> dict[str, str]:
+        """Returns what of the values that were read last is not as it was in the database, and why."""
+        return {
+            f"infinite values of {name}": f"{count:,} rows have one: null now"
+            for name, count in self._infinite.items()
+            if count
+        }
+
+    def _value(self, column: str, is_time: bool) -> str:
+        value = quoted(column)
+        return f"CASE WHEN {self._is_finite(column)} THEN {value} END AS {value}" if is_time else value
+
+    def _is_finite(self, column: str) -> str:
+        """Returns SQL of it: Arrow has no infinite times, and DuckDB makes very late ones of them."""
+        kind, value = self.schema.field(column).type, quoted(column)
+        needs_cast = pa.types.is_timestamp(kind) and (kind.unit != "us")
+        return f"isfinite({value}::TIMESTAMP)" if needs_cast else f"isfinite({value})"
+
+
+def _is_time(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(kind) or pa.types.is_date(kind))

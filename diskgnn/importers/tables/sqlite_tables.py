@@ -102,6 +102,16 @@ class SqliteTable:
             pa.field(name, kind) for name, declared in columns if (kind := self._kind(name, declared)) is not None
         ]
         self.schema = pa.schema(fields)
+        self._looked_up: dict[str, str] = {}
+
+    def look_up(self, column: str, kind: pa.DataType, table: str, referred: str, ids: str) -> None:
+        """Reads a column as the `ids`, of type `kind`, of the rows of a table whose unique column `referred` has its
+        values."""
+        self._looked_up[column] = (
+            f"(SELECT r.{quoted(ids)} FROM {quoted(table)} r WHERE r.{quoted(referred)} = "
+            f"{quoted(self._table)}.{quoted(column)})"
+        )
+        self.schema = self.schema.set(self.schema.get_field_index(column), pa.field(column, kind))
 
     @cached_property
     def num_rows(self) -> int:
@@ -122,7 +132,8 @@ class SqliteTable:
         Raises:
             InputError: a value that is not of the type of its column.
         """
-        names, position = ", ".join(map(quoted, columns)), first
+        names = ", ".join(self._looked_up.get(name, quoted(name)) for name in columns)
+        position = first
         query = f"SELECT {names} FROM {quoted(self._table)} ORDER BY {self._order} LIMIT -1 OFFSET {first}"
         for rows in self._file.pieces(query, batch_rows):
             values = zip(*rows, strict=True)

@@ -1,0 +1,293 @@
+"""A PostgreSQL database: its tables, with the primary and foreign keys that they are declared with, in one snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from diskgnn.importers.source_formats.catalogue import Catalogue, CatalogueTable
+from diskgnn.importers.source_formats.postgresql_columns import (
+    Check,
+    PostgresType,
+    ReadColumn,
+    encodings_of,
+    read_column,
+    read_text,
+)
+from diskgnn.importers.source_formats.postgresql_url import PostgresUrl
+from diskgnn.importers.source_formats.table_keys import (
+    ForeignKey,
+    GivenKeys,
+    TableKeys,
+    id_column,
+    translated,
+    type_word,
+)
+from diskgnn.importers.tables.frames import field_of
+from diskgnn.importers.tables.postgresql_server import HELD_BYTES, PostgresServer, quoted
+from diskgnn.stores.locations import is_database
+
+_TABLES = """
+    SELECT c.oid::int8, n.nspname::text, c.relname::text, c.relkind::text,
+        EXISTS (SELECT FROM pg_depend d WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype = 'e'),
+        has_schema_privilege(n.oid, 'USAGE') AND has_any_column_privilege(c.oid, 'SELECT'),
+        c.reltuples::float8
+    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND NOT c.relispartition
+        AND n.nspname !~ '^pg_' AND n.nspname <> 'information_schema'
+    ORDER BY n.nspname <> 'public', n.nspname COLLATE "C", c.relname COLLATE "C"
+    """
+_COLUMNS = """
+    SELECT a.attrelid::int8, a.attnum::int4, a.attname::text, a.atttypid::int8, a.atttypmod::int4,
+        format_type(a.atttypid, a.atttypmod)::text, has_column_privilege(a.attrelid, a.attnum, 'SELECT')
+    FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
+    WHERE a.attnum > 0 AND NOT a.attisdropped AND c.relkind IN ('r', 'p') AND NOT c.relispartition
+    ORDER BY a.attrelid, a.attnum
+    """
+_TYPES = """
+    SELECT t.oid::int8, t.typname::text, t.typtype::text, t.typbasetype::int8, t.typtypmod::int4,
+        CASE WHEN t.typcategory = 'A' THEN t.typelem::int8 ELSE 0 END
+    FROM pg_type t
+    """
+_KEYS = """
+    SELECT conrelid::int8, contype::text, conkey, confrelid::int8, confkey FROM pg_constraint
+    WHERE contype IN ('p', 'f') AND conparentid = 0 AND conrelid <> 0 ORDER BY conrelid, contype, conkey, conname
+    """
+_UNIQUE = """
+    SELECT indrelid::int8, indkey[0]::int4 FROM pg_index
+    WHERE indisunique AND indisvalid AND indnkeyatts = 1 AND indpred IS NULL AND indexprs IS NULL
+    """
+_NO_TABLES = {"v": "it is a view", "m": "it is a materialized view",
+              "f": "it is a foreign table, whose rows are in no snapshot"}  # fmt: skip
+_NUMERIC_HEADER = 4  # of a typmod, beside precision and scale
+_FLAGS = 62  # of checks in one whole number
+
+
+@dataclass(frozen=True)
+class _Described:
+    """A table as the catalogue has it."""
+
+    oid: int
+    sql: str  # its name
+    types: Mapping[str, PostgresType]
+    unreadable: frozenset[str]  # columns that the user must not read
+    keys: TableKeys
+    about_rows: int
+
+
+class PostgresDatabase:
+    """A PostgreSQL database, by its URL; see `databases.Database`.
+
+    Raises:
+        ConfigError: the URL is none.
+    """
+
+    is_server, held_bytes = True, HELD_BYTES
+
+    def __init__(self, url: str) -> None:
+        self._url = PostgresUrl.parse(url)
+        self.shown, self.identity = self._url.shown, self._url.identity
+        self._server: PostgresServer | None = None
+
+    def catalogue(self, keys: str | None, links: str | None, encode: Collection[str] = ()) -> Catalogue:
+        """Returns its tables, in a snapshot that is there until `close`, with the keys that the user gives. Columns of
+        `encode` are read as text, whatever their type, if there is no other way.
+
+        Raises:
+            UnavailableError: the driver is not there.
+            InputError: no server answers, or it refuses.
+            ConfigError: keys of tables or columns that there are not.
+        """
+        url = self._url
+        self._server = server = PostgresServer(url.conninfo, url.shown, url.without_secrets)
+        described, left_out = _describe(server)
+        declared = {name: table.keys for name, table in described.items()}
+        all_keys = GivenKeys.parse(keys, links, declared).applied(declared)
+        found_keys, looked_up = translated(all_keys)
+        tables = {}
+        for name, table in described.items():
+            columns, reasons = dict[str, ReadColumn](), dict[str, str]()
+            for column in table.types:
+                read = _read(name, column, described, found_keys, looked_up)
+                if isinstance(read, str) and {column, f"{type_word(name)}.{column}"} & {*encode}:
+                    read = read_text(column, f"t.{quoted(column)}")
+                if isinstance(read, str):
+                    reasons[column] = read
+                else:
+                    columns[column] = read
+            if not columns:
+                left_out[name] = "none of its columns can be read" if reasons else "it has no columns"
+                continue
+            rows = PostgresTable(server, f"table {name} ({url.shown})", table.sql, columns)
+            tables[name] = CatalogueTable(
+                rows, found_keys[name], reasons, encodings_of(columns), rows.noticed, table.about_rows
+            )
+        return Catalogue(tables, left_out, f"PostgreSQL {server.version.split()[0]}, as of {server.time} UTC")
+
+    def close(self) -> None:
+        """Ends the snapshot."""
+        if self._server is not None:
+            self._server.close()
+
+
+def recognises(source: object) -> bool:
+    """Returns True for text that is the URL of a PostgreSQL database."""
+    return is_database(source)
+
+
+def _read(
+    table: str,
+    column: str,
+    described: Mapping[str, _Described],
+    keys: Mapping[str, TableKeys],
+    looked_up: Mapping[tuple[str, str], ForeignKey],
+) -> ReadColumn | str:
+    here = described[table]
+    if column in here.unreadable:
+        return "the user has no privilege to read it (GRANT SELECT)"
+    if (key := looked_up.get((table, column))) is not None:
+        # It names rows by another column than their primary key: its values become those of the primary key.
+        ids, there = id_column(key.table, keys), described[key.table]
+        assert ids is not None
+        named = f"r.{quoted(key.referred[0])}"
+        read = read_column(ids, there.types[ids], is_key=True, value=f"r.{quoted(ids)}")
+        if isinstance(read, str):
+            return read
+        return ReadColumn(f"(SELECT {read.sql} FROM {there.sql} r WHERE {named} = t.{quoted(column)})")
+    is_key = column == id_column(table, keys) or any(key.columns == (column,) for key in keys[table].foreign_keys)
+    return read_column(column, here.types[column], is_key=is_key, value=f"t.{quoted(column)}")
+
+
+def _describe(server: PostgresServer) -> tuple[dict[str, _Described], dict[str, str]]:
+    """Returns the tables of a database, and what else it has, with the reasons why that is not read."""
+    names, listed, left_out = dict[int, str](), dict[int, tuple[str, str, float]](), dict[str, str]()
+    for oid, schema, table, kind, of_extension, is_readable, about_rows in server.rows(_TABLES):
+        names[oid] = name = table if schema == "public" else f"{schema}.{table}"
+        if kind in _NO_TABLES:
+            left_out[name] = _NO_TABLES[kind]
+        elif of_extension:
+            left_out[name] = "it belongs to an extension of the server"
+        elif not is_readable:
+            left_out[name] = "the user has no privilege to read it (GRANT SELECT)"
+        else:
+            # ONLY: rows of a table that inherits from it are its own; partitions are the table.
+            only = "" if kind == "p" else "ONLY "
+            listed[oid] = name, f"{only}{quoted(schema)}.{quoted(table)}", about_rows
+    types = _Types(server)
+    columns: dict[int, dict[int, str]] = {}
+    kinds: dict[int, dict[str, PostgresType]] = {}
+    unreadable: dict[int, set[str]] = {}
+    for oid, number, column, kind, modifier, shown, is_readable in server.rows(_COLUMNS):
+        if oid in listed:
+            columns.setdefault(oid, {})[number] = column
+            kinds.setdefault(oid, {})[column] = types.of(kind, modifier, shown)
+            unreadable.setdefault(oid, set()).update([] if is_readable else [column])
+    primary: dict[int, tuple[str, ...]] = {}
+    foreign: dict[int, list[ForeignKey]] = {}
+    for oid, kind, own, other, referred in server.rows(_KEYS):
+        if oid not in listed:
+            continue
+        own_columns = tuple(columns[oid][number] for number in own)
+        if kind == "p":
+            primary[oid] = own_columns
+        else:
+            others = tuple(columns.get(other, {}).get(number, "") for number in referred)
+            foreign.setdefault(oid, []).append(ForeignKey(own_columns, names.get(other, "of this schema"), others))
+    unique: dict[int, set[str]] = {}
+    for oid, number in server.rows(_UNIQUE):
+        if oid in listed:
+            unique.setdefault(oid, set()).add(columns[oid][number])
+    return {
+        name: _Described(
+            oid, sql, kinds.get(oid, {}), frozenset(unreadable.get(oid, ())),
+            TableKeys(
+                [*kinds.get(oid, {})], primary.get(oid, ()), foreign.get(oid, []), frozenset(unique.get(oid, ()))
+            ),
+            max(0, int(about_rows)),
+        )
+        for oid, (name, sql, about_rows) in listed.items()
+    }, left_out  # fmt: skip
+
+
+class _Types:
+    """The types of a database."""
+
+    def __init__(self, server: PostgresServer) -> None:
+        self._rows = {oid: rest for oid, *rest in server.rows(_TYPES)}
+
+    def of(self, oid: int, modifier: int, shown: str) -> PostgresType:
+        """Returns a type; of a domain, what it is made of."""
+        name, kind, base, base_modifier, element = self._rows[oid]
+        if kind == "d":
+            return self.of(base, base_modifier, shown)
+        precision = (modifier - _NUMERIC_HEADER) >> 16 if name == "numeric" and modifier >= _NUMERIC_HEADER else None
+        made_of = self.of(element, -1, shown.removesuffix("[]")) if element else None
+        return PostgresType(name, shown, kind, made_of, precision)
+
+
+class PostgresTable:
+    """A table of a PostgreSQL database, in the order in which the server has its rows."""
+
+    stored_bytes = 0
+
+    def __init__(self, server: PostgresServer, name: str, table: str, columns: Mapping[str, ReadColumn]) -> None:
+        self.name, self._server, self._table, self._columns = name, server, table, columns
+        self._found: dict[tuple[str, Check], int] = {}
+        found = server.schema(f"SELECT {self._list([*columns])} FROM {table} t")
+        self.schema = pa.schema([pa.field(name, column.type) for name, column in zip(columns, found, strict=True)])
+
+    @property
+    def num_rows(self) -> int:
+        """Returns the rows, which the server counts."""
+        return int(self._server.rows(f"SELECT count(*) FROM {self._table} t")[0][0])
+
+    def field(self, column: str) -> pa.Field:
+        """Returns the column's name and type.
+
+        Raises:
+            InputError: there is no such column.
+        """
+        return field_of(self, column)
+
+    def batches(self, columns: Sequence[str], batch_rows: int, first: int = 0) -> Iterator[pa.RecordBatch]:
+        """Yields all rows in the order of the server, these columns only, at most `batch_rows` at a time.
+
+        Raises:
+            InputError: the server fails, or has values that cannot be read.
+        """
+        assert first == 0, "a table of a server is read once, from the front"
+        self._found.clear()
+        checks = [(name, check) for name in columns for check in self._columns[name].checks]
+        flags = [_flags(checks[begin : begin + _FLAGS]) for begin in range(0, len(checks), _FLAGS)]
+        listed = ", ".join([self._list(columns), *flags])
+        for arrays in self._server.batches(f"SELECT {listed} FROM {self._table} t", self.name):
+            for part, found in enumerate(arrays[len(columns) :]):
+                self._count(checks[part * _FLAGS :], np.asarray(found))
+            batch = pa.record_batch(arrays[: len(columns)], names=list(columns))
+            for start in range(0, batch.num_rows, batch_rows):
+                yield batch.slice(start, batch_rows)
+
+    def noticed(self) -> dict[str, str]:
+        """Returns what of the values is not as it was in the database, and why."""
+        return dict(check.found(self.name, column, count) for (column, check), count in self._found.items())
+
+    def _list(self, columns: Sequence[str]) -> str:
+        return ", ".join(f"{self._columns[name].sql} AS {quoted(name)}" for name in columns)
+
+    def _count(self, checks: Sequence[tuple[str, Check]], flags: npt.NDArray[np.int64]) -> None:
+        flags = flags[flags != 0]
+        if not len(flags):
+            return
+        for bit, (column, check) in enumerate(checks[:_FLAGS]):
+            if count := int(np.count_nonzero(flags & (1 << bit))):
+                self._found[column, check] = self._found.get((column, check), 0) + count
+
+
+def _flags(checks: Sequence[tuple[str, Check]]) -> str:
+    """Returns SQL of a whole number with a bit for each check that a row does not pass."""
+    return " + ".join(f"CASE WHEN {check.sql} THEN {1 << bit}::int8 ELSE 0::int8 END"
+                      for bit, (_, check) in enumerate(checks))  # fmt: skip

@@ -1,0 +1,184 @@
+"""How each type of PostgreSQL is read: by which SQL, as which Arrow type, and what of its values cannot be kept.
+
+| type | read as |
+|---|---|
+| boolean, smallint, integer, bigint, real, double precision | as it is |
+| text | as it is, but for what comes after 8,192 letters |
+| numeric, money | double precision; as a key, a whole number of 64 bits |
+| date, timestamp, with a time zone or without | date or microseconds, in UTC; infinite ones are null |
+| time, interval | seconds |
+| enum | text, as a category whatever the number of its values |
+| uuid | as a key, its 16 bytes |
+| arrays of numbers or texts, of one dimension | lists |
+| a domain | what it is made of |
+| all else | as a key, or where an encoding is asked for, its text; otherwise not at all |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from diskgnn.errors import InputError
+
+LONGEST_TEXT = 8192  # letters; of longer ones the rest is not read
+_MONTH_SECONDS = 2_629_800  # 30.4375 days
+_LAST = {
+    "date": "date '294000-01-01'",
+    "timestamp": "timestamp '294000-01-01'",
+    "timestamptz": "timestamptz '294000-01-01 00:00:00+00'",
+}  # beyond it, microseconds since 1970 have no room
+_AS_THEY_ARE = {"bool", "int2", "int4", "int8", "float4", "float8"}
+_TEXTS = {"text", "varchar", "bpchar", "name", "char", "citext"}
+
+
+@dataclass(frozen=True)
+class PostgresType:
+    """A type of the catalogue, domains resolved."""
+
+    name: str  # as pg_type has it
+    shown: str  # as people write it
+    kind: str  # pg_type.typtype
+    element: PostgresType | None = None  # of an array
+    precision: int | None = None  # of numeric(p, s)
+
+
+@dataclass(frozen=True)
+class Check:
+    """Something that rows of a column may have: how many, the server counts while they are read.
+
+    Attributes:
+        sql: true of such a row; of a table called t.
+        what: of the column these values are, for a listing.
+        told: the reason, with the count.
+        is_refused: the column cannot be read with it.
+    """
+
+    sql: str
+    what: str
+    told: str
+    is_refused: bool = False
+
+    def found(self, where: str, column: str, count: int) -> tuple[str, str]:
+        """Returns what to list of `count` such rows.
+
+        Raises:
+            InputError: they are refused.
+        """
+        if self.is_refused:
+            raise InputError(f"{where}: column {column!r}: {count:,} {self.told}; leave it out (`exclude`)")
+        return self.what, f"{count:,} {self.told}"
+
+
+@dataclass(frozen=True)
+class ReadColumn:
+    """How a column is read.
+
+    Attributes:
+        sql: its values, of a table called t.
+        checks: what is counted on the way.
+        encoding: if the type says it.
+    """
+
+    sql: str
+    checks: tuple[Check, ...] = ()
+    encoding: str | None = None
+
+
+def read_column(column: str, of: PostgresType, *, is_key: bool, value: str) -> ReadColumn | str:
+    """Returns how a column is read, or why it is not.
+
+    Args:
+        column: its name, for what is told.
+        of: its type.
+        is_key: it names rows; its values are not changed then.
+        value: its SQL.
+    """
+    name = of.name
+    if name in _AS_THEY_ARE and not (is_key and name == "bool"):
+        return ReadColumn(value)
+    if name == "oid":
+        return ReadColumn(f"{value}::int8")
+    if of.kind == "e":
+        return ReadColumn(f"{value}::text", encoding=None if is_key else "category")
+    if name == "uuid":
+        return ReadColumn(f"uuid_send({value})") if is_key else "a uuid that is no key says nothing of its row"
+    if name in ("numeric", "money"):
+        return _numeric(column, of, value if name == "numeric" else f"{value}::numeric", is_key)
+    if is_key:
+        return ReadColumn(f"{value}::text")
+    if name in _TEXTS:
+        return read_text(column, value)
+    if name in _LAST:
+        return _moment(column, name, value)
+    if name in ("time", "timetz"):
+        return ReadColumn(f"extract(epoch FROM {value})::float8")
+    if name == "interval":
+        return _interval(column, value)
+    if of.element is not None:
+        return _array(column, of.element, value)
+    return f"{of.shown} is no number, time, truth value, category or vector"
+
+
+def read_text(column: str, value: str) -> ReadColumn:
+    """Returns how a column is read as text."""
+    # The length in bytes is known without unpacking the text.
+    is_long = f"octet_length({value}::text) > {LONGEST_TEXT}"
+    told = f"rows have more than {LONGEST_TEXT:,} letters, of which the first {LONGEST_TEXT:,} are read"
+    check = Check(f"{is_long} AND char_length({value}::text) > {LONGEST_TEXT}", f"the rest of texts in {column}", told)
+    return ReadColumn(f"CASE WHEN {is_long} THEN left({value}::text, {LONGEST_TEXT}) ELSE {value}::text END", (check,))
+
+
+def _numeric(column: str, of: PostgresType, value: str, is_key: bool) -> ReadColumn:
+    if is_key:  # a text that is no whole number of 64 bits is an error
+        return ReadColumn(f"trim_scale({value})::text::int8")
+    if of.precision is not None and of.precision <= 15:
+        return ReadColumn(f"{value}::float8")
+    # A cast from float8 has 15 digits.
+    check = Check(
+        f"{value} <> {value}::float8::numeric", f"digits of {column}",
+        "rows have more than 15, of which the first are kept",
+    )  # fmt: skip
+    return ReadColumn(f"{value}::float8", (check,))
+
+
+def _moment(column: str, name: str, value: str) -> ReadColumn:
+    is_finite = f"isfinite({value}) AND {value} < {_LAST[name]}"
+    check = Check(
+        f"NOT ({is_finite})", f"infinite values of {column}",
+        "rows have one, or one later than the year 294000: null now",
+    )  # fmt: skip
+    return ReadColumn(f"CASE WHEN {is_finite} THEN {value} END", (check,))
+
+
+def _interval(column: str, value: str) -> ReadColumn:
+    months = f"(extract(year FROM {value}) * 12 + extract(month FROM {value}))"
+    rest = (
+        f"extract(day FROM {value}) * 86400 + extract(hour FROM {value}) * 3600 + "
+        f"extract(minute FROM {value}) * 60 + extract(second FROM {value})"
+    )
+    has_months = Check(
+        f"isfinite({value}) AND {months} <> 0", f"months of {column}", "rows have some, taken as 30.4375 days each"
+    )
+    infinite = Check(f"NOT isfinite({value})", f"infinite values of {column}", "rows have one: null now")
+    seconds = f"({months} * {_MONTH_SECONDS} + {rest})::float8"
+    return ReadColumn(f"CASE WHEN isfinite({value}) THEN {seconds} END", (has_months, infinite))
+
+
+def _array(column: str, element: PostgresType, value: str) -> ReadColumn | str:
+    check = Check(
+        f"array_ndims({value}) > 1", column,
+        "rows have arrays of several dimensions, expected one", is_refused=True,
+    )  # fmt: skip
+    if element.name in _AS_THEY_ARE - {"bool"}:
+        return ReadColumn(value, (check,))
+    if element.name == "numeric":
+        return ReadColumn(f"{value}::float8[]", (check,))
+    if element.name in _TEXTS or element.kind == "e":
+        return ReadColumn(f"{value}::text[]", (check,))
+    return f"arrays of {element.shown} are no vectors"
+
+
+def encodings_of(columns: Mapping[str, ReadColumn]) -> dict[str, str]:
+    """Returns the encodings that types say, by column."""
+    return {name: column.encoding for name, column in columns.items() if column.encoding is not None}

@@ -1,0 +1,96 @@
+"""Tables that were fetched into Arrow files: read from any row on, only the columns that are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from diskgnn.errors import InputError
+from diskgnn.files.checked_files import ChecksummedFile
+from diskgnn.files.disk_space import DiskBudget
+from diskgnn.files.file_reading import raise_if_disk_failed
+from diskgnn.importers.tables.frames import field_of
+
+_PIECE_BYTES = 4 << 20  # of rows that are written, and read, together
+HELD_BYTES = 4 * _PIECE_BYTES  # while they are written: rows that wait, a copy of them in one piece, and compressed
+
+
+def write_table(
+    path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch], disk: DiskBudget
+) -> tuple[int, list[int]]:
+    """Writes a table. Returns the CRC-32C of the file, and how many rows each piece in it has."""
+    options = pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False)
+    pieces = []
+    with ChecksummedFile(path, disk=disk) as sink:
+        with pa.ipc.new_file(sink, schema, options=options) as file:
+            for piece in _pieces(batches):
+                file.write_batch(piece)
+                pieces.append(piece.num_rows)
+        return sink.crc32c, pieces
+
+
+def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yields the same rows, but where batches are small, several as one."""
+    waiting, num_bytes = list[pa.RecordBatch](), 0
+    for batch in batches:
+        waiting.append(batch)
+        num_bytes += batch.nbytes
+        if num_bytes >= _PIECE_BYTES:
+            yield _one(waiting)
+            waiting, num_bytes = [], 0
+    if waiting:
+        yield _one(waiting)
+
+
+def _one(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    table = pa.Table.from_batches(batches).combine_chunks()
+    return pa.record_batch([column.chunk(0) for column in table.columns], schema=table.schema)
+
+
+class ArrowTable:
+    """A table that `write_table` wrote.
+
+    Args:
+        name: of the table, for messages.
+        path: of the file.
+        pieces: how many rows each piece has.
+    """
+
+    def __init__(self, name: str, path: Path, pieces: Sequence[int]) -> None:
+        self.name, self._path, self._pieces = name, path, pieces
+        self.num_rows, self.stored_bytes = sum(pieces), path.stat().st_size
+        with pa.OSFile(str(path)) as file, pa.ipc.open_file(file) as reader:
+            self.schema = reader.schema
+
+    def field(self, column: str) -> pa.Field:
+        """Returns the column's name and type.
+
+        Raises:
+            InputError: there is no such column.
+        """
+        return field_of(self, column)
+
+    def batches(self, columns: Sequence[str], batch_rows: int, first: int = 0) -> Iterator[pa.RecordBatch]:
+        """Yields all rows from the `first` on in order, these columns only, at most `batch_rows` at a time.
+
+        Raises:
+            InputError: the file is not what was written.
+        """
+        positions = sorted({self.schema.get_field_index(column) for column in columns})
+        options = pa.ipc.IpcReadOptions(included_fields=positions, use_threads=False)
+        try:
+            with pa.OSFile(str(self._path)) as file, pa.ipc.open_file(file, options=options) as reader:
+                for number, num_rows in enumerate(self._pieces):
+                    skipped, first = min(first, num_rows), max(0, first - num_rows)
+                    if skipped == num_rows:
+                        continue
+                    piece = reader.get_batch(number).select(list(columns))
+                    for start in range(skipped, num_rows, batch_rows):
+                        yield piece.slice(start, batch_rows)
+        except (OSError, pa.ArrowException) as error:
+            raise_if_disk_failed(error, self._path)
+            raise InputError(f"{self.name}: what was fetched of it is damaged: run this again ({error})") from error

@@ -171,7 +171,7 @@ def sound_directories() -> Path:
     diskgnn.propagate(folder / "graph", folder / "hops", hops=2, operators="mean,gcn")
     _write_tables(folder / "database")
     diskgnn.convert(folder / "tables", source=folder / "database", options={"keep_columns": True})
-    diskgnn.prepare(folder / "tables", folder / "columns", target="left", temporal="last", keep_times=True, **sampling)
+    diskgnn.prepare(folder / "tables", folder / "columns", target="left", temporal="last", **sampling)
     return folder
 
 
@@ -182,7 +182,7 @@ def _write_tables(folder: Path) -> None:
     users = {
         "id": range(40), "since": moments, "age": random.integers(0, 99, 40), "height": random.random(40),
         "seen": moments, "paid": random.random(40) < 0.5, "plan": random.choice(["a", "b"], 40),
-        "face": list(random.random((40, 3), np.float32)),
+        "face": list(random.random((40, 3), np.float32)), "tags": [["a", "b"], ["b"]] * 20,
     }  # fmt: skip
     orders = {"user": random.integers(0, 40, 90), "price": random.random(90)}
     left = {"user": random.integers(0, 40, 30), "at": np.full(30, 500), "label": random.random(30) < 0.5}

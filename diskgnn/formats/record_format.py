@@ -1,8 +1,8 @@
 """A row of several columns, a record: how its fields lie in its bytes.
 
-A record has a block for each kind of numbers: int64, float32, int32 codes, float32 and int8 embeddings, then a bit for
-each column that may be null. In a block, columns are in the order of their names. Whoever only moves rows takes them as
-int32 words; `record_view` reads their columns.
+A record has a block for each kind of numbers: int64, float32, int32 codes, lists of codes, float32 and int8
+embeddings, then a bit for each column that may be null. In a block, columns are in the order of their names. Whoever
+only moves rows takes them as int32 words; `record_view` reads their columns.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ WORD_BYTES = 4
 # By (kind, dtype), the block, in their order. Kinds are called as in torch_frame, where a boolean is a category.
 _BLOCKS = {
     ("numerical", "int64"): 0, ("timestamp", "int64"): 0, ("numerical", "float32"): 1, ("categorical", "int32"): 2,
-    ("boolean", "int32"): 2, ("embedding", "float32"): 3, ("embedding", "int8"): 4,
+    ("boolean", "int32"): 2, ("multicategorical", "int32"): 3, ("embedding", "float32"): 4, ("embedding", "int8"): 5,
 }  # fmt: skip
-_CODED = ("categorical", "boolean")
+_CODED = ("categorical", "multicategorical")
+WIDE = ("multicategorical", "embedding")  # whose columns are [n, width]
 _MOST_HEADER_BYTES = 4000  # of the .npy file: what is read of one on a store
 _MOST_COLUMNS = 1 << 16
 
@@ -39,17 +40,17 @@ class RecordField(Record):
     """One column of a record.
 
     Its values are exact int64 numbers; float32 numbers; int64 microseconds since 1970 ("timestamp"); codes of a
-    category, -1 where the value is null or unknown; 0, 1 or -1 ("boolean"); or vectors ("embedding"). Null is the
-    smallest int64, NaN, -1 or zeros, and a bit that is set.
+    category, -1 where the value is null or unknown; 0, 1 or -1 ("boolean"); codes of several values, and -1 behind them
+    ("multicategorical"); or vectors ("embedding"). Null is the smallest int64, NaN, -1 or zeros, and a bit that is set.
     """
 
     name: str
-    kind: Annotated[str, one_of("numerical", "timestamp", "categorical", "boolean", "embedding")]
+    kind: Annotated[str, one_of("numerical", "timestamp", "categorical", "boolean", "multicategorical", "embedding")]
     dtype: Annotated[str, one_of("int64", "float32", "int32", "int8")]
     offset: Annotated[int, whole()] = 0  # in the record, bytes
-    width: Annotated[int, LEFT_OUT, whole(1)] = 1  # values; above 1 of embeddings only
+    width: Annotated[int, LEFT_OUT, whole(1)] = 1  # values; above 1 of WIDE only
     null_bit: Annotated[int | None, LEFT_OUT] = None  # of the bits that follow the values; None: never null
-    num_values: Annotated[int | None, LEFT_OUT] = None  # of a category: codes are less
+    num_values: Annotated[int | None, LEFT_OUT] = None  # of categories: codes are less
 
     @property
     def block(self) -> int:
@@ -63,9 +64,9 @@ class RecordField(Record):
 
     def check_parsed(self) -> None:
         """Refuses fields that there are not."""
-        if (self.kind, self.dtype) not in _BLOCKS or (self.width > 1 and self.kind != "embedding"):
+        if (self.kind, self.dtype) not in _BLOCKS or (self.width > 1 and self.kind not in WIDE):
             raise ValueError(f"a column of kind {self.kind!r}, {self.width} x {self.dtype}")
-        if (self.num_values is not None) != (self.kind == "categorical"):
+        if (self.num_values is not None) != (self.kind in _CODED):
             raise ValueError(f"a column of kind {self.kind!r} of {self.num_values} values")
         for number in (self.null_bit, self.num_values):
             if number is not None and not 0 <= typed(number, int) < 1 << 31:

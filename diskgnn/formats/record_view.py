@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from diskgnn.formats.record_format import WORD_BYTES, RecordField, RecordFormat
+from diskgnn.formats.record_format import WIDE, WORD_BYTES, RecordField, RecordFormat
 from diskgnn.formats.row_format import RowFormat
 from diskgnn.specs.feature_columns import HASH_STEPS, FeatureColumn
 
@@ -26,7 +26,7 @@ PER_SECOND = 10**6  # of timestamps
 class DecodedRecords:
     """The columns of some records, on their device."""
 
-    columns: dict[str, Tensor]  # [n] int64, float32 or int32 codes; of embeddings [n, width] float32 or int8
+    columns: dict[str, Tensor]  # [n] int64, float32 or int32 codes; of WIDE [n, width]
     nulls: dict[str, Tensor]  # [n] bool, of the columns that may be null
 
 
@@ -58,7 +58,7 @@ class RecordView:
             for each in of_block:
                 first = (each.offset - begin) // item_bytes
                 taken = values[:, first : first + each.width]
-                columns[each.name] = taken if each.kind == "embedding" else taken.squeeze(1)
+                columns[each.name] = taken if each.kind in WIDE else taken.squeeze(1)
         return DecodedRecords({each.name: columns[each.name] for each in fields}, self._nulls(words))
 
     def _nulls(self, words: Tensor) -> dict[str, Tensor]:

@@ -13,6 +13,7 @@ from diskgnn.errors import ArtifactError, ConfigError
 from diskgnn.formats import artifacts
 from diskgnn.formats.graph_config import GraphConfig
 from diskgnn.formats.manifest import Manifest, open_pinned
+from diskgnn.formats.record_format import RecordFormat
 from diskgnn.formats.row_format import FeatureFile
 from diskgnn.graph.type_data import EdgeSet, NodeSet
 from diskgnn.specs.schema import EdgeType
@@ -59,6 +60,11 @@ class Graph:
     def constants(self) -> tuple[str, ...]:
         """Returns the node types whose only feature is a 1, which no file has."""
         return tuple(name for name, nodes in self.nodes.items() if nodes.config.is_constant)
+
+    @property
+    def keeps_columns(self) -> bool:
+        """Returns True if rows of some type are records."""
+        return any(isinstance(nodes.config.rows, RecordFormat) for nodes in self.nodes.values())
 
     @property
     def is_typed(self) -> bool:

@@ -129,7 +129,7 @@ def most_disk_bytes(plan: SamplingPlan, tiers: TierRows, keep_input_nodes: bool)
             return UNBOUNDED
         structure_bytes = SEED_BYTES * most.seeds + most.block_bytes + trees * _TREE_NODE_BYTES * most.nodes
         structure_bytes += plan.spec.edge_ids * POSITION_BYTES * sum(most.edges.values())
-        structure_bytes += plan.spec.keep_times * INT_BYTES * (most.seeds + most.nodes)
+        structure_bytes += bool(plan.layout.times) * INT_BYTES * (most.seeds + most.nodes)
         samples_bytes = structure_bytes + most.nodes * node_bytes + DIRECT_ALIGNMENT
         extent_bytes = structure_bytes + most.nodes * (_header_row_bytes(node_bytes, keep_input_nodes) + row_bytes)
         total += tiers.cpu(split) * row_bytes + size.num_batches * (samples_bytes + extent_bytes + 2 * DIRECT_ALIGNMENT)

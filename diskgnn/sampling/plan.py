@@ -63,12 +63,13 @@ class SamplingPlan:
         self.spec = replace(spec, temporal_window=named_windows(windows, graph.config.time_unit) or None)
         if spec.group_seeds > 1:
             _require_groups(spec)
+        keeps_times = spec.keep_times or graph.keeps_columns
         self.layout = SamplesLayout(
             trees=spec.is_temporal,
             pairs=isinstance(spec.target, LinkTarget),
             places=isinstance(spec.target, NodeTarget) and spec.target.labels is not None,
-            seed_times=spec.keep_times and spec.is_temporal,
-            times=tuple(each for each, nodes in graph.nodes.items() if spec.keep_times and nodes.config.has_times),
+            seed_times=keeps_times and spec.is_temporal,
+            times=tuple(each for each, nodes in graph.nodes.items() if keeps_times and nodes.config.has_times),
             positions=tuple(each for each in edge_types if spec.edge_ids or graph.edges[each].config.rows is not None),
         )
         positions = tuple(each in self.layout.positions for each in edge_types) if self.layout.positions else ()

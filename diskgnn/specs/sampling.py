@@ -89,7 +89,8 @@ class SamplingSpec:
         edge_ids: keep which edges were drawn, for `Block.edge_ids`: rows of the user's list in a graph that was
             converted with `keep_ids`, as those of PyG are; otherwise places in the graph's CSC, with a DataWarning.
         keep_times: keep the times of input nodes, where their type has some, for `TypedMiniBatch.times`, and with
-            `temporal` those of seeds, for `TypedMiniBatch.seed_times`: 8 bytes for each of them.
+            `temporal` those of seeds, for `TypedMiniBatch.seed_times`: 8 bytes for each of them. Always so of
+            a graph whose tables keep their columns.
         expand_once: a node draws neighbours once, when it is found, for all layers, as in PyG's NeighborLoader: for
             `to_pyg`. The blocks of such minibatches have no edges of nodes that were found earlier.
         shuffle: the train split, anew in every epoch; False takes it in the given order.

@@ -17,7 +17,7 @@ from diskgnn.formats.record_view import RecordView
 
 KINDS = (
     ("numerical", "int64"), ("timestamp", "int64"), ("numerical", "float32"), ("categorical", "int32"),
-    ("boolean", "int32"), ("embedding", "float32"), ("embedding", "int8"),
+    ("boolean", "int32"), ("multicategorical", "int32"), ("embedding", "float32"), ("embedding", "int8"),
 )  # fmt: skip
 
 
@@ -27,9 +27,9 @@ def formats(draw: Any) -> RecordFormat:
     fields = []
     for name in names:
         kind, dtype = draw(st.sampled_from(KINDS))
-        width = draw(st.integers(1, 7)) if kind == "embedding" else 1
+        width = draw(st.integers(1, 7)) if kind in ("embedding", "multicategorical") else 1
         nullable = draw(st.sampled_from([0, None]))
-        num_values = 9 if kind == "categorical" else None
+        num_values = 9 if "categorical" in kind else None
         fields.append(RecordField(name, kind, dtype, width=width, null_bit=nullable, num_values=num_values))
     return RecordFormat.of(fields, 1)
 
@@ -70,26 +70,12 @@ def test_manifests_have_all_of_it(rows: RecordFormat) -> None:
 
 def test_blocks_are_in_order() -> None:
     """Whatever the order in which columns are given; as torch_frame has them, sorted by name."""
-    given_fields = [RecordField(f"{name}{number}", kind, dtype, num_values=3 if kind == "categorical" else None)
+    given_fields = [RecordField(f"{name}{number}", kind, dtype, num_values=3 if "categorical" in kind else None)
                     for number, (kind, dtype) in enumerate(KINDS[::-1]) for name in "ba"]  # fmt: skip
     found = RecordFormat.of(given_fields, 1).fields
-    assert [each.name for each in found] == [
-        "a5",
-        "a6",
-        "b5",
-        "b6",
-        "a4",
-        "b4",
-        "a2",
-        "a3",
-        "b2",
-        "b3",
-        "a1",
-        "b1",
-        "a0",
-        "b0",
-    ]
-    assert [each.offset for each in found] == [0, 8, 16, 24, 32, 36, 40, 44, 48, 52, 56, 60, 64, 65]
+    names = ["a6", "a7", "b6", "b7", "a5", "b5", "a3", "a4", "b3", "b4", "a2", "b2", "a1", "b1", "a0", "b0"]
+    assert [each.name for each in found] == names
+    assert [each.offset for each in found] == [0, 8, 16, 24, *range(32, 73, 4), 73]
 
 
 def test_names_that_a_header_cannot_have(tmp_path: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import warnings
 from collections import Counter
 from functools import partial
 from pathlib import Path
@@ -17,21 +18,27 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from forging import write_manifest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from least_budgets import with_least
 
 import diskgnn
 from diskgnn.baselines.in_memory import InMemory
-from diskgnn.errors import ArtifactError, ConfigError, InputError
+from diskgnn.errors import ArtifactError, ConfigError, DataWarning, InputError
 from diskgnn.files import faults
 from diskgnn.formats.manifest import open_artifact
+from diskgnn.formats.record_format import NULLS
 from diskgnn.formats.verification import find_damage
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.graph_input import TableColumns
 from diskgnn.importers.source_formats.relational_source import RelationalSource
+from diskgnn.importers.tables.frames import FrameTable
+from diskgnn.importers.tables.record_encoding import RecordEncoding
 from diskgnn.preparing.repair import repair
 from diskgnn.system.resources import Resources
 
 USERS, ORDERS = 800, 9000
+TAGS = np.array(["red", "green", "blue", "grün"])
 UNTIL = 1_600_000_000  # of statistics, by the times of users
 
 
@@ -60,6 +67,8 @@ def tables() -> dict[str, pa.Table]:
             nullable(random, [f"text {number}" for number in range(USERS)]),
             pa.array(random.integers(0, 9, USERS), pa.int16()), pa.array([None] * USERS, pa.float64()),
             nullable(random, [f"likes {number} and Äpfel" for number in range(USERS)]),
+            nullable(random, [list(random.choice(TAGS, random.integers(0, 5))) for _ in range(USERS)],
+                     pa.list_(pa.string())),
         ],
         schema=pa.schema([
             ("id", pa.int64()), ("since", pa.int64()), ("big", pa.int64()), ("money", pa.float64()),
@@ -67,6 +76,7 @@ def tables() -> dict[str, pa.Table]:
             ("paid", pa.bool_()), ("plan", pa.string()), ("city", pa.string()), ("face", pa.list_(pa.float32())),
             ("codes", pa.list_(pa.int8(), 3)), ("about", pa.string()),
             pa.field("visits", pa.int16(), nullable=False), ("nothing", pa.float64()), ("bio", pa.string()),
+            ("tags", pa.list_(pa.string())),
         ]),
     )  # fmt: skip
     orders = pa.table({
@@ -127,11 +137,13 @@ def test_categories_are_counted_in_known_rows(graphs: dict[str, Path], tables: d
     users = tables["users"].filter(pc.less_equal(tables["users"]["since"], UNTIL))
     found = Graph.open(graphs["records"]).nodes["users"].categories()
     assert of_graph_constants(graphs["records"]) == {"links", "churn"}
-    for name in ("plan", "city"):
-        counts = Counter(users[name].drop_null().to_pylist()).most_common()
+    for name in ("plan", "city", "tags"):
+        listed = users[name].combine_chunks()
+        listed = listed.flatten() if name == "tags" else listed
+        counts = Counter(listed.drop_null().to_pylist()).most_common()
         of_column = found.filter(pc.equal(found["column"], name))
         assert list(zip(of_column["value"].to_pylist(), of_column["count"].to_pylist(), strict=True)) == counts
-    assert {*found["column"].to_pylist()} == {"plan", "city"}
+    assert {*found["column"].to_pylist()} == {"plan", "city", "tags"}
     left_out = {each.name: each.reason for each in Graph.open(graphs["records"]).config.contents.left_out}
     assert "text or ids" in left_out["about"]
 
@@ -151,6 +163,9 @@ def expected_columns(tables: dict[str, pa.Table], graph: Path) -> tuple[dict[str
         known = categories.filter(pc.equal(categories["column"], name))["value"].to_pylist()
         codes = {value: code for code, value in enumerate(known)}
         values[name] = np.array([codes.get(value, -1) for value in users[name].to_pylist()], np.int32)
+    known = categories.filter(pc.equal(categories["column"], "tags"))["value"].to_pylist()
+    tags = [[known.index(tag) for tag in each or []] for each in users["tags"].to_pylist()]
+    values["tags"] = np.array([[*each, *[-1] * (4 - len(each))] for each in tags], np.int32)
     values["face"] = np.array([each or [0] * 5 for each in users["face"].to_pylist()], np.float32)
     values["codes"] = np.array(users["codes"].to_pylist(), np.int8)
     hashed = Graph.open(graph.with_name("vectors")).nodes["users"]
@@ -168,7 +183,7 @@ def test_minibatches_have_the_columns_of_the_tables(
     graphs: dict[str, Path], tables: dict[str, pa.Table], tmp_path: Path, temporal: str
 ) -> None:
     """Through all tiers, for trees, whose nodes repeat, and without; x is that of the vectors."""
-    options = {**SAMPLING, "temporal": temporal, "keep_input_nodes": True, "keep_times": True}
+    options = {**SAMPLING, "temporal": temporal, "keep_input_nodes": True}
     diskgnn.prepare(graphs["records"], tmp_path / "packed", **options)
     diskgnn.prepare(graphs["vectors"], tmp_path / "vectors", **options)
     values, nulls = expected_columns(tables, graphs["records"])
@@ -192,6 +207,8 @@ def test_minibatches_have_the_columns_of_the_tables(
             for name, found in batch.nulls["users"].items():
                 np.testing.assert_array_equal(found.numpy(), nulls[name][nodes], name)
             np.testing.assert_array_equal(batch.times["users"], tables["users"]["since"].to_numpy()[nodes])
+            assert expected.times is None
+            assert (batch.seed_times is None) == (temporal == "ignore")
             assert {*batch.columns} == {"users", "orders"}
             for name, x in batch.x.items():
                 assert_same_features(of_graph, name, x, expected.x[name])
@@ -298,7 +315,7 @@ def test_refusals(tables: dict[str, pa.Table], graphs: dict[str, Path], tmp_path
         diskgnn.convert(tmp_path / "out", source=source(tables), options=keep, encoding_of=graphs["vectors"])
     with pytest.raises(ConfigError, match="quantise: expected vectors, found a table that keeps its columns"):
         diskgnn.convert(tmp_path / "out", source=source(tables), options=keep, quantise="int8")
-    with pytest.raises(ConfigError, match=r"users: expected vectors, found records \(13 columns, 100 bytes\)"):
+    with pytest.raises(ConfigError, match=r"users: expected vectors, found records \(14 columns, 116 bytes\)"):
         diskgnn.propagate(graphs["records"], tmp_path / "hops", hops=1, target="users")
     visits = pa.array([None, *[1] * (USERS - 1)], pa.int16())
     broken = {**tables, "users": tables["users"].set_column(
@@ -379,3 +396,59 @@ def test_killed_conversions_and_damaged_minibatches_are_made_again(tables: dict[
         (tmp_path / "packed" / name).write_bytes(whole[:-40] + bytes(20) + whole[-20:])
     repair(tmp_path / "packed", graph=tmp_path / "whole", resources=Resources.of("auto", 1))
     assert find_damage(tmp_path / "packed")[1] == []
+
+
+def test_lists_and_texts_beyond_what_codes_are_for(tmp_path: Path) -> None:
+    """Lists that are longer in later rows are cut off, longer than 32 left out; so is text of few equal values."""
+    num_rows = 70_000
+    long = [[f"value {number}" for number in range(33)], *[["value 1"]] * (num_rows - 1)]
+    grown = [["a", "b"]] * (num_rows - 1) + [["b", "unknown", None, "a", "b", "b"]]
+    users = pa.table({
+        "id": np.arange(num_rows), "at": np.arange(num_rows), "long": pa.array(long), "grown": pa.array(grown),
+        "text": [f"text {number % 68_000}" for number in range(num_rows)],
+        "zip": [f"zip {number % 9_000}" for number in range(num_rows)],
+    })  # fmt: skip
+    orders = pa.table({"user": np.arange(50)})
+    database = SimpleNamespace(table_dict={
+        "users": SimpleNamespace(df=users, pkey_col="id", fkey_col_to_pkey_table={}, time_col="at"),
+        "orders": SimpleNamespace(df=orders, pkey_col=None, fkey_col_to_pkey_table={"user": "users"}, time_col=None),
+    })  # fmt: skip
+    with pytest.warns(
+        DataWarning, match="users.grown: 1 lists are longer than those that were known, of up to 2 values"
+    ):
+        diskgnn.convert(tmp_path / "graph", source=database,
+                        options={"keep_columns": True, "val_timestamp": num_rows - 2})  # fmt: skip
+    rows = np.load(tmp_path / "graph" / "features-users.npy")
+    np.testing.assert_array_equal(rows["grown"], [*[[0, 1]] * (num_rows - 1), [1, 0]])
+    found = Graph.open(tmp_path / "graph")
+    reasons = {each.name: each.reason for each in found.config.contents.left_out}
+    assert reasons["long"] == "lists of up to 33 values, more than 32"
+    assert reasons["text"] == "more than 65536 values, too many or too rare for a category: text or ids"
+    assert [each.num_values for each in found.nodes["users"].config.rows.fields] == [9000, 2]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    lists=st.lists(st.none() | st.lists(st.none() | st.sampled_from("abcdefg"), max_size=6), min_size=1, max_size=30),
+    known=st.integers(1, 30),
+)
+def test_lists_of_any_values(lists: list[list[str] | None], known: int) -> None:
+    """Codes by how often values come in the rows that are known; others are dropped."""
+    kind = pa.list_(pa.string())
+    listed = [value for each in lists[:known] for value in each or [] if value is not None]
+    table = FrameTable("table", pa.table({"x": pa.array(lists, kind)}))
+    encoding = RecordEncoding.of("table", [pa.field("x", kind)], {})
+    encoding.add([pa.array(lists[:known], kind)])
+    encoding.complete()
+    if not listed:
+        assert "x" in encoding.left_out
+        return
+    values = [value for value, _ in Counter(listed).most_common()]
+    width = max(len(each or []) for each in lists[:known])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)
+        (rows,) = encoding.rows("rows", table).chunks()
+    for found, each in zip(rows["x"].reshape(len(lists), width).tolist(), lists, strict=True):
+        codes = [values.index(value) for value in each or [] if value in values][:width]
+        assert found == [*codes, *[-1] * (width - len(codes))]
+    np.testing.assert_array_equal(rows[NULLS][:, 0] & 1, [each is None for each in lists])

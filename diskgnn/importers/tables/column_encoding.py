@@ -129,10 +129,10 @@ class TableEncoding:
             self._take_known(known, kinds, asked, argument)
             return
         for name, kind in kinds.items():
-            encoding = asked.get(name, column_values.natural_encoding(kind))
+            encoding = asked.get(name, self._natural_encoding(kind))
             if encoding != "none":
                 of_kind = "text" if is_embedder(encoding) else encoding
-                if not column_values.fits(of_kind, kind):
+                if not self._fits(of_kind, kind):
                     raise InputError(f"{table}.{name}: expected {column_values.TAKEN[of_kind]}, found {kind}")
                 self._finders[name] = self._finder_of[of_kind](table, name, encoding, name in asked)
             elif name not in asked:
@@ -169,6 +169,12 @@ class TableEncoding:
                 reason = known.left_out.get(name)
                 no_feature = f"{known.graph} has no such feature"
                 self.left_out[name] = no_feature if reason is None else f"{no_feature}: {reason}"
+
+    def _natural_encoding(self, kind: pa.DataType) -> str:
+        return column_values.natural_encoding(kind)
+
+    def _fits(self, encoding: str, kind: pa.DataType) -> bool:
+        return column_values.fits(encoding, kind)
 
     @property
     def columns(self) -> list[str]:

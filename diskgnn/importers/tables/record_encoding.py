@@ -8,6 +8,7 @@
 | | whole numbers | numerical, int64 |
 | boolean | truth values | boolean, int32: 0 or 1 |
 | category | strings | categorical, int32: codes |
+| | lists of strings, at most 32 in each | multicategorical, int32: codes of the known ones, then -1 |
 | vector | lists of numbers of equal lengths | embedding: int8 of int8, else float32 |
 | hash:D | text | embedding: int8, in steps of 1/127 |
 | module:function | text | embedding: float32 |
@@ -22,6 +23,7 @@ What models of vectors see is `record_view`'s x: the features that `column_encod
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
@@ -32,8 +34,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from diskgnn.errors import InputError
-from diskgnn.formats.record_format import NULLS, RecordField, RecordFormat
+from diskgnn.errors import DataWarning, InputError, callers_level
+from diskgnn.formats.record_format import NULLS, WIDE, RecordField, RecordFormat
 from diskgnn.importers.containers.rows import CHUNK_BYTES, RowSource
 from diskgnn.importers.source_listing import SourceListing
 from diskgnn.importers.tables import column_finders, column_values, text_embedding
@@ -46,7 +48,11 @@ from diskgnn.specs.feature_columns import FeatureColumn
 MOST_CATEGORIES = 1 << 20  # of a column
 _MOST_VALUE_BYTES = 32 << 20  # of them
 _LEAST_ROWS = 4  # of a value of a category, on average
+_MOST_LISTED = 32  # values of a cell
+_MANY = 1 << 16  # values, by which text is told early from a category: it must not wait for 2^20 of them
 _MOST_FEATURES = column_finders.MOST_VALUES  # of values, beyond which a category has no features in x
+_LISTED = "categories"  # the encoding of lists of text, which nobody has to ask for
+_COUNTED = ("category", _LISTED)
 _NULL_INT = np.iinfo(np.int64).min
 _BATCH_ROWS = 1 << 18  # at most, for as many values of a category: they are looked up in a table made for each batch
 
@@ -78,7 +84,9 @@ class CountedValues:
             "value": summed["value"], "count": summed["count_sum"], "first": summed["first_min"]
         }).combine_chunks()  # fmt: skip
         self._waiting.clear()
-        if len(self._counted) > MOST_CATEGORIES or self._counted["value"].nbytes > _MOST_VALUE_BYTES:
+        values = len(self._counted)
+        is_early = values > _MANY and not self._asked and self._num_rows < 2 * values
+        if is_early or values > MOST_CATEGORIES or self._counted["value"].nbytes > _MOST_VALUE_BYTES:
             self._is_text, self._counted = True, self._counted.slice(0, 0)
             if self._asked:
                 raise InputError(
@@ -90,7 +98,7 @@ class CountedValues:
         """Returns the column, with the features that it has in x, if any; or why it is left out."""
         self._merge()
         if self._is_text:
-            return f"more than {MOST_CATEGORIES} values, or {_MOST_VALUE_BYTES >> 20} MiB of them: text or ids"
+            return f"more than {_MANY} values, too many or too rare for a category: text or ids"
         if not len(self._counted):
             return "it has no values"
         few = len(self._counted) <= _MOST_FEATURES
@@ -117,10 +125,33 @@ class CountedValues:
         return pa.table({"value": found.field("values"), "count": found.field("counts"), "first": first})
 
 
+class CountedLists(CountedValues):
+    """Counts the values in lists of them."""
+
+    def __init__(self, table: str, name: str, encoding: str, asked: bool) -> None:
+        super().__init__(table, name, encoding, asked)
+        self.longest = 0
+
+    def add(self, values: pa.Array) -> None:
+        """`values` are known."""
+        longest = pc.max(pc.list_value_length(values)).as_py()
+        self.longest = max(self.longest, longest or 0)
+        super().add(values.flatten())
+
+    def found(self) -> FeatureColumn | str:
+        """Returns the column, which has no features in x; or why it is left out."""
+        found = super().found()
+        if isinstance(found, str):
+            return found
+        if self.longest > _MOST_LISTED:
+            return f"lists of up to {self.longest} values, more than {_MOST_LISTED}"
+        return FeatureColumn(found.name, _LISTED, 0)
+
+
 class RecordEncoding(TableEncoding):
     """The columns of a table whose rows become records. `features` are those of x; see `TableEncoding`."""
 
-    _finder_of = MappingProxyType({**column_finders.FINDERS, "category": CountedValues})
+    _finder_of = MappingProxyType({**column_finders.FINDERS, "category": CountedValues, _LISTED: CountedLists})
 
     @staticmethod
     def of(table: str, columns: Sequence[pa.Field], asked: Mapping[str, str]) -> RecordEncoding:
@@ -128,6 +159,15 @@ class RecordEncoding(TableEncoding):
         found = RecordEncoding(table, {each.name: each.type for each in columns}, asked)
         found._fields = {each.name: each for each in columns}
         return found
+
+    def _natural_encoding(self, kind: pa.DataType) -> str:
+        return _LISTED if self._fits(_LISTED, kind) else super()._natural_encoding(kind)
+
+    def _fits(self, encoding: str, kind: pa.DataType) -> bool:
+        if encoding != _LISTED:
+            return super()._fits(encoding, kind)
+        is_text = is_list(kind) and (pa.types.is_string(kind.value_type) or pa.types.is_large_string(kind.value_type))
+        return bool(is_text)
 
     _fields: Mapping[str, pa.Field]
     _stored: tuple[FeatureColumn, ...] = ()  # all columns of a record
@@ -161,9 +201,10 @@ class RecordEncoding(TableEncoding):
             kind = "numerical"
         elif kind == "embedding" and self._is_int8(column, given.type):
             dtype = "int8"
-        elif encoding == "category":
+        elif encoding in _COUNTED:
             num_values = len(self._values(column.name))
-        width = column.width if kind == "embedding" else 1
+        width = self._longest(column.name) if encoding == _LISTED else max(1, column.width)
+        width = width if kind in WIDE else 1
         return RecordField(
             column.name, kind, dtype, width=width, null_bit=0 if given.nullable else None, num_values=num_values
         )
@@ -172,6 +213,11 @@ class RecordEncoding(TableEncoding):
         if column.embedder is not None:
             return text_embedding.hash_width(column.embedder, self._table) is not None
         return is_list(given) and bool(pa.types.is_int8(given.value_type))
+
+    def _longest(self, name: str) -> int:
+        finder = self._finders[name]
+        assert isinstance(finder, CountedLists)
+        return finder.longest
 
     def _values(self, name: str) -> pa.Table:
         finder = self._finders[name]
@@ -183,7 +229,7 @@ class RecordEncoding(TableEncoding):
         """Returns (column, value, count) of all categories, by code."""
         found = [pa.table({"column": [], "value": [], "count": []}, schema=_CATEGORIES)]
         for column in self._stored:
-            if column.encoding == "category":
+            if column.encoding in _COUNTED:
                 values = self._values(column.name)
                 names = pa.array([column.name]).take(pa.array(np.zeros(len(values), np.int64)))
                 found.append(pa.table({"column": names, **dict(zip(values.column_names, values, strict=True))}))
@@ -197,7 +243,7 @@ class RecordEncoding(TableEncoding):
         """
         record, columns = self.record, self.columns
         values = {each.name: self._values(each.name)["value"].combine_chunks() for each in record.fields
-                  if each.kind == "categorical"}  # fmt: skip
+                  if each.num_values is not None}  # fmt: skip
         most = max(map(len, values.values()), default=0)
         batch_rows = max(1, CHUNK_BYTES // record.row_bytes, min(_BATCH_ROWS, most))
 
@@ -232,7 +278,7 @@ _KINDS: Mapping[str, tuple[str, str, int | None]] = {
     "number": ("numerical", "float32", None), "raw": ("numerical", "float32", None),
     "time": ("timestamp", "int64", None), "boolean": ("boolean", "int32", None),
     "category": ("categorical", "int32", None), "vector": ("embedding", "float32", None),
-    "text": ("embedding", "float32", None),
+    "text": ("embedding", "float32", None), _LISTED: ("multicategorical", "int32", None),
 }  # fmt: skip
 
 
@@ -245,7 +291,7 @@ def _fill(
     where: str,
 ) -> None:
     """Writes the values of a column to `out`, [n] or [n, width], which is 0."""
-    if pa.types.is_null(given.type) and field.kind != "categorical":  # in which no row has a value
+    if pa.types.is_null(given.type) and field.num_values is None:  # in which no row has a value
         given = given.cast(pa.from_numpy_dtype(field.dtype) if field.kind == "numerical" else _NULLS[field.kind])
     if field.kind == "numerical" and field.dtype == "int64":
         whole = column_values.whole_numbers(given, where)
@@ -260,8 +306,30 @@ def _fill(
     elif field.kind == "categorical":
         found = pc.index_in(column_values.words(given, where), value_set=values)
         out[:] = np.where(np.asarray(given.is_null()), -1, np.asarray(found.fill_null(-1)))
+    elif field.kind == "multicategorical":
+        _fill_lists(out.reshape(len(given), field.width), given, values, where)
     else:
         _fill_vectors(out, field, column, given, where)
+
+
+def _fill_lists(out: npt.NDArray[Any], given: pa.Array, values: pa.Array | None, where: str) -> None:
+    """Writes the codes of each list's known values to `out` [n, width], as many as there is room for, then -1."""
+    out[:] = -1
+    words = column_values.words(given.flatten(), where)
+    codes = np.asarray(pc.index_in(words.drop_null(), value_set=values).fill_null(-1))
+    lengths = np.asarray(pc.list_value_length(given).fill_null(0), np.int64)
+    rows = np.repeat(np.arange(len(given)), lengths)[np.asarray(words.is_valid())]
+    rows, codes = rows[codes >= 0], codes[codes >= 0]
+    places = np.arange(len(rows)) - np.searchsorted(rows, rows)
+    fits = places < out.shape[1]
+    if not fits.all():
+        warnings.warn(
+            f"{where}: {len(np.unique(rows[~fits]))} lists are longer than those that were known, of up to "
+            f"{out.shape[1]} values, and are cut off",
+            DataWarning,
+            stacklevel=callers_level(),
+        )
+    out[rows[fits], places[fits]] = codes[fits]
 
 
 def _fill_vectors(

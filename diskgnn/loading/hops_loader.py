@@ -144,7 +144,7 @@ class HopsLoader(CursorSource):
     def _kept_bytes(self) -> int:
         """Returns what it takes to keep the records of this split, and to evaluate on another one beside them.
 
-        Where they are read, evaluation takes less than that, in memory that `KeptPages` has of it.
+        Where they are read instead, evaluation is given the pages that training has given back, and needs no more.
         """
         others = [rows for split, rows in self._hops.config.num_rows.items() if split != self.split]
         evaluated = (reading_bytes(replace(self._order, num_records=rows, seed=None)) for rows in others)
@@ -308,7 +308,9 @@ class HopsLoader(CursorSource):
         return self._waited + self._done
 
     def close(self) -> None:
-        """Free the records; minibatches that you hold stay valid. Idempotent."""
+        """Free the records, and memory of minibatches that is kept for the next epoch; those that you hold stay valid.
+        Idempotent.
+        """
         self._cursor.close()
         self._kept = self._pages = None
 

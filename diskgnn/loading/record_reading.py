@@ -23,7 +23,7 @@ from diskgnn.loading.hop_order import HopOrder, Pool
 from diskgnn.ordered import Threads
 
 Numbers = npt.NDArray[np.int64]
-_REQUEST_BYTES = 4 << 20  # that a thread reads at a time
+_REQUEST_BYTES = (4 << 20) + (32 << 10)  # that a thread reads at a time: four blocks, widened to whole chunks
 _READERS = 4  # threads: the disk reads for some while another one compares what it read with checksums, and copies it
 _POOLS = 2  # that are in memory: one is handed on, one is read
 

@@ -105,7 +105,8 @@ def drawn(graph, planned, layer, number, fanout, tree, node, held_out) -> list[i
     if planned.times is not None:
         word = tree * graph.nodes[edges.type[2]].num_nodes + node
     state = combine(combine(combine(planned.key, planned.number), layer + (number << 32)), word)
-    if not is_timed and not is_weighted and not excluded:
+    is_slice = planned.slice_start is None or not edges.config.by_time  # of the order of hashes
+    if not is_timed and not is_weighted and not excluded and is_slice:
         return [begin + i for i in drawn_plainly(edges.indices[begin:end], fanout, state, planned.slice_start)]
     keys = []
     for position in range(begin, end):

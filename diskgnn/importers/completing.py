@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from diskgnn.errors import ConfigError
+from diskgnn.errors import ConfigError, InputError
 from diskgnn.importers.containers import arrays
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
 from diskgnn.importers.ids.id_streams import IdColumns
@@ -186,12 +186,15 @@ def _has_times(described: NodeInput | EdgeInput) -> bool:
 
 def _has_timestamps(name: str, described: NodeInput | EdgeInput) -> bool:
     """Returns whether times are dates or timestamps, and no numbers."""
-    if described.times is not None:
-        return arrays.items(f"times of {name}", described.times).dtype.kind == "M"
-    source = described.table if isinstance(described, NodeInput) else described.edges
-    if not is_table(source) or described.columns.time is None:
-        return False  # columns without a table are refused where it is opened
-    return not counts_numbers(Table(name, source, described.columns).field(described.columns.time).type)
+    try:
+        if described.times is not None:
+            return arrays.items(f"times of {name}", described.times).dtype.kind == "M"
+        source = described.table if isinstance(described, NodeInput) else described.edges
+        if not is_table(source) or described.columns.time is None:
+            return False
+        return not counts_numbers(Table(name, source, described.columns).field(described.columns.time).type)
+    except InputError:
+        return False  # it is refused where it is opened, with what else is wrong
 
 
 def _with_options(

@@ -14,6 +14,7 @@ import scipy.stats
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from minibatch_arrays import assert_same_minibatch
+from sampling_oracle import assert_is, sample_by_hand
 
 import diskgnn
 from diskgnn._native import DrawRequest, Expansion32, NeighborSampler, Relation, TopologySweep, TreeExpansion32
@@ -37,7 +38,9 @@ DAY = 86400
 LEAST = -(2**63)
 
 
-def shop(path: Path, *, users: Any, orders: Any, of: Any, views: Any, view_times: Any, **said: Any) -> Graph:
+def shop(
+    path: Path, *, users: Any, orders: Any, of: Any, views: Any, view_times: Any, view_weights: Any = None, **said: Any
+) -> Graph:
     """Orders refer to users, and both have times; views of users by users have times of their own, of users that may
     not be there yet."""
     schema = {
@@ -51,7 +54,7 @@ def shop(path: Path, *, users: Any, orders: Any, of: Any, views: Any, view_times
             },
             "user:views:user": {
                 "edges": np.asarray(views, np.int64).reshape(2, -1), "times": np.asarray(view_times, np.int64),
-                "keep_ids": True,
+                "keep_ids": True, "weights": view_weights,
             },
         },
         **said,
@@ -296,6 +299,32 @@ def test_pairs_have_windows_too(tmp_path: Path) -> None:
     days = {edge_type: sorted(clock_and_latest(graph, edge_type)[0][position] // DAY for _, position in drawn)
             for edge_type, drawn in found[0].items()}  # fmt: skip
     assert days == {ORDERED: [29], PLACED: [], VIEWS: [29]}  # strictly before the pair, which is of day 30
+
+
+@pytest.mark.parametrize("draws", ["independent", "coordinated"])
+@pytest.mark.parametrize("options", [
+    {"temporal": "uniform", "temporal_window": {ORDERED: 30, VIEWS: 12}}, {"temporal": "uniform"},
+    {"temporal": "uniform", "weighted": True, "temporal_window": {VIEWS: 40}}, {"temporal": "ignore"},
+    {"temporal": "last", "temporal_window": {ORDERED: 9}}, {"temporal": "ignore", "weighted": True},
+])  # fmt: skip
+def test_of_lists_by_time_draws_are_the_oracles(tmp_path: Path, options: dict[str, Any], draws: str) -> None:
+    """Draw by draw in Python, as docs/FORMAT.md defines them, whatever the order of lists is."""
+    random = np.random.default_rng(6)
+    graph = shop(
+        tmp_path / "graph", users=random.integers(-9, 50, 3), orders=random.integers(-20, 60, 400),
+        of=random.integers(0, 3, 400), views=random.integers(0, 3, (2, 400)), view_times=random.integers(-20, 60, 400),
+        view_weights=random.integers(0, 4, 400) + 0.5, order="time",
+    )  # fmt: skip
+    is_timed = options["temporal"] != "ignore"
+    seeds = [0, 1, 2, *[1] * is_timed]
+    target = NodeTarget("user", {"train": seeds}, {"train": [40, 7, 55, -30]} if is_timed else None)
+    plan = SamplingPlan(graph, SamplingSpec([5, 3], 4, target=target, edge_ids=True, draws=draws, **options))
+    (planned,) = plan.minibatches("train", 0)
+    expected = sample_by_hand(graph, planned, {})
+    assert_is(planned.draw(plan.parts.load()), expected, planned)
+    with SweepingSampler(plan.parts, Resources(1 << 20, 2)) as sweeping:
+        (swept,) = sweeping.sample([planned])
+    assert_is(swept, expected, planned)
 
 
 @pytest.mark.parametrize("by_time", [False, True])

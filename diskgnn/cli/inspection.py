@@ -54,11 +54,11 @@ def inspect(output: Output, /, artifact: Path) -> None:
         return
     if description.format == GRAPH:
         facts["digest"] = description.digest
-    types = [facts.pop(name, []) for name in ("node_types", "edge_types")]
+    types = [facts.pop(name, []) for name in ("node_types", "edge_types", "kept_columns")]
     output.fields(f"{description.path}: {description.kind}", facts)
-    for title, listed in zip(("node types", "edge types"), types, strict=True):
+    for title, listed in zip(("node types", "edge types", "columns kept"), types, strict=True):
         if listed:
-            kept = ("type", "nodes", "edges")
+            kept = ("type", "nodes", "edges", "offset")
             shown = [name for name in listed[0] if name in kept or any(each[name] for each in listed)]
             output.table(title, shown, [tuple(_told(each[name]) for name in shown) for each in listed])
     if description.contents is not None:

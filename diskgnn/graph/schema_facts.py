@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from diskgnn.formats import artifacts
+from diskgnn.formats.record_format import RecordFormat
 from diskgnn.formats.row_format import RowFormat
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.type_data import EdgeSet, NodeSet
@@ -31,7 +33,28 @@ def schema_facts(graph: Graph) -> dict[str, Any]:
         "edges": sum(edges.num_edges for edges in graph.edges.values()),
         "node_types": [_node_facts(nodes) for nodes in graph.nodes.values()],
         "edge_types": [_edge_facts(edges) for edges in graph.edges.values()],
+        **(
+            {"kept_columns": kept}
+            if (kept := [each for nodes in graph.nodes.values() for each in _kept(nodes)])
+            else {}
+        ),
     }
+
+
+def _kept(nodes: NodeSet) -> Iterator[dict[str, Any]]:
+    """Yields the columns that rows of a table keep."""
+    rows = nodes.config.rows
+    for field in rows.fields if isinstance(rows, RecordFormat) else ():
+        yield {
+            "of": nodes.name,
+            "name": field.name,
+            "kind": field.kind,
+            "dtype": field.dtype,
+            "width": field.width,
+            "offset": field.offset,
+            "may_be_null": field.null_bit is not None,
+            "values": field.num_values,
+        }
 
 
 def _node_facts(nodes: NodeSet) -> dict[str, Any]:

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import torch
+from click.testing import CliRunner
 from forging import write_manifest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,11 +25,13 @@ from least_budgets import with_least
 
 import diskgnn
 from diskgnn.baselines.in_memory import InMemory
+from diskgnn.cli import main
 from diskgnn.errors import ArtifactError, ConfigError, DataWarning, InputError
 from diskgnn.files import faults
 from diskgnn.formats.manifest import open_artifact
 from diskgnn.formats.record_format import NULLS
 from diskgnn.formats.verification import find_damage
+from diskgnn.graph.artifact_description import describe
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.graph_input import TableColumns
 from diskgnn.importers.source_formats.relational_source import RelationalSource
@@ -452,3 +455,36 @@ def test_lists_of_any_values(lists: list[list[str] | None], known: int) -> None:
         codes = [values.index(value) for value in each or [] if value in values][:width]
         assert found == [*codes, *[-1] * (width - len(codes))]
     np.testing.assert_array_equal(rows[NULLS][:, 0] & 1, [each is None for each in lists])
+
+
+def test_one_table_and_what_inspect_says_of_it(tmp_path: Path) -> None:
+    """A table that refers to itself is a graph of one type; its minibatches have columns by name alone."""
+    random, num_rows = np.random.default_rng(0), 50
+    people = pa.table({
+        "id": np.arange(num_rows), "boss": nullable(random, random.integers(0, 50, num_rows)),
+        "born": pa.array(random.integers(-(10**15), 10**15, num_rows), pa.timestamp("us")),
+        "size": random.choice(["s", "m", "l"], num_rows),
+    })  # fmt: skip
+    table = SimpleNamespace(df=people, pkey_col="id", fkey_col_to_pkey_table={"boss": "people"}, time_col=None)
+    source = SimpleNamespace(table_dict={"people": table})
+    diskgnn.convert(tmp_path / "graph", source=source, options={"keep_columns": True, "reverse": False})
+    target = diskgnn.NodeTarget("people", seeds={"train": np.arange(num_rows)})
+    diskgnn.prepare(
+        tmp_path / "graph", tmp_path / "packed", fanouts=[4], target=target, keep_input_nodes=True, cpu_cache=0
+    )
+    with diskgnn.Loader(tmp_path / "packed", "train") as loader:
+        for batch in loader.epoch(0):
+            expected = people["born"].cast(pa.int64()).to_numpy()[batch.input_nodes]
+            np.testing.assert_array_equal(batch.columns["born"], expected)
+            assert not batch.nulls["size"].any()
+            assert torch.equal(batch.by_type().to("cpu").columns["node"]["size"], batch.columns["size"])
+    kept = describe(tmp_path / "graph").facts["kept_columns"]
+    shown = "of", "name", "kind", "dtype", "offset", "values"
+    assert [tuple(each[name] for name in shown) for each in kept] == [
+        ("people", "born", "timestamp", "int64", 0, None), ("people", "size", "categorical", "int32", 8, 3),
+    ]  # fmt: skip
+    told = CliRunner().invoke(main, ["inspect", str(tmp_path / "graph")]).output
+    assert "columns kept" in told
+    assert [line.split() for line in told.splitlines() if "categorical" in line] == [
+        ["people", "size", "categorical", "int32", "1", "8", "yes", "3"]
+    ]

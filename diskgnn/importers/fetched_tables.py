@@ -22,7 +22,7 @@ from diskgnn.errors import ArtifactError
 from diskgnn.files.checked_files import ChecksummedFile, checksum_file
 from diskgnn.formats import artifacts
 from diskgnn.formats.manifest import open_artifact
-from diskgnn.importers.given_graph import TABLE_BYTES
+from diskgnn.importers.given_graph import TABLE_BYTES, TABLES_FOLDER
 from diskgnn.importers.ids.replacing_ids import LEAST_ID_BYTES
 from diskgnn.importers.source_formats.catalogue import Catalogue, CatalogueTable
 from diskgnn.importers.source_formats.databases import Database
@@ -34,7 +34,7 @@ from diskgnn.system.resources import Need, Resources
 from diskgnn.work.runner import UnitFiles, Work
 from diskgnn.work.writer import ArtifactWriter
 
-_FOLDER, _CATALOGUE = "tables", "catalogue.json"
+_CATALOGUE = "catalogue.json"
 _BATCH_ROWS = 1 << 16
 
 
@@ -69,7 +69,7 @@ def fetched(database: Database, wanted: Wanted, writer: ArtifactWriter, resource
         InputError: the database cannot be read, or has values that cannot.
         DiskFullError: too little disk space.
     """
-    work, folder = Work(writer, "fetch"), writer.path(_FOLDER)
+    work, folder = Work(writer, "fetch"), writer.path(TABLES_FOLDER)
     if folder.exists() and not _is_whole(folder):
         writer.restart()  # what was made of it is of a state that nobody can fetch again
     is_there = folder.exists()
@@ -77,7 +77,7 @@ def fetched(database: Database, wanted: Wanted, writer: ArtifactWriter, resource
         resources.require("to read the source", database.held_bytes + arrow_tables.HELD_BYTES)
         # What comes next is better refused before hours of fetching than after.
         resources.require_each(Need("to read the sources and replace ids", TABLE_BYTES, LEAST_ID_BYTES))
-    work.artifact(_FOLDER, lambda path: _fetch(database, wanted, path, writer, resources))
+    work.artifact(TABLES_FOLDER, lambda path: _fetch(database, wanted, path, writer, resources))
     found = _read_catalogue(folder)
     if is_there:
         as_of = found.about and f" ({found.about})"

@@ -18,6 +18,7 @@ from diskgnn.work.runner import Work
 from diskgnn.work.writer import ArtifactWriter
 
 _ARRAY_BYTES, TABLE_BYTES = 8 << 20, 32 << 20  # of what is read at once
+TABLES_FOLDER = "tables"  # beside the files of a graph, while it is made of the tables of a database
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,8 @@ class GivenGraph:
             if opened is None:
                 dense = replace_user_ids(work, self.described, self.user_ids, self.owner_of, writer, resources)
                 opened = open_graph(dense.given, typed=self.typed, topologies=dense.topologies)
-            require_space(writer, opened.needed_bytes, what, but=[f"{STAGE}."])  # from which ids are read
+            # Ids and tables are read while the graph is written.
+            require_space(writer, opened.needed_bytes, what, but=[f"{STAGE}.", TABLES_FOLDER])
             return opened, write_graph(writer, opened, resources)
 
         return Work(writer, STAGE).run(stage)

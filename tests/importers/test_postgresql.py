@@ -119,8 +119,11 @@ def as_parquet(server: PostgresServer, folder: Path) -> Path:
     return folder
 
 
-def test_a_database_equals_its_tables_as_parquet(tmp_path: Path, server: PostgresServer, shop: str) -> None:
-    options = ("--set", "val_timestamp=2020-01-05")
+@pytest.mark.parametrize("keep_columns", ["false", "true"])
+def test_a_database_equals_its_tables_as_parquet(
+    tmp_path: Path, server: PostgresServer, shop: str, keep_columns: str
+) -> None:
+    options = ("--set", "val_timestamp=2020-01-05", "--set", f"keep_columns={keep_columns}")
     run("convert", tmp_path / "graph", "--from", shop, "--set", f"times={TIMES}", *options)
     run("convert", tmp_path / "same", "--from", "relational", as_parquet(server, tmp_path / "tables"), *options)
     graph, same = Graph.open(tmp_path / "graph"), Graph.open(tmp_path / "same")

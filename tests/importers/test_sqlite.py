@@ -14,7 +14,7 @@ import pytest
 from commands import run
 
 import diskgnn
-from diskgnn.errors import ConfigError, DataWarning, InputError
+from diskgnn.errors import ConfigError, DataWarning, DiskFullError, InputError
 from diskgnn.files import faults
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.identity import identity
@@ -163,6 +163,33 @@ def test_a_killed_fetch_goes_on_with_the_next_table(tmp_path: Path) -> None:
     diskgnn.convert(tmp_path / "graph", source=path, reporter=Told())
     assert [stage for stage in told if stage.startswith("fetch")] == ["fetch visits"]
     assert Graph.open(tmp_path / "graph").manifest.digest == Graph.open(tmp_path / "whole").manifest.digest
+
+
+def test_disk_for_the_graph_is_asked_for_beside_the_tables(tmp_path: Path) -> None:
+    path = database(tmp_path, """
+        CREATE TABLE a (id INTEGER PRIMARY KEY, x REAL, y REAL, b INTEGER REFERENCES b);
+        CREATE TABLE b (id INTEGER PRIMARY KEY);
+        WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 29999)
+            INSERT INTO a SELECT i, random() / 1e9, random() / 1e9, abs(random()) % 7 FROM n;
+        INSERT INTO b VALUES (0), (1), (2), (3), (4), (5), (6);
+        """)  # fmt: skip
+    stopped = faults.armed("work.piece", KeyboardInterrupt()), faults.pretending("unit.bytes", 1)
+    with stopped[0], stopped[1], pytest.raises(KeyboardInterrupt):
+        diskgnn.convert(tmp_path / "graph", source=path)
+    tables_bytes = sum(file.stat().st_size for file in (tmp_path / ".graph.partial" / "tables").iterdir())
+    assert tables_bytes > 300_000
+    told = []
+    for disk in range(tables_bytes + (160 << 10), 8 << 20, 160 << 10):
+        try:
+            diskgnn.convert(tmp_path / "graph", source=path, disk=disk)
+        except DiskFullError as error:
+            told.append(str(error))
+        else:
+            break
+    assert (tmp_path / "graph").is_dir()
+    # Refused before anything is written, as long as the graph does not fit beside the tables.
+    assert len(told) > 3
+    assert all("disk: the graph" in each for each in told[:3])
 
 
 def test_a_table_of_many_batches(tmp_path: Path) -> None:

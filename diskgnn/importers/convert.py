@@ -122,9 +122,10 @@ def convert(
 
     Args:
         out: the directory to make.
-        source: the path of a data set, or an object in memory. Other arguments may give what it lacks (features,
-            labels, splits), if it is of one type, and say how it is stored. For a graph of several types `reverse` adds
-            a type for each edge type between two node types.
+        source: the path of a data set, an object in memory, or the URL of a database, postgresql://user@host/shop,
+            whose password is better given by PGPASSWORD, ~/.pgpass or a service. Other arguments may give what it
+            lacks (features, labels, splits), if it is of one type, and say how it is stored. For a graph of several
+            types `reverse` adds a type for each edge type between two node types.
         format: of `source`: a name of `FORMATS`, or 'auto'.
         options: of the format.
         schema: a YAML file, a folder that holds it as graph.yaml, the same as mappings, or a `GraphInput`: what each

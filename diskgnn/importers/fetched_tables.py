@@ -79,9 +79,11 @@ def fetched(database: Database, wanted: Wanted, writer: ArtifactWriter, resource
         resources.require_each(Need("to read the sources and replace ids", TABLE_BYTES, LEAST_ID_BYTES))
     work.artifact(TABLES_FOLDER, lambda path: _fetch(database, wanted, path, writer, resources))
     found = _read_catalogue(folder)
-    if is_there:
-        as_of = found.about and f" ({found.about})"
-        say(resources.reporter, lambda: f"goes on with the tables of {database.shown} as they were fetched{as_of}")
+    num_rows = sum(table.rows.num_rows for table in found.tables.values())
+    done = "goes on with the tables as they were fetched" if is_there else "fetched"
+    as_of = found.about and f" ({found.about})"
+    told = f"{done}: {num_rows:,} rows in {len(found.tables)} tables of {database.shown}{as_of}"
+    say(resources.reporter, lambda: told)
     return found
 
 

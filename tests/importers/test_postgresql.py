@@ -272,6 +272,7 @@ def test_one_state_is_read_whatever_is_written_meanwhile(tmp_path: Path, server:
     told = Told(fetch_a=lambda: server.sql("DELETE FROM b; UPDATE a SET x = 9", "live"))
     diskgnn.convert(tmp_path / "graph", source=url, reporter=told)
     assert told.stages.count("fetch a") == told.stages.count("fetch b") == 1
+    assert [line for line in told.lines if line.startswith("fetched: 4 rows in 2 tables of postgresql://owner@/live")]
     digests = [Graph.open(tmp_path / name).manifest.digest for name in ("before", "graph")]
     assert digests[0] == digests[1]
 
@@ -318,7 +319,9 @@ def test_what_was_fetched_is_not_asked_for_again(
     told = Told()
     diskgnn.convert(tmp_path / "graph", source=url("another"), options=options, reporter=told)
     assert [stage for stage in told.stages if stage.startswith("fetch")] == []
-    assert [line for line in told.lines if "as they were fetched (PostgreSQL" in line]
+    assert [
+        line for line in told.lines if "as they were fetched: 11 rows in 4 tables" in line and "(PostgreSQL 1" in line
+    ]
     for name in ("graph", "damaged"):
         assert Graph.open(tmp_path / name).manifest.digest == Graph.open(tmp_path / "whole").manifest.digest
 

@@ -24,14 +24,23 @@ if TYPE_CHECKING:
 
 @click.command(cls=Command, short_help="Say what a directory holds and how it was made.")
 @click.argument("artifact", type=options.ARTIFACT)
+@click.option("--diagram", is_flag=True, help="Print the types of a graph as a diagram in Mermaid, and nothing else.")
 @click.pass_obj
-def inspect(output: Output, /, artifact: Path) -> None:
+def inspect(output: Output, /, artifact: Path, diagram: bool) -> None:
     """Say what a graph, samples, packed or hops directory holds and how it was made, or a folder of several ranks; or
     what a checkpoint of `diskgnn train` is, and which commands take it."""
     from diskgnn.formats.rank_directories import rank_directories
     from diskgnn.graph.artifact_description import describe
 
     _require_there(artifact)
+    if diagram:
+        from diskgnn.graph.diagram import diagram as diagram_of
+        from diskgnn.graph.graph import Graph
+
+        drawn = diagram_of(Graph.open(artifact))
+        output.text(drawn)
+        output.result({"path": artifact, "diagram": drawn})
+        return
     if _is_checkpoint(artifact):
         _show_checkpoint(output, artifact)
         return

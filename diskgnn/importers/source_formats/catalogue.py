@@ -76,10 +76,10 @@ class Catalogue:
         require_columns_there(exclude, there, "exclude")
         require_columns_there(encode, there, "encode")
         if not any(table.keys.foreign_keys for table in self.tables.values()):
-            found = f"none in {', '.join(self.tables)}" if self.tables else "no tables"
-            raise ConfigError(
-                f"expected tables with foreign keys, found {found}; `links` names them where the database does not"
-            )
+            found = "no tables"
+            if self.tables:
+                found = f"none in {', '.join(self.tables)}; `links` names them where the database does not"
+            raise ConfigError(f"expected tables with foreign keys, found {found}")
 
     def columns_to_fetch(self, table: str, times: str | None, exclude: Sequence[str]) -> list[str]:
         """Returns the columns of a table but for those that the user excludes. Keys of rows and times stay: that they

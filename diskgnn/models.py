@@ -14,6 +14,7 @@ from diskgnn.nn.hop_models import SGC, SIGN, HopModel, SeHGNN
 from diskgnn.nn.layers import GATLayer, GCNLayer, SAGELayer
 from diskgnn.nn.model_output import model_input
 from diskgnn.nn.model_spec import ModelSpec
+from diskgnn.nn.relational_models import RelationalModel
 from diskgnn.nn.typed_layers import HGTLayer, RGATLayer, RGCNLayer
 from diskgnn.nn.typed_models import TypedModel
 from diskgnn.training.named_models import named_model
@@ -31,6 +32,7 @@ __all__ = [
     "ModelSpec",
     "RGATLayer",
     "RGCNLayer",
+    "RelationalModel",
     "SAGELayer",
     "SeHGNN",
     "TypedModel",

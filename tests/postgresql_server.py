@@ -58,8 +58,7 @@ def started_server() -> Iterator[PostgresServer]:
     missing = [name for name in ("initdb", "pg_ctl", "psql") if _program(name) is None]
     if missing:
         pytest.skip(f"no PostgreSQL server is installed: there is no {', '.join(missing)}")
-    # That user has to get there, and paths of sockets have 107 bytes at most.
-    folder = Path(tempfile.mkdtemp(prefix="diskgnn-pg-", dir="/tmp"))
+    folder = Path(tempfile.mkdtemp(prefix="diskgnn-pg-"))  # paths of sockets have 107 bytes at most
     as_user: dict[str, object] = {}
     if os.getuid() == 0:  # as which the server refuses to run
         user = next((each for each in pwd.getpwall() if each.pw_name in ("postgres", "nobody")), None)

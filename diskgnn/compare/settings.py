@@ -13,7 +13,7 @@ from diskgnn.formats.samples_config import fanouts_to_json, spec_to_json
 from diskgnn.graph.feature_files import feature_files
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.source_schema import label_target
-from diskgnn.nn.model_spec import ONE_TYPE_MODELS, TYPED_MODELS, ModelSpec
+from diskgnn.nn.model_spec import ONE_TYPE_MODELS, RELATIONAL, TYPED_MODELS, ModelSpec
 from diskgnn.paths import PathLike
 from diskgnn.specs.caches import cache_rows
 from diskgnn.specs.sampling import SamplingSpec
@@ -105,7 +105,14 @@ class ComparisonSettings:
     def fitting(self, graph: Graph) -> ComparisonSettings:
         """Returns the same with a model for this graph. Of labels that are given, with the classes of all splits: each
         loader is given those of the train split alone.
+
+        Raises:
+            ConfigError: a model that not all loaders have minibatches for.
         """
+        if self.model.name == RELATIONAL:
+            raise ConfigError(
+                "model: relational takes columns and times, which not all of the loaders have; compare another one"
+            )
         sampling, target = self.sampling, self.sampling.target
         if target.labels is not None:
             labels = label_target(graph, target)

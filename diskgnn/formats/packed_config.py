@@ -11,7 +11,7 @@ from diskgnn.formats.column_records import ColumnsMember, check_columns
 from diskgnn.formats.extents import ROW_NUMBER
 from diskgnn.formats.graph_config import TargetConfig
 from diskgnn.formats.minibatch_columns import LABEL_DTYPES, MinibatchLayout, RowSetLayout
-from diskgnn.formats.record_format import ROWS
+from diskgnn.formats.record_format import ROWS, RecordFormat
 from diskgnn.formats.records import INLINE, LEFT_OUT, MOST_64_BITS, Codec, Record, one_of, typed, whole
 from diskgnn.formats.row_format import RowFormat
 from diskgnn.formats.samples_config import SamplesConfig
@@ -66,6 +66,7 @@ class RowSetConfig(Record):
     num_static: _Count  # S, rows in the device and pinned tiers
     values: Annotated[ValueCounts, LEFT_OUT] = NOTHING_UNUSUAL  # as the graph counted them
     columns: ColumnsMember = None  # as in the graph
+    values_digest: Annotated[str | None, LEFT_OUT] = None  # of records: of what their codes stand for
 
     @property
     def name(self) -> str:
@@ -199,7 +200,12 @@ class PackedConfig(Record):
                 *((each.type, each.columns) for each in self.row_sets if each.columns is not None),
                 *((name, ()) for name in self.constants),
             ),
-        )
+            tables=tuple(
+                (each.type, each.rows.columns(each.values_digest))
+                for each in self.row_sets if isinstance(each.type, str) and isinstance(each.rows, RecordFormat)
+            ),
+            timed=self.samples.layout.times if self.samples.layout.seed_times else None,
+        )  # fmt: skip
 
     def header_layout(self) -> MinibatchLayout:
         """Columns of the extents' headers."""

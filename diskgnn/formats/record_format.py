@@ -17,6 +17,7 @@ from diskgnn.errors import ConfigError
 from diskgnn.formats.artifacts import RECORD
 from diskgnn.formats.records import LEFT_OUT, Codec, Key, Record, one_of, typed, whole
 from diskgnn.formats.row_format import RowFormat
+from diskgnn.specs.schema import TableColumn
 from diskgnn.units import counted
 
 if TYPE_CHECKING:
@@ -103,6 +104,15 @@ class RecordFormat(RowFormat):
             ConfigError: there are no columns, too many, or two of one name.
         """
         return RecordFormat(RECORD, num_features, _laid_out(fields))
+
+    def columns(self, values_digest: str | None) -> tuple[TableColumn, ...]:
+        """Returns what minibatches have of them. `values_digest` names what the codes of categories stand for."""
+        return tuple(
+            TableColumn(
+                each.name, each.kind, each.dtype, each.width, each.num_values, each.null_bit is not None,
+                None if each.num_values is None else values_digest,
+            ) for each in self.fields
+        )  # fmt: skip
 
     @property
     def storage(self) -> np.dtype[Any]:

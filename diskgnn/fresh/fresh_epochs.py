@@ -20,7 +20,7 @@ from diskgnn.formats.samples_config import drawing_to_json, spec_to_json
 from diskgnn.fresh.window_job import WindowJob, WindowPreparer
 from diskgnn.fresh.window_sizes import WindowSizes
 from diskgnn.graph.graph import Graph
-from diskgnn.graph.source_schema import source_schema
+from diskgnn.graph.source_schema import minibatch_schema
 from diskgnn.loading.loader import Loader
 from diskgnn.loading.loader_options import LoaderOptions
 from diskgnn.loading.tracing import TraceEvent
@@ -124,7 +124,7 @@ class FreshEpochs(CursorSource):
                  if name not in ("eval_fanouts", "first_epoch")}  # fmt: skip
         identity = {"graph": graph.manifest.digest, **drawn}
         super().__init__(Cursor("FreshEpochs", plan.sizes["train"].batches_per_epoch, identity))
-        self._graph, self.schema = graph, source_schema(graph, spec.target)
+        self._graph, self.schema = graph, minibatch_schema(graph, spec)
         self.num_layers, self.sampling = spec.num_layers, drawing_to_json(spec)
         self._device, self._loader_options = device, loader_options or LoaderOptions()
         self._overlap, self._threads, self._reporter = overlap, threads, reporter

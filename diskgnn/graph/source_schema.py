@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from diskgnn.errors import ConfigError
 from diskgnn.formats.graph_config import TargetConfig
+from diskgnn.formats.record_format import RecordFormat
 from diskgnn.graph.graph import Graph
-from diskgnn.specs.schema import SourceSchema
+from diskgnn.specs.sampling import SamplingSpec
+from diskgnn.specs.schema import SourceSchema, TablesByType
 from diskgnn.specs.targets import LinkTarget, Target
 
 
@@ -44,3 +48,22 @@ def source_schema(graph: Graph, target: Target) -> SourceSchema:
     if isinstance(target, LinkTarget):
         return SourceSchema(nodes, edges, seeds, "link", 1, columns=columns)
     raise ConfigError(f"{graph.manifest.path}: {seeds} nodes have no labels; convert with some")
+
+
+def minibatch_schema(graph: Graph, spec: SamplingSpec) -> SourceSchema:
+    """Returns the same of minibatches as a `Loader` reads them, with the columns and times that these have.
+
+    Raises:
+        ConfigError: see `source_schema`.
+    """
+    timed = tuple(each.name for each in graph.nodes.values() if each.config.has_times)
+    keeps_times = (spec.keep_times or graph.keeps_columns) and spec.is_temporal
+    return replace(source_schema(graph, spec.target), tables=kept_tables(graph), timed=timed if keeps_times else None)
+
+
+def kept_tables(graph: Graph) -> TablesByType:
+    """Returns the columns of the node types whose tables kept them."""
+    return tuple(
+        (each.name, rows.columns(each.values_digest))
+        for each in graph.nodes.values() if isinstance(rows := each.config.rows, RecordFormat)
+    )  # fmt: skip

@@ -136,6 +136,12 @@ class NodeSet(TypeData):
         """Returns the name of the file of this kind."""
         return node_file(kind, self.name)
 
+    @property
+    def values_digest(self) -> str | None:
+        """Returns what names the content of `categories`; None if there are none."""
+        found = self.manifest.files.get(categories_file(self.name))
+        return None if found is None else f"{found.crc32c:08x}-{found.bytes}"
+
     def categories(self) -> pa.Table | None:
         """Reads what the codes of categories stand for: `column`, `value`, and `count` in the rows that were known, in
         the order of their codes. Returns None if rows have no categories, or are vectors.

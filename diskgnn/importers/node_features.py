@@ -18,7 +18,6 @@ from diskgnn.importers.containers.rows import RowSource
 from diskgnn.importers.graph_input import NodeInput
 from diskgnn.importers.quantising import quantised_format, write_quantised
 from diskgnn.importers.tables.category_file import write_categories
-from diskgnn.importers.tables.record_encoding import unscaled_features
 from diskgnn.importers.value_scan import ValueScan
 from diskgnn.progress.reporter import Reporter
 from diskgnn.work.array_file import ArrayFile
@@ -135,21 +134,18 @@ class NodeFeatures:
         name, checksums = (node_file(kind, node_type) for kind in (artifacts.FEATURES, artifacts.FEATURE_CHECKSUMS))
         file = ArrayFile(writer, name, rows.dtype, rows.num_rows, rows.row_shape, checksums, may_stream=True)
 
-        record = rows.record
-        scanned = self.given if record is None else RowFormat("float32", record.num_features)
-
         def copy(state: State, output: Output) -> Generator[int, None, None]:
-            scan = ValueScan(scanned, file.rows_written, state["values"])
+            scan = ValueScan(self.given, file.rows_written, state["values"])
             with output.stage(reporter, "copy features", rows.total_bytes, "B") as advance:
                 for chunk in rows.chunks_from(file.rows_written):
-                    scan.add(chunk if record is None else unscaled_features(record, rows.columns or (), chunk))
+                    scan.add(chunk)
                     file.write(chunk)
                     advance(chunk.nbytes)
                     yield chunk.nbytes
 
         first = {"values": np.zeros(len(fields(ValueCounts)), np.int64)}
         found = Work(writer, name).run(lambda work: work.fold("copy", copy, first, files=[file]))
-        return ValueScan(scanned, rows.num_rows, found["values"])
+        return ValueScan(self.given, rows.num_rows, found["values"])
 
 
 def _header_bytes(path: Path) -> bytes:

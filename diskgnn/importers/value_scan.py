@@ -42,7 +42,7 @@ class ValueScan:
 
     def add(self, chunk: npt.NDArray[Any]) -> None:
         """`chunk` [some rows, D] follows what was added before."""
-        if self._infinity is not None:
+        if self._infinity is not None:  # neither whole numbers nor records
             step = max(1, _SCAN_VALUES // chunk.shape[1])
             for start in range(0, len(chunk), step):
                 self._add_part(chunk[start : start + step], self.num_rows + start)

@@ -14,7 +14,7 @@ from diskgnn.graph.graph import Graph
 from diskgnn.inference.prediction_files import check_what
 from diskgnn.nn.block_models import BlockModel
 from diskgnn.nn.hop_models import HopModel
-from diskgnn.nn.typed_models import TypedModel
+from diskgnn.nn.typed_models import TypedLayers
 from diskgnn.paths import PathLike
 from diskgnn.specs.fanouts import Fanouts
 from diskgnn.specs.feature_columns import FeatureColumn
@@ -63,7 +63,7 @@ def asked_of(
     types: tuple[str, ...]
     if isinstance(model, nn.Module):
         net, types = model, tuple(kinds)
-        if isinstance(net, TypedModel):
+        if isinstance(net, TypedLayers):
             types = net.types[-1].destinations
         if any(each.device.type != "cpu" for each in net.parameters()):
             net = copy.deepcopy(net).cpu()
@@ -76,7 +76,7 @@ def asked_of(
         kind = schema["target_kind"] if isinstance(target, str) else "link"  # whose rows of nodes are vectors
         called = schema.get("classes")
         types = (target,) if isinstance(target, str) else tuple(dict.fromkeys((target[0], target[2])))
-        if not isinstance(net, TypedModel) and not (isinstance(net, HopModel) and net.has_paths):
+        if not isinstance(net, TypedLayers) and not (isinstance(net, HopModel) and net.has_paths):
             types = tuple(kinds)  # whatever the graph calls it
     if node_type is None:
         if len(types) != 1:
@@ -157,6 +157,6 @@ def fanouts_of(net: nn.Module, fanouts: Fanouts | None) -> Fanouts:
     """
     if fanouts is not None:
         return fanouts
-    if not isinstance(net, BlockModel | TypedModel):
+    if not isinstance(net, BlockModel | TypedLayers):
         raise ConfigError("fanouts: expected one for each layer of the module, such as [-1, -1], found none")
     return [-1] * len(net.layers)

@@ -24,7 +24,7 @@ from diskgnn.inference.row_writing import NodeRows, write_rows
 from diskgnn.loading.hops_loader import HopsLoader
 from diskgnn.nn.block_models import BlockModel
 from diskgnn.nn.hop_models import HopModel
-from diskgnn.nn.typed_models import TypedModel
+from diskgnn.nn.typed_models import TypedLayers
 from diskgnn.progress.reporter import Advance, Reporter, StageReport
 from diskgnn.propagation.hop_paths import OWN
 from diskgnn.propagation.propagate import propagate, segments_of
@@ -192,7 +192,7 @@ def require_segments(net: nn.Module, schema: SourceSchema, source: object) -> No
     Raises:
         ConfigError: they do not fit.
     """
-    if not isinstance(net, HopModel | BlockModel | TypedModel):
+    if not isinstance(net, HopModel | BlockModel | TypedLayers):
         return  # a module of the user's own takes what it takes
     wanted = net.segments if isinstance(net, HopModel) else ()
     if wanted != schema.segments:

@@ -6,7 +6,7 @@ from torch import nn
 
 from diskgnn.inference.network import FLOAT_BYTES
 from diskgnn.nn.block_models import BlockModel
-from diskgnn.nn.typed_models import TypedModel
+from diskgnn.nn.typed_models import TypedLayers
 from diskgnn.sampling.fanout_sizes import most_minibatch_bytes, most_minibatch_nodes
 from diskgnn.sampling.plan import SamplingPlan
 
@@ -34,9 +34,9 @@ def predicting_bytes(plan: SamplingPlan, net: nn.Module, num_outputs: int, outpu
 
 def _last(net: nn.Module) -> nn.Module:
     """Its last layer; all of a module that is not ours."""
-    if isinstance(net, TypedModel) and net.head is not None:
+    if isinstance(net, TypedLayers) and net.head is not None:
         return net.head
-    return net.layers[-1] if isinstance(net, BlockModel | TypedModel) else net
+    return net.layers[-1] if isinstance(net, BlockModel | TypedLayers) else net
 
 
 def _widest(net: nn.Module) -> int:

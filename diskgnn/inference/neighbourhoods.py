@@ -18,6 +18,7 @@ from diskgnn.inference.asking import fanouts_of
 from diskgnn.inference.minibatch_memory import predicting_bytes
 from diskgnn.inference.output_folder import OutputFolder
 from diskgnn.loading.loader import Loader
+from diskgnn.nn.relational_models import RelationalModel
 from diskgnn.preparing.prepare import prepare_request
 from diskgnn.preparing.prepare_request import PrepareRequest
 from diskgnn.preparing.preparing_need import require_memory
@@ -60,7 +61,10 @@ class Neighbourhoods:
         Raises:
             ConfigError: fanouts or a size of batches that make no sense.
         """
-        return SamplingSpec(fanouts_of(net, self.fanouts), self.batch_size, seed=self.seed, shuffle=False)
+        return SamplingSpec(
+            fanouts_of(net, self.fanouts), self.batch_size, seed=self.seed, shuffle=False,
+            keep_times=isinstance(net, RelationalModel) and net.takes_times,
+        )  # fmt: skip
 
     def loader(
         self, graph: Graph, net: nn.Module, target: Target, draws: Draws, output_columns: int | None = None,

@@ -19,6 +19,7 @@ from diskgnn.inference.own_steps import OwnSteps
 from diskgnn.inference.typed_steps import typed_steps
 from diskgnn.nn.between import Between
 from diskgnn.nn.block_models import BlockModel, in_channels_of
+from diskgnn.nn.relational_models import RelationalModel
 from diskgnn.nn.typed_models import TypedModel
 from diskgnn.specs.schema import EdgeType, edge_type_name
 
@@ -128,6 +129,11 @@ def take_apart(net: nn.Module, graph: Graph, *, node_type: str, embeddings: bool
     Raises:
         ConfigError: the model is another one, or does not fit the graph, or has no such rows.
     """
+    if isinstance(net, RelationalModel):
+        raise ConfigError(
+            "model: relational takes rows with their columns and the times of seeds, which `infer` does not have: use "
+            "`predict`, with fanouts=[-1, ...] of all neighbours"
+        )
     if not isinstance(net, BlockModel | TypedModel) or any(each.dtype != torch.float32 for each in net.parameters()):
         raise ConfigError(
             f"model: expected one of diskgnn's models, or a BlockModel of layers of your own, in float32, found "

@@ -19,6 +19,7 @@ from diskgnn.formats.artifacts import HOPS, PACKED
 from diskgnn.formats.manifest import read_manifest
 from diskgnn.formats.rank_directories import ranks_in
 from diskgnn.graph.graph import Graph
+from diskgnn.graph.source_schema import kept_tables
 from diskgnn.importers.ids.named_nodes import chosen_nodes, read_nodes
 from diskgnn.importers.tables.times import Moment
 from diskgnn.inference.asked_times import AskedTimes, is_temporal, trained_sampling
@@ -34,6 +35,7 @@ from diskgnn.loading.hops_loader import HopsLoader
 from diskgnn.loading.loader import Loader
 from diskgnn.nn.block_models import BlockModel
 from diskgnn.nn.hop_models import HopModel
+from diskgnn.nn.relational_models import require_tables
 from diskgnn.nn.typed_models import TypedModel
 from diskgnn.paths import PathLike
 from diskgnn.progress.default_reporter import reporter_for
@@ -193,6 +195,7 @@ def predict(
                 asked_of(source, _kinds_of(loader), model, what, node_type, _classes_of(loader), columns)
             )
             require_segments(asked.net, loader.schema, source)
+            require_tables(asked.net, loader.schema.tables, source)
             given = read_nodes(nodes, None) if isinstance(nodes, str | os.PathLike) else nodes
             found = rows_of_nodes(asked, loader, reporter)
             write_nodes(folder, asked, *found, None if given is None else np.asarray(given), None)
@@ -223,6 +226,7 @@ def _predict_nodes(
     asked = _with_an_answer(
         asked_of(graph.manifest.path, kinds_of(graph), model, what, node_type, classes_of(graph), columns)
     )
+    require_tables(asked.net, kept_tables(graph), graph.manifest.path)
     node_set = graph.nodes[asked.node_type]
     chosen = chosen_nodes(read_nodes(nodes, node_set) if isinstance(nodes, str | os.PathLike) else nodes,
                           node_set.num_nodes)  # fmt: skip
@@ -272,6 +276,7 @@ def _predict_pairs(
     what: str | None, edge_type: EdgeType | str | None, messages: MessageEdges, times: AskedTimes,
 ) -> None:  # fmt: skip
     net, found, kind, classes = pair_model(graph, model, edge_type)
+    require_tables(net, kept_tables(graph), graph.manifest.path)
     what = what or "logits"
     check_what(what, kind, of_pairs=True)
     chosen = chosen_pairs(pairs, graph.nodes.get(found[0]), graph.nodes.get(found[2]))

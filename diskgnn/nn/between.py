@@ -22,7 +22,9 @@ class BatchNorm(nn.BatchNorm1d):
         return super().forward(x)
 
 
-_NORMS: dict[str, Callable[[int], nn.Module]] = {"none": nn.Identity, "batch": BatchNorm, "layer": nn.LayerNorm}
+NORM_MODULES: dict[str, Callable[[int], nn.Module]] = {
+    "none": nn.Identity, "batch": BatchNorm, "layer": nn.LayerNorm
+}  # fmt: skip
 
 
 class Between(nn.Module):
@@ -45,7 +47,7 @@ class Between(nn.Module):
     ) -> None:
         super().__init__()
         self.in_channels, self.out_channels = in_channels, out_channels
-        self.norm = _NORMS[norm](out_channels)
+        self.norm = NORM_MODULES[norm](out_channels)
         self.activation, self.dropout = activation, dropout
         self.skip: nn.Module | None = None
         if skip:

@@ -14,7 +14,12 @@ from diskgnn.errors import ConfigError
 
 
 def model_output(net: nn.Module, batch: AnyBatch) -> Any:
-    """Returns what a model says of a minibatch: `net(blocks, x)`, of hop features `net(x)`; x is `model_input`'s."""
+    """Returns what a model says of a minibatch: `net(blocks, x)`, of hop features `net(x)`; x is `model_input`'s.
+
+    A model with a true attribute `takes_batch` is called as `net(batch)`: it sees columns, nulls and times, too.
+    """
+    if getattr(net, "takes_batch", False):
+        return net(batch)
     x = model_input(batch, parameter_dtype(net))
     return net(x) if isinstance(batch, HopBatch) else net(batch.blocks, x)
 

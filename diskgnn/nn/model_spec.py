@@ -13,19 +13,22 @@ from diskgnn.units import counted, format_size, parse_size, whole_number
 
 ONE_TYPE_MODELS = ("sage", "gat", "gcn")
 TYPED_MODELS = ("rgcn", "rgat", "hgt")
+RELATIONAL = "relational"  # of one type or several, which sees columns and times
 HOP_MODELS = ("sign", "sgc", "sehgnn")  # of hop features, without blocks
+MODELS = (*ONE_TYPE_MODELS, *TYPED_MODELS, RELATIONAL, *HOP_MODELS)
 AGGREGATIONS = ("mean", "sum", "max")
 NORMS = ("none", "batch", "layer")
 EMBEDDINGS = ("memory", "disk")
 DECODERS = ("dot", "distmult", "mlp")
 _WITH_BLOCKS = ONE_TYPE_MODELS + TYPED_MODELS
 _WITH_SEGMENTS = ("sign", "sehgnn")
-_WITH_LAYERS = _WITH_BLOCKS + _WITH_SEGMENTS
+_WITH_LAYERS = (*_WITH_BLOCKS, RELATIONAL, *_WITH_SEGMENTS)
 ONLY_OF: dict[str, tuple[str, ...]] = {  # models that have an option; all others refuse it
     "aggregation": ("sage",), "heads": ("gat", "rgat", "hgt"), "num_bases": ("rgcn",), "skip": _WITH_BLOCKS,
     "hidden": _WITH_LAYERS, "dropout": _WITH_LAYERS, "norm": _WITH_LAYERS,
 }  # fmt: skip
 _HOP_LAYERS = 2
+MOST_CATEGORIES = 1 << 16  # of a column that 'relational' has vectors for; rarer values share one
 EMBEDDING_COPIES = 4  # of each number of a vector: itself, Adam's two moments, and the weights of the best epoch
 
 
@@ -54,8 +57,8 @@ class ModelSpec:
     """Describes the shape of a model that is given by name.
 
     Attributes:
-        name: 'sage', 'gat' or 'gcn'; on a graph with several types 'rgcn', 'rgat' or 'hgt'; of hop features 'sign',
-            'sgc' or 'sehgnn'. The first by default, of hop features along paths 'sehgnn'.
+        name: 'sage', 'gat' or 'gcn'; on a graph with several types 'rgcn', 'rgat' or 'hgt'; on either 'relational'; of
+            hop features 'sign', 'sgc' or 'sehgnn'. The first by default, of hop features along paths 'sehgnn'.
         hidden: width between layers, that of all heads together; of the nodes' vectors that predict links.
         num_layers: of the model; as many as a minibatch has blocks by default, and no other number fits. Of 'sign' and
             'sehgnn', behind what each segment has for itself, 2 by default.
@@ -63,12 +66,13 @@ class ModelSpec:
         dropout: share of activations that are dropped in training, in [0, 1).
         num_bases: of 'rgcn', whose edge types mix their weights from so many. By default each has its own.
         decoder: of pairs of nodes, 'dot', 'distmult' or 'mlp'; 'dot' by default for links, 'mlp' for pairs with labels.
-        embedding_memory: what the vectors of nodes without features may take in training: 16 bytes for each number.
+        embedding_memory: what the vectors of nodes without features may take in training: 16 bytes for each number;
+            of 'relational', those of values of categories.
         embeddings: where these vectors lie, 'memory' or 'disk': in the folder of the checkpoint, of any size.
         aggregation: of 'sage', what is made of the neighbours' rows: their 'mean', 'sum' or 'max', column by column.
-        norm: of the rows between layers, 'none', 'batch' or 'layer'; 'batch' by default for 'sign' and 'sehgnn', else
-            'none'.
-        skip: add a layer's input to its output; the last layer's is not.
+        norm: of the rows between layers, 'none', 'batch' or 'layer'; 'batch' by default for 'sign' and 'sehgnn',
+            'layer' for 'relational', else 'none'.
+        skip: add a layer's input to its output; the last layer's is not. 'relational' always does, in all layers.
 
     Raises:
         ConfigError: a value that makes no sense.
@@ -93,8 +97,8 @@ class ModelSpec:
                 object.__setattr__(self, name, whole_number(name, value))
         if not 0 <= self.dropout < 1:
             raise ConfigError(f"dropout: expected a number in [0, 1), found {self.dropout}")
-        if self.name not in (None, *ONE_TYPE_MODELS, *TYPED_MODELS, *HOP_MODELS):
-            names = ", ".join(ONE_TYPE_MODELS + TYPED_MODELS + HOP_MODELS)
+        if self.name not in (None, *MODELS):
+            names = ", ".join(MODELS)
             raise ConfigError(f"model: expected one of {names}, found {self.name!r}")
         if self.decoder not in (None, *DECODERS):
             raise ConfigError(f"decoder: expected one of {', '.join(DECODERS)}, found {self.decoder!r}")
@@ -141,16 +145,18 @@ class ModelSpec:
         if schema.segments:
             return self._fitted_to_hops(schema)
         num_layers = self.checked_depth(num_layers)
-        names = TYPED_MODELS if schema.is_typed else ONE_TYPE_MODELS
+        names = (*(TYPED_MODELS if schema.is_typed else ONE_TYPE_MODELS), RELATIONAL)
         kind = "several types" if schema.is_typed else "one type"
         name = self._name_of(names, f"a graph with {kind} of nodes and edges")
-        types = input_types(schema, num_layers) if schema.is_typed else ()
+        is_relational = name == RELATIONAL
+        types = input_types(schema, num_layers) if schema.is_typed and not is_relational else ()
         without_features = {name: nodes for name, nodes, width in types if width is None}
         self._refuse_without_effect(name, schema, has_embeddings=bool(without_features))
-        spec = replace(
-            self, name=name, num_layers=num_layers, decoder=self.decoder_for(schema), norm=self.norm or "none"
-        )
-        if self.embeddings == "memory":
+        norm = self.norm or ("layer" if is_relational else "none")
+        spec = replace(self, name=name, num_layers=num_layers, decoder=self.decoder_for(schema), norm=norm)
+        if is_relational:
+            spec._check_categories(schema)
+        elif self.embeddings == "memory":
             spec._check_embeddings(without_features)
         return spec
 
@@ -166,8 +172,8 @@ class ModelSpec:
             )
         if self.embeddings != ModelSpec.embeddings and not has_embeddings:
             raise ConfigError(
-                f"embeddings: only for vectors of nodes without features, found {self.embeddings!r} where all that the "
-                "model takes have features; leave it out"
+                f"embeddings: only for vectors of nodes without features, found {self.embeddings!r} where the model "
+                "has none; leave it out"
             )
 
     def _fitted_to_hops(self, schema: SourceSchema) -> ModelSpec:
@@ -208,6 +214,23 @@ class ModelSpec:
         """Returns the decoder that was asked for, or the usual one of what `schema` is for."""
         has_labels = not isinstance(schema.target, str) and schema.target_kind != "link"
         return self.decoder or ("mlp" if has_labels else "dot")
+
+    def _check_categories(self, schema: SourceSchema) -> None:
+        assert self.num_layers is not None
+        used = {name for name, _, _ in input_types(schema, self.num_layers)}
+        num_vectors = {
+            f"{name}.{column.name}": min(column.num_values, MOST_CATEGORIES)
+            for name, columns in schema.tables if name in used
+            for column in columns if column.num_values is not None
+        }  # fmt: skip
+        needed_bytes = sum(num_vectors.values()) * self.hidden * 4 * EMBEDDING_COPIES
+        if needed_bytes > (budget_bytes := parse_size(self.embedding_memory)):
+            most = max(num_vectors, key=lambda name: num_vectors[name])
+            raise ConfigError(
+                f"embedding_memory: vectors of {self.hidden} numbers for the {sum(num_vectors.values())} values of "
+                f"categories (most of them of {most}) take {format_size(needed_bytes)} in training, and may take "
+                f"{format_size(budget_bytes)}: allow more, use a smaller hidden width, or convert without such columns"
+            )
 
     def _check_embeddings(self, without: Mapping[str, int]) -> None:
         needed_bytes = sum(without.values()) * self.hidden * 4 * EMBEDDING_COPIES

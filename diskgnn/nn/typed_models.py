@@ -1,8 +1,8 @@
-"""Models on graphs with several types of nodes and edges: R-GCN, R-GAT, HGT."""
+"""Models on graphs with several types of nodes and edges: R-GCN, R-GAT, HGT; and what these share with others."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -19,16 +19,17 @@ from diskgnn.nn.typed_layers import HGTLayer, RGATLayer, RGCNLayer, TypedBlocks
 from diskgnn.specs.schema import SourceSchema
 
 
-class TypedModel(nn.Module):
+class TypedLayers(nn.Module):
     """Applies layers to typed blocks, outermost first, between maps into and out of their common width.
 
     Args:
-        inputs: by node type: features [U, D], or ids [U], to rows [U, hidden].
+        inputs: by node type, what makes rows [U, hidden] of the input nodes.
         layers: one for each block.
         hidden: columns of all rows between layers.
         activation, dropout, norm, skip: what follows every layer but the last, see `nn.between.Between`; each
             type of nodes has a norm of its own.
         head: applied to the rows of the last layer.
+        follows_last: the same follows the last layer, too, before the head.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class TypedModel(nn.Module):
         norm: str = "none",
         skip: bool = False,
         head: nn.Module | None = None,
+        follows_last: bool = False,
     ) -> None:
         super().__init__()
         self.node_types = tuple(inputs)
@@ -50,10 +52,48 @@ class TypedModel(nn.Module):
         self.types = tuple(layer.types for layer in layers)
         self.between = nn.ModuleList(
             between_layers([(hidden, hidden)] * len(types.destinations), norm, activation, dropout, skip=skip)
-            for types in self.types[:-1]
+            for types in self.types[: len(layers) - (not follows_last)]
         )
         self.head = head
         self.decoder: nn.Module | None = None  # of link prediction
+
+    def rows(self, blocks: Sequence[TypedBlocks], h: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Returns rows of the seeds, by node type.
+
+        Args:
+            blocks: one for each layer, outermost first, each with all edge types.
+            h: by node type, rows [U, hidden] of the input nodes.
+
+        Returns:
+            By type of the seeds: [B, out_channels].
+        """
+        for index, layer in enumerate(self.layers):
+            after = blocks[index + 1] if index + 1 < len(blocks) else {}
+            counts = {
+                name: _num_rows(name, blocks[index], after, len(h[name])) for name in self.types[index].destinations
+            }
+            out = layer(blocks[index], h, counts)
+            if index < len(self.between):
+                between: Any = self.between[index]
+                follow = dict(zip(self.types[index].destinations, between, strict=True))
+                out = {name: follow[name](rows, h[name][: counts[name]]) for name, rows in out.items()}
+            h = out
+        return {name: rows if self.head is None else self.head(rows) for name, rows in h.items()}
+
+    def check_types(self, blocks: Sequence[TypedBlocks], node_types: Collection[str]) -> None:
+        """Refuses minibatches of another depth, or without types that the model takes.
+
+        Raises:
+            ConfigError: they are such.
+        """
+        check_depth(len(self.layers), len(blocks))
+        edges = {edge_type for types in self.types for edge_type in types.edges}
+        if missing := sorted({*self.node_types} - {*node_types}) + sorted(edges - {*blocks[0]}):
+            raise ConfigError(f"model takes types that the minibatch does not have: {missing}; make one for its graph")
+
+
+class TypedModel(TypedLayers):
+    """Takes (blocks, x): features [U, D] of the input nodes by type, or their ids [U], which `inputs` make rows of."""
 
     def forward(self, blocks: Sequence[TypedBlocks], x: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Returns rows of the seeds, by node type.
@@ -68,26 +108,12 @@ class TypedModel(nn.Module):
         Raises:
             ConfigError: there are more or fewer blocks than layers, other types, or x has another width.
         """
-        self._check(blocks, x)
+        self.check_types(blocks, x)
+        self._check_widths(x)
         h = {name: layer(x[name]) for name, layer in zip(self.node_types, self.inputs, strict=True)}
-        for index, layer in enumerate(self.layers):
-            after = blocks[index + 1] if index + 1 < len(blocks) else {}
-            counts = {
-                name: _num_rows(name, blocks[index], after, len(h[name])) for name in self.types[index].destinations
-            }
-            out = layer(blocks[index], h, counts)
-            if index < len(self.layers) - 1:
-                between: Any = self.between[index]
-                follow = dict(zip(self.types[index].destinations, between, strict=True))
-                out = {name: follow[name](rows, h[name][: counts[name]]) for name, rows in out.items()}
-            h = out
-        return h if self.head is None else {name: self.head(rows) for name, rows in h.items()}
+        return self.rows(blocks, h)
 
-    def _check(self, blocks: Sequence[TypedBlocks], x: Mapping[str, Tensor]) -> None:
-        check_depth(len(self.layers), len(blocks))
-        edges = {edge_type for types in self.types for edge_type in types.edges}
-        if missing := sorted({*self.node_types} - {*x}) + sorted(edges - {*blocks[0]}):
-            raise ConfigError(f"model takes types that the minibatch does not have: {missing}; make one for its graph")
+    def _check_widths(self, x: Mapping[str, Tensor]) -> None:
         for name, layer in zip(self.node_types, self.inputs, strict=True):
             wanted = layer.in_features if isinstance(layer, nn.Linear) else None
             found = x[name].shape[1] if x[name].dim() == 2 else None

@@ -34,6 +34,7 @@ class RowSet:
         return RowSetConfig(
             found, self.features.rows, self.features.num_rows, num_static=0, values=of_graph.values,
             columns=of_graph.columns,
+            values_digest=self.data.values_digest if isinstance(self.data, NodeSet) else None,
         )  # fmt: skip
 
     @property

@@ -93,6 +93,22 @@ def are_paths(segments: Iterable[tuple[str, int]]) -> bool:
 
 
 @dataclass(frozen=True)
+class TableColumn:
+    """A column that a table kept, as minibatches have it in `columns` and `nulls`."""
+
+    name: str
+    kind: str  # 'numerical', 'timestamp', 'categorical', 'boolean', 'multicategorical' or 'embedding'
+    dtype: str  # of the values, as NumPy and torch call it
+    width: int = 1  # values; above 1 of 'multicategorical' and 'embedding' only, which are [n, width]
+    num_values: int | None = None  # of categories: codes are less
+    may_be_null: bool = False
+    values_digest: str | None = None  # names what the codes of categories stand for: other values have another one
+
+
+TablesByType = tuple[tuple[str, tuple[TableColumn, ...]], ...]
+
+
+@dataclass(frozen=True)
 class SourceSchema:
     """Says what a `BatchSource` yields: types of nodes and edges, and what the seeds are asked for.
 
@@ -108,13 +124,19 @@ class SourceSchema:
     classes: tuple[ClassValue, ...] | None = None  # what classes 0, 1, ... are called; None: by these numbers
     columns: ColumnsByType = ()  # what features mean, where that is known
     segments: tuple[tuple[str, int], ...] = ()  # (name, width) of those of hop features, which come without blocks
+    tables: TablesByType = ()  # what minibatches have in `columns`, by node type
+    # Node types whose times minibatches have, beside those of the seeds; None: they do not have these.
+    timed: tuple[str, ...] | None = None
 
     @staticmethod
     def of_record(record: Mapping[str, Any]) -> SourceSchema:
         """Returns the schema that `dataclasses.asdict` made this of, as checkpoints keep it."""
         columns = [(name, tuple(map(FeatureColumn.of_record, each))) for name, each in record.get("columns", ())]
         segments = tuple((name, width) for name, width in record.get("segments", ()))
-        return SourceSchema(**{**record, "columns": tuple(columns), "segments": segments})
+        tables = [(name, tuple(TableColumn(**column) for column in each)) for name, each in record.get("tables", ())]
+        timed = record.get("timed")
+        read = {"columns": tuple(columns), "segments": segments, "tables": tuple(tables)}
+        return SourceSchema(**{**record, **read, "timed": None if timed is None else tuple(timed)})
 
     @property
     def known_columns(self) -> dict[str | EdgeType, tuple[FeatureColumn, ...] | None]:

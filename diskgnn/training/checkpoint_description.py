@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from diskgnn.graph.artifact_description import flattened
-from diskgnn.nn.model_spec import ONLY_OF, TYPED_MODELS, ModelSpec
+from diskgnn.nn.model_spec import ONLY_OF, RELATIONAL, TYPED_MODELS, ModelSpec
 from diskgnn.paths import PathLike
 from diskgnn.specs.schema import NO_LABELS, SourceSchema, edge_type_name
 from diskgnn.training.checkpoints import FORMAT, VERSION, changes_named, completed_config, load_checkpoint
@@ -130,10 +130,11 @@ def _uses(directory: str, config: Mapping[str, Any], schema: SourceSchema) -> di
     is_temporal = sampling is not None and sampling["temporal"] in ("uniform", "last")
     pairs = " --pairs pairs.parquet" if is_pair else ""
     node_type = f" --node-type {schema.target[0]}" if is_pair and schema.target[0] != schema.target[2] else ""
+    infer = f"diskgnn infer GRAPH {checkpoint} --out all.npy{node_type}{' --ignore-times' * is_temporal}"
     return {
         "evaluate": f"diskgnn evaluate {'HOPS' if schema.segments else 'PACKED'} {checkpoint}",
         "predict": f"diskgnn predict GRAPH {checkpoint} --out scores.parquet{pairs}{' --at TIME' * is_temporal}",
-        "infer": f"diskgnn infer GRAPH {checkpoint} --out all.npy{node_type}{' --ignore-times' * is_temporal}",
+        **({} if config["model"] == RELATIONAL else {"infer": infer}),
         "train": "the command that it was made with, and --resume",
     }
 

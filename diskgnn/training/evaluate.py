@@ -19,7 +19,8 @@ from diskgnn.formats.samples_config import drawing_to_json
 from diskgnn.loading.hops_options import HopsOptions
 from diskgnn.loading.loader_options import LoaderOptions
 from diskgnn.nn.block_models import BlockModel
-from diskgnn.nn.typed_models import TypedModel
+from diskgnn.nn.relational_models import require_tables
+from diskgnn.nn.typed_models import TypedLayers
 from diskgnn.paths import PathLike
 from diskgnn.progress.default_reporter import reporter_for
 from diskgnn.progress.reporter import Reporter
@@ -88,7 +89,7 @@ def evaluate(
     spent = Spent()
     for packed in _all_ranks(source, stream=isinstance(loader_options, LoaderOptions) and loader_options.stream):
         prepared = packed.config.samples.spec.num_layers
-        if isinstance(model, BlockModel | TypedModel) and len(model.layers) != prepared:
+        if isinstance(model, BlockModel | TypedLayers) and len(model.layers) != prepared:
             raise ConfigError(
                 f"the trained model has {counted(len(model.layers), 'layer')}, {source} has {prepared}: evaluate it on "
                 f"what was prepared with {counted(len(model.layers), 'fanout')}, or train on {source}"
@@ -139,7 +140,9 @@ def _all_ranks(path: PathLike, *, stream: bool) -> list[Packed]:
 
 def _fitting(model: nn.Module, task: str | Task | None, source: BatchSource, device: torch.device) -> Task:
     """The task, which `model` fits."""
-    task = task_of(schema_of(source), task) if task is None or isinstance(task, str) else task
+    schema = schema_of(source)
+    require_tables(model, schema.tables, "the source")
+    task = task_of(schema, task) if task is None or isinstance(task, str) else task
     check_model(model.to(device), task, source, device)
     return task
 

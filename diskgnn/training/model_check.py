@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -13,8 +14,9 @@ from diskgnn.batches.blocks import Block, Pairs
 from diskgnn.batches.hop_batch import HopBatch
 from diskgnn.batches.minibatch import AnyBatch, TypedMiniBatch
 from diskgnn.errors import ConfigError
+from diskgnn.formats.record_format import WIDE
 from diskgnn.nn.model_output import parameter_dtype
-from diskgnn.specs.schema import SourceSchema
+from diskgnn.specs.schema import SourceSchema, TableColumn
 from diskgnn.training.task import Task
 from diskgnn.units import counted
 
@@ -30,6 +32,8 @@ def check_model(model: nn.Module, task: Task, source: BatchSource, device: torch
     batch = made_up_minibatch(schema, layers, parameter_dtype(model)).to(device)
     if schema.segments:
         expected = f"a module that takes {_record_words(batch)} and returns {task.output()}"
+    elif getattr(model, "takes_batch", False):
+        expected = f"a module that takes a minibatch of {counted(layers, 'block')} and returns {task.output()}"
     else:
         expected = (
             f"a module that takes ({counted(layers, 'block')}, {_input_words(schema)}) and returns {task.output()}, "
@@ -76,8 +80,33 @@ def made_up_minibatch(schema: SourceSchema, num_layers: int, dtype: torch.dtype)
         once = torch.zeros(len(label), dtype=torch.int64)
         pairs, seeds = Pairs(once, once, label), torch.zeros(len(targets), dtype=torch.int64)
     y: Tensor = seeds if pairs is None else pairs.y(schema.target_kind)
-    batch = TypedMiniBatch(x, y, blocks, tuple(counts), seeds, target, 0, 0, input_nodes, pairs)
+    batch = TypedMiniBatch(
+        x, y, blocks, tuple(counts), seeds, target, 0, 0, input_nodes, pairs,
+        **_made_up_rows(schema, counts[0], len(seeds)),
+    )  # fmt: skip
     return batch if schema.is_typed else batch.of_one_type()
+
+
+def _made_up_rows(schema: SourceSchema, counts: Mapping[str, int], num_seeds: int) -> dict[str, Any]:
+    """Returns what minibatches have of tables and times, if they do."""
+    found: dict[str, Any] = {}
+    if schema.tables:
+        found["columns"] = {name: {each.name: _made_up_column(each, counts[name]) for each in columns}
+                            for name, columns in schema.tables}  # fmt: skip
+        found["nulls"] = {
+            name: {each.name: torch.zeros(counts[name], dtype=torch.bool) for each in columns if each.may_be_null}
+            for name, columns in schema.tables
+        }
+    if schema.timed is not None:
+        found["trees"] = {name: torch.zeros(number, dtype=torch.int64) for name, number in counts.items()}
+        found["times"] = {name: found["trees"][name] for name in schema.timed}
+        found["seed_times"] = torch.zeros(num_seeds, dtype=torch.int64)
+    return found
+
+
+def _made_up_column(column: TableColumn, num_nodes: int) -> Tensor:
+    shape = (num_nodes, column.width) if column.kind in WIDE else (num_nodes,)
+    return torch.zeros(shape, dtype=getattr(torch, column.dtype))
 
 
 def _made_up_hops(schema: SourceSchema) -> HopBatch:

@@ -31,7 +31,7 @@ from diskgnn.training.device_memory import size_device_tier
 from diskgnn.training.loop import Listeners, train_epochs
 from diskgnn.training.metrics import MetricsWriter, Record, end_record, start_record
 from diskgnn.training.model_check import check_model
-from diskgnn.training.named_models import model_for, with_statistics
+from diskgnn.training.named_models import fitted_to, model_for, with_statistics
 from diskgnn.training.node_tasks import NodeClassification
 from diskgnn.training.optimizers import make_optimizer
 from diskgnn.training.ranks import Ranks, check_alike, device_of_rank, joined_ranks
@@ -93,13 +93,14 @@ def train(
         task: 'classification', 'multilabel', 'regression' or 'link', to make sure: by default what the minibatches are
             for. Or a `Task` of your own (`diskgnn.tasks`).
         loss: 'mse' or 'l1' for regression; 'bce' or 'softmax' for links.
-        model: 'sage', 'gat' or 'gcn'; on a graph with several types 'rgcn', 'rgat' or 'hgt'; of hop features 'sign',
-            'sgc' or 'sehgnn'; the first by default, along paths of edge types 'sehgnn'. Or a module whose forward takes
-            (blocks, x [U, D]) and returns [B, classes], labels or numbers; for links, a vector for each seed, and for
-            pairs that have labels, too, of which its `decoder` makes rows; with several types, blocks and x come by
-            type, for types without features with the nodes' ids in place of x, and what is returned may be by node
-            type. Of hop features it takes x [B, H, D] alone, or x by segment, where their widths differ. It is trained
-            in place. x comes in the dtype of its parameters.
+        model: 'sage', 'gat' or 'gcn'; on a graph with several types 'rgcn', 'rgat' or 'hgt'; on either 'relational'; of
+            hop features 'sign', 'sgc' or 'sehgnn'; the first by default, along paths of edge types 'sehgnn'. Or a
+            module whose forward takes (blocks, x [U, D]) and returns [B, classes], labels or numbers; for links, a
+            vector for each seed, and for pairs that have labels, too, of which its `decoder` makes rows; with several
+            types, blocks and x come by type, for types without features with the nodes' ids in place of x, and what is
+            returned may be by node type. Of hop features it takes x [B, H, D] alone, or x by segment, where their
+            widths differ. One with `takes_batch = True` takes the minibatch as it is. It is trained in place. x comes
+            in the dtype of its parameters.
         lr, weight_decay: Adam's.
         epochs: epochs in all, those of a resumed checkpoint included.
         device: where the model is trained; under torchrun, 'cuda' is the GPU of LOCAL_RANK.
@@ -282,7 +283,7 @@ def _fitting_model(
             spec.checked_depth(source.num_layers)
         spec = replace(spec, decoder=spec.decoder_for(schema))
     else:
-        spec = spec.fitted(schema, source.num_layers)
+        spec = fitted_to(spec, source)
         net, name = with_statistics(model_for(spec, schema, task), source), str(spec.name)
     net.to(device)
     check_model(net, task, source, device)

@@ -488,31 +488,3 @@ def test_one_table_and_what_inspect_says_of_it(tmp_path: Path) -> None:
     assert [line.split() for line in told.splitlines() if "categorical" in line] == [
         ["people", "size", "categorical", "int32", "1", "8", "yes", "3"]
     ]
-
-
-def test_values_that_training_fails_on_are_told(tmp_path: Path) -> None:
-    """As of vectors: which columns of x hold them, in how many rows."""
-    numbers = np.random.default_rng(0).random((90, 3)).astype(np.float32)
-    numbers[7, 1], numbers[9, 2], numbers[9, 0] = np.nan, np.inf, 1e30
-    users = pa.table({
-        "id": np.arange(90), "age": np.arange(90)[::-1], "plan": ["a", "b", "c"] * 30, "face": list(numbers),
-        "score": np.where(np.arange(90) == 4, np.inf, 0.5),
-    })  # fmt: skip
-    database = SimpleNamespace(table_dict={
-        "users": SimpleNamespace(df=users, pkey_col="id", fkey_col_to_pkey_table={}, time_col=None),
-        "orders": SimpleNamespace(df=pa.table({"user": np.arange(50)}), pkey_col=None,
-                                  fkey_col_to_pkey_table={"user": "users"}, time_col=None),
-    })  # fmt: skip
-    found = []
-    for keep in (True, False):
-        with pytest.warns(DataWarning, match="features of table users"):
-            diskgnn.convert(tmp_path / str(keep), source=database, options={"keep_columns": keep},
-                            columns=TableColumns(encode={"users.score": "raw"}))  # fmt: skip
-        found.append(Graph.open(tmp_path / str(keep)).nodes["users"].config.values)
-    assert found[0] == found[1]
-    assert (found[0].nan, found[0].infinite, found[0].extreme, found[0].rows) == (
-        0,
-        2,
-        1,
-        2,
-    )  # NaN in a list is null, which is 0

@@ -320,7 +320,7 @@ def test_made_up_minibatches_fit(target):
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ({"name": "sage"}, "expected one of rgcn, rgat, hgt for a graph with several types"),
+        ({"name": "sage"}, "expected one of rgcn, rgat, hgt, relational for a graph with several types"),
         ({"name": "hgt", "hidden": 9}, "multiple of heads=4, found 9"),
         ({"num_layers": 3}, "3 layers, .* 2 fanouts"),
         ({"embedding_memory": 1000}, "6 nodes without features .place. take 24.0 KiB in training, and may take 1000 B"),

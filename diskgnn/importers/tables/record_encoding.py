@@ -272,20 +272,6 @@ class RecordEncoding(TableEncoding):
         return out
 
 
-def unscaled_features(
-    record: RecordFormat, features: Sequence[FeatureColumn], rows: npt.NDArray[Any]
-) -> npt.NDArray[np.float32]:
-    """Returns x [n, D] of records as far as it may hold what is not finite: all else is 0."""
-    x = np.zeros((len(rows), record.num_features), np.float32)
-    names = {field.name: name for field, name in zip(record.fields, record.file_dtype.names or (), strict=False)}
-    first = 0
-    for column in features:
-        if column.encoding in ("raw", "vector", "text"):
-            x[:, first : first + column.width] = rows[names[column.name]].reshape(len(rows), column.width)
-        first += column.width
-    return x
-
-
 _CATEGORIES = pa.schema([("column", pa.string()), ("value", pa.string()), ("count", pa.int64())])
 # By encoding, the kind and the dtype of most columns.
 _KINDS: Mapping[str, tuple[str, str, int | None]] = {

@@ -81,6 +81,18 @@ def _propose_split(output: Output, graph: Graph) -> None:
         )
 
 
+def _require_format(name: str) -> None:
+    """Refuses what stands before a colon, and says nothing of what is behind it, which may be a password."""
+    from diskgnn.importers.source_formats.registry import FORMATS
+    from diskgnn.importers.source_listing import AUTO
+
+    if name not in (*FORMATS, AUTO):
+        raise click.UsageError(
+            f"--from: expected FORMAT:PATH with one of {', '.join(FORMATS)}, or the URL of a PostgreSQL database, such "
+            f"as postgresql:///shop; found {name!r} before the first colon"
+        )
+
+
 class _Convert(Command):
     """Takes --from FORMAT:PATH and --from URL, too."""
 
@@ -95,6 +107,7 @@ class _Convert(Command):
                 found += ["--from", "postgresql", value]
             elif ":" in value:
                 name, _, path = value.partition(":")
+                _require_format(name)
                 found += ["--from", name, path]
             else:
                 found += ["--from", value]

@@ -108,7 +108,10 @@ def infer(
     help="Whose seeds, where SOURCE is a packed or a hops directory; of the latter, nodes where these were chosen.",
 )
 @click.option(
-    "--fanouts", type=options.TypedFanouts(), multiple=True, help="Neighbours drawn per layer.  [default: all of them]"
+    "--fanouts",
+    type=options.TypedFanouts(),
+    multiple=True,
+    help="Neighbours drawn per layer.  [default: all of them; by times, as evaluation drew]",
 )
 @click.option(
     "--at",

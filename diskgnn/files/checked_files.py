@@ -187,7 +187,7 @@ def _read_npy_header(path: Location) -> tuple[np.dtype[Any], tuple[int, ...], in
         with _parsing_headers:
             version = np.lib.format.read_magic(file)
             read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            shape, fortran, dtype = read(file)
+            shape, fortran, dtype = read(file, max_header_size=_MAX_HEADER_BYTES)
         offset = file.tell()
     except Exception as error:  # a damaged header makes NumPy's parser raise nearly anything
         raise ArtifactError(f"{path} is damaged or another file: its header is no .npy header") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import time
 import weakref
 from collections.abc import Iterator, Mapping
@@ -145,7 +146,7 @@ class FreshEpochs(CursorSource):
             raise
         self._scratch = scratch.path
         # Also when the source is dropped without being closed, no thread and no window stays behind.
-        self._finalizer = weakref.finalize(self, _clean_up, self._jobs, scratch)
+        self._finalizer = weakref.finalize(self, _clean_up, self._jobs, scratch, os.getpid())
         # At the program's end it comes first: no finalizer runs while a thread makes new ones,
         # which changes what finalizers are looked up in.
         atexit.register(self._finalizer)
@@ -320,7 +321,9 @@ def preparing_threads(cores: int, beside_training: bool) -> int:
     return max(1, cores // 2) if beside_training else cores
 
 
-def _clean_up(jobs: list[WindowJob], scratch: ScratchFolder) -> None:
+def _clean_up(jobs: list[WindowJob], scratch: ScratchFolder, owner: int) -> None:
+    if os.getpid() != owner:  # a child by fork, which has none of the threads, and whose windows these are not
+        return
     while jobs:
         jobs.pop().discard()
     scratch.delete()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from diskgnn._native import crc32c
 from diskgnn.errors import ConfigError
 from diskgnn.files.checked_files import ChunkChecksums, npy_data_offset
 from diskgnn.formats import artifacts
@@ -144,7 +145,10 @@ class NodeFeatures:
                     yield chunk.nbytes
 
         first = {"values": np.zeros(len(fields(ValueCounts)), np.int64)}
-        found = Work(writer, name).run(lambda work: work.fold("copy", copy, first, files=[file]))
+        # What a killed run has written with another version of a function that embeds text is not gone on with.
+        embedders = [column.embedder for column in rows.columns or () if column.embedder is not None]
+        step = f"copy-{crc32c(','.join(embedders).encode()):08x}" if embedders else "copy"
+        found = Work(writer, name).run(lambda work: work.fold(step, copy, first, files=[file]))
         return ValueScan(self.given, rows.num_rows, found["values"])
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +15,7 @@ from torch import nn
 
 from diskgnn.files.disk_space import DiskBudget
 from diskgnn.graph.graph import Graph
-from diskgnn.inference.asked_times import Draws
+from diskgnn.inference.asked_times import Draws, is_temporal
 from diskgnn.inference.asking import fanouts_of
 from diskgnn.inference.minibatch_memory import predicting_bytes
 from diskgnn.inference.output_folder import OutputFolder
@@ -55,14 +57,18 @@ class Neighbourhoods:
     threads: int | None
     reporter: Reporter
 
-    def spec(self, net: nn.Module) -> SamplingSpec:
-        """Returns how to draw for `net`, whatever the seeds are.
+    def spec(self, net: nn.Module, sampling: Mapping[str, Any] | None) -> SamplingSpec:
+        """Returns how to draw for `net`, whatever the seeds are: by default all neighbours; or if it was trained by
+        times, as its `sampling` says, as many as evaluation drew.
 
         Raises:
             ConfigError: fanouts or a size of batches that make no sense.
         """
+        fanouts = self.fanouts
+        if fanouts is None and sampling is not None and is_temporal(sampling):
+            fanouts = sampling["eval_fanouts"] or sampling["fanouts"]
         return SamplingSpec(
-            fanouts_of(net, self.fanouts), self.batch_size, seed=self.seed, shuffle=False,
+            fanouts_of(net, fanouts), self.batch_size, seed=self.seed, shuffle=False,
             keep_times=isinstance(net, RelationalModel) and net.takes_times,
         )  # fmt: skip
 

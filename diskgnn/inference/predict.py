@@ -113,7 +113,7 @@ def predict(
         node_type: of `nodes`; by default the type that the model was trained for.
         split: of a packed or a hops directory; 'nodes' of one that was propagated to nodes.
         fanouts: neighbours drawn per layer, from the seeds outwards; by default all of them, in as many layers as the
-            model has.
+            model has, or if it was trained by times as many as its evaluation drew.
         times: [n] of `nodes` or `pairs`, a whole number or datetime64 for each: what is later is not drawn. A node may
             then be asked several times; rows are in the order given, and tables have a column `time` as it was given.
             The column `time` of a table is taken if the model was trained by times.
@@ -233,13 +233,14 @@ def _predict_nodes(
     if isinstance(asked.net, HopModel):
         _predict_by_hops(drawn, graph, asked, asked.net, chosen, times)
         return
-    if nodes is None and drawn.fanouts is None and isinstance(asked.net, BlockModel | TypedModel):
-        say(drawn.reporter, lambda: "for all nodes, `diskgnn infer` is faster by far: it computes layer by layer")
     sampling = trained_sampling(model)
+    takes_all = drawn.fanouts is None and (times.ignore_times or not is_temporal(sampling))
+    if nodes is None and takes_all and isinstance(asked.net, BlockModel | TypedModel):
+        say(drawn.reporter, lambda: "for all nodes, `diskgnn infer` is faster by far: it computes layer by layer")
     warn_of_held_out(graph, sampling, graph.edges, Resources.of(drawn.memory, drawn.threads, drawn.reporter))
     of_table = read_times("nodes", nodes) if is_temporal(sampling) else None
     seeds = np.arange(node_set.num_nodes) if chosen is None else chosen
-    spec = drawn.spec(asked.net)
+    spec = drawn.spec(asked.net, None if times.ignore_times else sampling)
     draws = times.draws(graph, sampling, spec, NodeTarget(asked.node_type), len(seeds), of_table, drawn.reporter)
     target = (
         NodeTarget(asked.node_type, {SPLIT: seeds}, {SPLIT: draws.by_seed.seconds})
@@ -284,7 +285,15 @@ def _predict_pairs(
     messages = replace(messages, reverse_edge_type=trained_reverse_type(sampling, graph, found))
     target = messages.target(graph, found, chosen)
     of_table = read_times("pairs", pairs) if is_temporal(sampling) else None
-    draws = times.draws(graph, sampling, drawn.spec(net), target, len(chosen), of_table, drawn.reporter)
+    draws = times.draws(
+        graph,
+        sampling,
+        drawn.spec(net, None if times.ignore_times else sampling),
+        target,
+        len(chosen),
+        of_table,
+        drawn.reporter,
+    )
     loader = drawn.loader(graph, net, target, draws, 1, AS_GIVEN)
     values, column = rows_of_pairs(net, found, loader, kind, what, classes, drawn.reporter)
     write_pairs(drawn.folder, graph, found, chosen, draws.by_seed, values, column)

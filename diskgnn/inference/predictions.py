@@ -36,6 +36,10 @@ def rows_of_nodes(
     """Returns the seeds of a loader [n], in its order, and what the model says of them [n, ...]."""
     seeds, rows = [], []
     for batch, found in _of_minibatches(asked.net, loader, reporter):
+        if isinstance(found, Mapping) and asked.node_type not in found:
+            raise ConfigError(
+                f"node_type: the model was trained for {', '.join(found)}, and says nothing of {asked.node_type} nodes"
+            )
         of_type = found[asked.node_type] if isinstance(found, Mapping) else found
         seeds.append(_copied(batch.seeds))
         rows.append(_copied(of_type.float()))

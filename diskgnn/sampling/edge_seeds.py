@@ -60,7 +60,7 @@ class EdgeSeeds:
         for split, pairs in self._edges.items():
             for nodes, column in zip(self._ends, pairs.T, strict=True):
                 check_nodes(graph, split, column, nodes, given=target.seeds is not None)
-        check_times(spec, target)
+        check_times(graph, spec, target)
         if spec.is_temporal and target.times is None and not any(nodes.config.has_times for nodes in self._ends):
             raise ConfigError(
                 f"temporal: the seeds, edges of type {edge_type_name(target.edge_type)}, have no times: neither of "

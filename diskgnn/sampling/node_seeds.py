@@ -33,7 +33,7 @@ class NodeSeeds:
         for split in self.splits:
             check_nodes(graph, split, given[split], self._nodes, given=target.seeds is not None)
         self._is_timed, self._strict = spec.is_temporal, bool(spec.strict_time)
-        check_times(spec, target)
+        check_times(graph, spec, target)
         if self._is_timed and not self._nodes.config.has_times and target.times is None:
             raise ConfigError(
                 f"temporal: the seeds, nodes of type {self._nodes.name!r}, have no times; give `seeds` with their "

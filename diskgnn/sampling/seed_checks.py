@@ -14,6 +14,7 @@ from diskgnn.graph.type_data import NodeSet
 from diskgnn.specs.null_times import is_missing
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.schema import edge_type_name
+from diskgnn.specs.split_arrays import SplitArrays
 from diskgnn.specs.targets import LinkTarget, NodeTarget
 
 
@@ -35,12 +36,18 @@ def require_splits(graph: Graph, spec: SamplingSpec, found: tuple[str, ...], wha
         )
 
 
-def check_times(spec: SamplingSpec, target: NodeTarget | LinkTarget) -> None:
-    """Raises ConfigError for times that draws would not go by."""
+def check_times(graph: Graph, spec: SamplingSpec, target: NodeTarget | LinkTarget) -> None:
+    """Raises ConfigError for times that draws would not go by, or cannot compare with those of the graph."""
     if target.times is not None and spec.temporal is None:
         raise ConfigError(
             "times: draws do not go by them; pass temporal='uniform' or 'last' with them, or leave them out (a column "
             "called time in a table of seeds is taken without being named); temporal='ignore' does not look at them"
+        )
+    unit = graph.config.time_unit
+    if isinstance(target.times, SplitArrays) and target.times.were_dates and unit not in (None, "s"):
+        raise ConfigError(
+            f"times: expected whole numbers, as the times of {graph.manifest.path} are in {unit}; found datetime64, "
+            "which is seconds since 1970"
         )
 
 

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
+_TIMES = "whole numbers or datetime64 [n]"
+
+
 class SplitArrays(Mapping[str, Any]):
     """An array for each split, in the order given: int64, or of labels. Two are equal if their digests are.
 
@@ -22,7 +25,10 @@ class SplitArrays(Mapping[str, Any]):
 
     Attributes:
         digest: names the arrays by their content.
+        were_dates: some were datetime64 when they were given, and are seconds since 1970.
     """
+
+    were_dates = False
 
     def __init__(self, arrays: Mapping[str, npt.NDArray[Any]], digest: str | None = None) -> None:
         self._arrays = {split: arrays[split] for split in SPLITS if split in arrays}
@@ -59,9 +65,10 @@ class SplitArrays(Mapping[str, Any]):
         """
         if isinstance(given, SplitArrays):
             return given
-        return SplitArrays(
-            {split: _times(f"times[{split!r}]", each) for split, each in _by_split("times", given).items()}
-        )
+        arrays = {split: _array(f"times[{split!r}]", each, _TIMES) for split, each in _by_split("times", given).items()}
+        found = SplitArrays({split: _times(f"times[{split!r}]", array) for split, array in arrays.items()})
+        found.were_dates = any(array.dtype.kind == "M" for array in arrays.values())
+        return found
 
     @staticmethod
     def of_labels(given: Any) -> SplitArrays:
@@ -132,14 +139,12 @@ def _ids(name: str, given: Any, row_shape: tuple[int, ...]) -> npt.NDArray[np.in
     return array
 
 
-def _times(name: str, given: Any) -> npt.NDArray[np.int64]:
+def _times(name: str, array: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     import numpy as np
 
-    expected = "whole numbers or datetime64 [n]"
-    array = _array(name, given, expected)
     if array.dtype.kind == "M":
         array = array.astype("datetime64[s]").astype(np.int64)
-    array = _whole_numbers(name, array, (), expected)
+    array = _whole_numbers(name, array, (), _TIMES)
     if array.min() == MISSING:
         raise ConfigError(f"{name}: expected a time for each, found none at {array.argmin()} (from 0)")
     return array

@@ -116,6 +116,12 @@ def test_values_that_are_later_than_their_row_are_told(tmp_path: Path) -> None:
     assert not [each for each in found if "are later than" in str(each.message)]
 
 
+def test_a_time_before_all_rows_is_told(tmp_path: Path) -> None:
+    early = DESCRIPTION.replace("val_timestamp: 2020-01-05", "val_timestamp: 1990-01-01")
+    with pytest.warns(DataWarning, match="val_timestamp: no row of table users .* is as early"):
+        diskgnn.convert(tmp_path / "graph", source=folder(tmp_path, early))
+
+
 def test_every_column_is_read_or_left_out(tmp_path: Path) -> None:
     train = tables()["churn-train"].append_column("note", pa.array([1, 2, 3]))
     with pytest.warns(DataWarning, match="note of churn .of a task, the entity, the label and the time are read"):

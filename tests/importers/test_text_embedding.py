@@ -19,6 +19,7 @@ import diskgnn
 from diskgnn import TableColumns
 from diskgnn._native import hash_texts
 from diskgnn.errors import ConfigError, InputError
+from diskgnn.files import faults
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.tables.text_embedding import hashes
 
@@ -251,3 +252,49 @@ def test_rows_that_come_later_are_embedded_alike(tmp_path):
     with pytest.raises(ConfigError, match=r"text: expected hash:12, as in .*, found hash:8"):
         diskgnn.convert(tmp_path / "other", source=source, encoding_of=tmp_path / "graph",
                         columns=TableColumns(encode={"reviews.text": "hash:8"}))  # fmt: skip
+
+
+def test_a_killed_run_goes_on_with_no_other_version_of_a_function(tmp_path, monkeypatch):
+    rows = 20_000
+    pq.write_table(pa.table({"text": ["x"] * rows}), tmp_path / "nodes.parquet")
+    np.save(tmp_path / "edges.npy", np.array([[0], [1]]))
+    (tmp_path / "versions.py").write_text(
+        "import numpy as np\ncalls = []\n"
+        "def embed(texts):\n    calls.append(len(texts))\n"
+        "    if embed.version == '1' and sum(calls) > 15_000:\n        raise KeyboardInterrupt\n"
+        "    return np.full((len(texts), 64), float(embed.version))\nembed.version = '1'\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    given = {"edges": tmp_path / "edges.npy", "nodes": tmp_path / "nodes.parquet",
+             "columns": TableColumns(encode={"text": "versions:embed"})}  # fmt: skip
+    with faults.pretending("unit.bytes", 1), pytest.raises(KeyboardInterrupt):
+        diskgnn.convert(tmp_path / "graph", **given)
+    sys.modules["versions"].embed.version = "2"
+    diskgnn.convert(tmp_path / "graph", **given)
+    sys.modules.pop("versions")
+    assert (features(tmp_path / "graph", "node") == 2).all()
+
+
+def test_a_tensor_is_taken_and_what_is_no_number_is_not(tmp_path, monkeypatch):
+    (tmp_path / "tensors.py").write_text(
+        "import torch\n"
+        "def graded(texts):\n    return torch.ones(len(texts), 3, dtype=torch.bfloat16, requires_grad=True)\n"
+        "def imaginary(texts):\n    return [[1j]] * len(texts)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    source = folder(tmp_path / "shop")
+    diskgnn.convert(tmp_path / "graph", source=source, columns=TableColumns(encode={"reviews.text": "tensors:graded"}))
+    assert features(tmp_path / "graph")[:, :3].tolist() == [[1, 1, 1]] * 4
+    with pytest.raises(InputError, match=r"reviews\.text: expected numbers of tensors:imaginary, found list .*complex"):
+        diskgnn.convert(
+            tmp_path / "other", source=source, columns=TableColumns(encode={"reviews.text": "tensors:imaginary"})
+        )
+    sys.modules.pop("tensors")
+
+
+def test_text_that_is_no_utf8_is_refused():
+    broken = pa.Array.from_buffers(
+        pa.string(), 1, [None, pa.py_buffer(np.array([0, 3], np.int32)), pa.py_buffer(b"a\xffb")]
+    )
+    with pytest.raises(InputError, match=r"notes\.text: expected text in UTF-8, found other bytes"):
+        hashes(broken, 8, "notes.text")

@@ -67,6 +67,9 @@ def made(tmp_path_factory) -> Path:
     return folder
 
 
+ALL = {"fanouts": [-1, -1]}  # neighbours
+
+
 def said(made: Path, tmp_path: Path, model: object, source: object = None, **options: object) -> np.ndarray:
     """What `predict` writes."""
     diskgnn.predict(source or made / "graph", tmp_path / "out.npy", model, overwrite=True, **options)
@@ -77,16 +80,24 @@ def said(made: Path, tmp_path: Path, model: object, source: object = None, **opt
 def test_nothing_later_is_drawn(made, tmp_path, model, until):
     """At 50: of the model that was trained strictly, what is at 50 is left out, too."""
     cut = shop(tmp_path / "cut", until)
-    expected = said(made, tmp_path, made / model, cut)
+    expected = said(made, tmp_path, made / model, cut, **ALL)
     moments = [50, "50", "1970-01-01T00:00:50", datetime(1970, 1, 1, 0, 0, 50), np.datetime64(50, "s"), np.int32(50)]
     for at in moments:
-        np.testing.assert_allclose(said(made, tmp_path, made / model, at=at), expected, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(said(made, tmp_path, made / model, at=at, **ALL), expected, rtol=1e-5, atol=1e-6)
     everything = said(made, tmp_path, made / model, ignore_times=True)
     assert np.abs(everything - expected).max() > 1e-3
     diskgnn.infer(made / "graph", tmp_path / "all.npy", made / model, ignore_times=True, memory="2GiB")
     np.testing.assert_allclose(np.load(tmp_path / "all.npy"), everything, rtol=1e-4, atol=1e-6)
-    run("predict", made / "graph", "--checkpoint", made / model, "--at", 50, "--out", tmp_path / "cli.npy")
+    run("predict", made / "graph", "--checkpoint", made / model, "--at", 50, "--fanouts=-1,-1",
+        "--out", tmp_path / "cli.npy")  # fmt: skip
     np.testing.assert_allclose(np.load(tmp_path / "cli.npy"), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_as_many_are_drawn_as_evaluation_drew(made, tmp_path):
+    drawn = said(made, tmp_path, made / "users", at=50)
+    np.testing.assert_array_equal(drawn, said(made, tmp_path, made / "users", at=50, fanouts=OPTIONS["fanouts"]))
+    everything = said(made, tmp_path, made / "users", at=50, **ALL)
+    assert np.abs(everything - drawn).max() > 1e-3
 
 
 def test_a_day_is_its_first_second(made, tmp_path):
@@ -141,7 +152,7 @@ def test_pairs_have_times(made, tmp_path):
     pairs = np.array([[3, 5], [3, 5], [0, ITEM_TIMES.argmin()]])
     times = np.array([80, 15, 40])
     cuts = {time: shop(tmp_path / f"cut-{time}", int(time)) for time in times}
-    ask = {"message_edges": "all", "what": "logits"}
+    ask = {"message_edges": "all", "what": "logits", **ALL}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)  # some pairs are edges
         expected = [said(made, tmp_path, made / "links", cuts[time], pairs=[pair], **ask)[0]
@@ -206,9 +217,11 @@ def test_a_time_that_leaves_nothing_out_is_said(made, tmp_path, ask):
     """The graph was converted without its times, so what is later is drawn."""
     cut = shop(tmp_path / "cut", 1000)
     with pytest.warns(DataWarning, match="nothing that is drawn from .*cut has times.*Convert the graph again"):
-        found = said(made, tmp_path, made / "users", cut, **ask)
+        found = said(made, tmp_path, made / "users", cut, **ask, **ALL)
     nodes = ask.get("nodes")
-    np.testing.assert_allclose(found, said(made, tmp_path, made / "users", cut, nodes=nodes), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(
+        found, said(made, tmp_path, made / "users", cut, nodes=nodes, **ALL), rtol=1e-4, atol=1e-6
+    )
 
 
 def test_there_are_no_times_to_ignore(made, tmp_path):
@@ -269,10 +282,10 @@ def test_windows_of_training_are_those_of_predictions(made, tmp_path):
         "nodes": {"user": {"features": X["user"]}, "item": item},
         "edges": {":".join(BUYS): {"edges": EDGES[:, kept], "reverse": True}},
     })  # fmt: skip
-    expected = said(made, tmp_path, model, tmp_path / "cut")
-    np.testing.assert_allclose(said(made, tmp_path, model, at=50), expected, rtol=1e-5, atol=1e-6)
+    expected = said(made, tmp_path, model, tmp_path / "cut", **ALL)
+    np.testing.assert_allclose(said(made, tmp_path, model, at=50, **ALL), expected, rtol=1e-5, atol=1e-6)
     whole = shop(tmp_path / "whole", 50)
-    assert np.abs(said(made, tmp_path, model, whole) - expected).max() > 1e-3
+    assert np.abs(said(made, tmp_path, model, whole, **ALL) - expected).max() > 1e-3
     other = r"trained with temporal_window=.*, and the minibatches of .*users-packed were drawn with no temporal_window"
     with pytest.raises(ConfigError, match=other):
         said(made, tmp_path, model, made / "users-packed", split="train")
@@ -307,3 +320,10 @@ def test_dates_are_seconds_and_no_days(made, tmp_path):
         ConfigError, match="seeds: times of split 'train': expected whole numbers, as the graph's times"
     ):
         diskgnn.read_target(tmp_path / "graph", {"train": tmp_path / "seeds.parquet"}, node_type="user")
+    dated = NodeTarget("user", {"train": np.arange(USERS)}, {"train": np.full(USERS, 70, "datetime64[s]")})
+    with pytest.raises(
+        ConfigError, match=r"times: expected whole numbers, as the times of .* are in d; found datetime64"
+    ):
+        diskgnn.prepare(tmp_path / "graph", tmp_path / "dated", target=dated, temporal="last", **OPTIONS)
+    with pytest.raises(ConfigError, match="node_type: the model was trained for user, and says nothing of item nodes"):
+        said(tmp_path, tmp_path, model, at=50, node_type="item")

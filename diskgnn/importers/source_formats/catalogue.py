@@ -155,7 +155,7 @@ def with_given_keys(catalogue: Catalogue, keys: str | None, links: str | None) -
 
 
 def _times(tables: Mapping[str, CatalogueTable], times: str | None) -> dict[str, str]:
-    found = {}
+    found: dict[str, str] = {}
     for pair in times.split(",") if times else []:
         table, _, column = pair.strip().rpartition(".")
         if table not in tables:
@@ -163,5 +163,6 @@ def _times(tables: Mapping[str, CatalogueTable], times: str | None) -> dict[str,
                 f"times: expected TABLE.COLUMN of a table of {', '.join(tables) or 'none'}, found {pair.strip()!r}"
             )
         tables[table].rows.field(column)
-        found[table] = column
+        if found.setdefault(table, column) != column:
+            raise ConfigError(f"times: expected one column of {table}, found {found[table]} and {column}")
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from diskgnn.errors import ConfigError
 from diskgnn.importers.containers.file_kinds import kind_of
 from diskgnn.importers.source_formats.catalogue import Catalogue, CatalogueTable
 from diskgnn.importers.source_formats.table_keys import ForeignKey, TableKeys, id_column
@@ -44,6 +45,11 @@ def open_catalogue(path: Path) -> tuple[Catalogue, Callable[[str, ForeignKey], N
         ]
         unique = frozenset(columns[0] for kind, columns, _, _ in keys if kind == "UNIQUE" and len(columns) == 1)
         rows = DuckdbTable(file, schema, name)
+        if _called(schema, name) in tables:
+            raise ConfigError(
+                f"two tables are called {_called(schema, name)!r}, where those of schema main have no prefix: rename "
+                "one"
+            )
         tables[_called(schema, name)] = CatalogueTable(
             rows, TableKeys(rows.schema.names, primary, foreign, unique), noticed=rows.noticed
         )

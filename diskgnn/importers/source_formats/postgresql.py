@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from diskgnn.errors import ConfigError
 from diskgnn.importers.source_formats.catalogue import Catalogue, CatalogueTable
 from diskgnn.importers.source_formats.postgresql_columns import (
     Check,
@@ -166,7 +167,12 @@ def _describe(server: PostgresServer) -> tuple[dict[str, _Described], dict[str, 
     """Returns the tables of a database, and what else it has, with the reasons why that is not read."""
     names, listed, left_out = dict[int, str](), dict[int, tuple[str, str, float]](), dict[str, str]()
     for oid, schema, table, kind, of_extension, is_readable, about_rows in server.rows(_TABLES):
-        names[oid] = name = table if schema == "public" else f"{schema}.{table}"
+        name = table if schema == "public" else f"{schema}.{table}"
+        if name in names.values():
+            raise ConfigError(
+                f"two tables are called {name!r}, where those of schema public have no prefix: rename one"
+            )
+        names[oid] = name
         if kind in _NO_TABLES:
             left_out[name] = _NO_TABLES[kind]
         elif of_extension:

@@ -20,12 +20,13 @@ _URL = re.compile(
     r"postgres(?:ql)?(?:\+\w+)?://(?P<place>[^/?]*)(?:/(?P<database>[^?]*))?(?:\?(?P<parameters>.*))?",
     re.DOTALL | re.IGNORECASE,
 )
-_WHERE = ("service", "user", "host", "hostaddr", "port", "dbname")  # says what is read; the rest, how to get in
-_ENVIRONMENT = {"PGSERVICE": "service", "PGUSER": "user", "PGHOST": "host", "PGHOSTADDR": "hostaddr",
-                "PGPORT": "port", "PGDATABASE": "dbname", "PGOPTIONS": "options"}  # fmt: skip
+# Say what is read; the rest says how to get in.
+_WHERE = ("service", "servicefile", "user", "host", "hostaddr", "port", "dbname")
+_ENVIRONMENT = {"PGSERVICE": "service", "PGSERVICEFILE": "servicefile", "PGUSER": "user", "PGHOST": "host",
+                "PGHOSTADDR": "hostaddr", "PGPORT": "port", "PGDATABASE": "dbname", "PGOPTIONS": "options"}  # fmt: skip
 _SECRET = ("password", "sslpassword", "scram_client_key", "scram_server_key", "oauth_client_secret")
 _PARAMETERS = frozenset({
-    *_WHERE, *_SECRET, "options", "passfile", "servicefile", "require_auth", "channel_binding", "connect_timeout",
+    *_WHERE, *_SECRET, "options", "passfile", "require_auth", "channel_binding", "connect_timeout",
     "application_name", "fallback_application_name", "keepalives", "keepalives_idle", "keepalives_interval",
     "keepalives_count", "tcp_user_timeout", "gssencmode", "sslmode", "sslnegotiation", "sslcompression", "sslcert",
     "sslkey", "sslcertmode", "sslrootcert", "sslcrl", "sslcrldir", "sslsni", "requirepeer",

@@ -62,10 +62,10 @@ def _table(file: SqliteFile, name: str, names: Mapping[str, str]) -> CatalogueTa
     foreign_keys = []
     for _, group in groupby(sorted(listed, key=lambda key: (key[0], key[1])), key=lambda key: key[0]):
         parts = list(group)
-        referred = tuple(part[4] for part in parts if part[4] is not None)
-        foreign_keys.append(
-            ForeignKey(tuple(part[3] for part in parts), names.get(parts[0][2].lower(), parts[0][2]), referred)
-        )
+        others = names.get(parts[0][2].lower(), parts[0][2])
+        called = {other.lower(): other for _, other, *_ in file.rows(f"PRAGMA table_xinfo({quoted(others)})")}
+        referred = tuple(called.get(part[4].lower(), part[4]) for part in parts if part[4] is not None)
+        foreign_keys.append(ForeignKey(tuple(part[3] for part in parts), others, referred))
     order = ["rowid"] if _has_rowid(file, name) else [quoted(column) for column in primary_key]
     rows = SqliteTable(file, name, columns, order)
     keys = TableKeys([column for column, _ in columns], primary_key, foreign_keys, _unique(file, name))

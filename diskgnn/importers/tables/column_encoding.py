@@ -34,7 +34,7 @@ from diskgnn.importers.source_listing import EXCLUDED, SourceListing
 from diskgnn.importers.tables import column_finders, column_values
 from diskgnn.importers.tables.frames import RowTable
 from diskgnn.importers.tables.odd_text import read_by_people
-from diskgnn.importers.tables.text_embedding import is_embedder, named_embedder
+from diskgnn.importers.tables.text_embedding import is_embedder, named_embedder, require_same_embedder
 from diskgnn.importers.tables.times import seconds
 from diskgnn.specs.feature_columns import ENCODINGS, FeatureColumn
 
@@ -162,7 +162,7 @@ class TableEncoding:
                     f"encodes the column as {column.asked_as}, found {kinds[column.name]}"
                 )
             if column.embedder is not None:
-                named_embedder(column.embedder, f"{self._table}.{column.name}")
+                require_same_embedder(column.embedder, f"{self._table}.{column.name}")
             self._finders[column.name] = column_finders.UnknownValues(self._table, column, known.graph)
         for name in kinds:
             if name not in encodings and name not in asked:
@@ -275,6 +275,7 @@ def find_statistics(
     encoding: TableEncoding, rows: RowTable, *, time: str | None = None, until: int | None = None
 ) -> None:
     """Read the columns once, up to `until` by the column `time` if both are given, and complete the encoding."""
+    num_rows = 0
     if columns := encoding.columns:
         for batch in rows.batches(columns if time is None else [*columns, time], _STATISTICS_ROWS):
             if time is not None:
@@ -285,6 +286,14 @@ def find_statistics(
                 if until is not None:
                     batch = batch.filter(pc.less_equal(times, until).fill_null(False))
             encoding.add(batch.columns[: len(columns)])
+            num_rows += batch.num_rows
+        if until is not None and time is not None and rows.num_rows and not num_rows:
+            warnings.warn(
+                f"val_timestamp: no row of {rows.name} is as early, so nothing is known of its columns: numbers become "
+                "0, categories are left out",
+                DataWarning,
+                stacklevel=callers_level(),
+            )
     encoding.complete()
 
 

@@ -154,7 +154,8 @@ class _Texts:
 
     def __init__(self, table: str, name: str, encoding: str, asked: bool) -> None:
         self._name, self._where = name, f"{table}.{name}"
-        self._embedder, self._width = text_embedding.named_embedder(encoding, self._where), 0
+        self._embedder = text_embedding.named_embedder(encoding, self._where)
+        self._width = text_embedding.hash_width(self._embedder, self._where) or 0  # of a function, by its first rows
 
     def add(self, values: pa.Array) -> None:
         if len(values) and not self._width:

@@ -336,7 +336,7 @@ def _fill_vectors(
     out: npt.NDArray[Any], field: RecordField, column: FeatureColumn, given: pa.Array, where: str
 ) -> None:
     if column.encoding == "text" and field.dtype == "int8":
-        out[:] = text_embedding.hashes(text_embedding.as_text(given, where), column.width).reshape(out.shape)
+        out[:] = text_embedding.hashes(text_embedding.as_text(given, where), column.width, where).reshape(out.shape)
         return
     numbers = np.zeros((len(given), column.width), np.float32)
     column_values.encode(column, given, numbers, where)

@@ -48,6 +48,17 @@ def named_embedder(name: str, where: str) -> str:
     return f"{function}@{found}" if found else function
 
 
+def require_same_embedder(name: str, where: str) -> None:
+    """Checks that an embedder that was recorded is there, and in that version.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    function = name.partition("@")[0]
+    if (found := named_embedder(function, where)) != name:
+        raise ConfigError(f"{where}: expected the embedder {name}, as it was recorded, found {found}")
+
+
 def hash_width(name: str, where: str) -> int | None:
     """Returns how many numbers 'hash:D' asks for; None for a function.
 
@@ -76,8 +87,8 @@ def vectors(name: str, texts: pa.Array, width: int | None, where: str) -> npt.ND
     """
     texts = as_text(texts, where)
     if (hashed := hash_width(name, where)) is not None:
-        return np.divide(hashes(texts, hashed), np.float32(HASH_STEPS), dtype=np.float32)
-    found = np.asarray(_function(name.partition("@")[0], where)(texts.to_pylist()), np.float32)
+        return np.divide(hashes(texts, hashed, where), np.float32(HASH_STEPS), dtype=np.float32)
+    found = _as_numbers(_function(name.partition("@")[0], where)(texts.to_pylist()), name, where)
     if found.ndim != 2 or len(found) != len(texts) or not found.shape[1] or found.shape[1] != (width or found.shape[1]):
         raise InputError(
             f"{where}: expected [{len(texts)}, {width or 'D'}] numbers of {name}, found {list(found.shape)}"
@@ -87,11 +98,30 @@ def vectors(name: str, texts: pa.Array, width: int | None, where: str) -> npt.ND
     return found
 
 
-def hashes(texts: pa.Array, width: int) -> npt.NDArray[np.int8]:
-    """Returns int8 [n, width] of texts [n] without null: 127 times vectors of length 1, or zeros without words."""
+def _as_numbers(found: Any, name: str, where: str) -> npt.NDArray[np.float32]:
+    if hasattr(found, "detach"):  # a tensor, wherever it is
+        found = found.detach().float().cpu()
+    try:
+        array = np.asarray(found)
+        if array.dtype.kind not in "biuf":
+            raise TypeError(f"they are {array.dtype}")
+        return array.astype(np.float32)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"{where}: expected numbers of {name}, found {type(found).__name__} ({error})") from error
+
+
+def hashes(texts: pa.Array, width: int, where: str = "text") -> npt.NDArray[np.int8]:
+    """Returns int8 [n, width] of texts [n] without null: 127 times vectors of length 1, or zeros without words.
+
+    Raises:
+        InputError: one is no UTF-8; begins with `where` it is.
+    """
     strings = texts.cast(pa.large_string())
     if _is_beyond_ascii(strings):
-        strings = pc.utf8_lower(pc.utf8_normalize(strings, form="NFC"))
+        try:
+            strings = pc.utf8_lower(pc.utf8_normalize(strings, form="NFC"))
+        except pa.ArrowInvalid as error:
+            raise InputError(f"{where}: expected text in UTF-8, found other bytes ({error})") from error
     found = np.empty(len(strings) * width, np.int8)
     hash_texts(*string_content(strings), width, found)
     return found.reshape(-1, width)

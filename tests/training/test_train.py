@@ -185,7 +185,10 @@ def test_evaluates_when_asked_and_in_the_end(sources):
         ({"heads": 2}, "heads: only for model='gat', 'rgat' or 'hgt', found 2 with 'sage'"),
         ({"model": "gcn", "num_bases": 2}, "num_bases: only for model='rgcn', found 2 with 'gcn'"),
         ({"decoder": "mlp"}, "decoder: only for pairs of nodes, found 'mlp' for seeds that are nodes of type 'node'"),
-        ({"embeddings": "disk"}, "embeddings: only for vectors of nodes without features, found 'disk' where all that"),
+        (
+            {"embeddings": "disk"},
+            "embeddings: only for vectors of nodes without features, found 'disk' where the model",
+        ),
         ({"model": "gat", "hidden": 10}, "multiple of heads=4, found 10"),
         ({"best_by": "accuracy"}, "best_by: expected a validation split"),
         ({"patience": 2}, "patience: expected a validation split"),

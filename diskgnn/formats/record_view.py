@@ -1,4 +1,4 @@
-"""What records show: their columns as tensors, and x, the float32 features that models of vectors take.
+"""Reads columns of records as tensors, and x: the float32 features that models of vectors take.
 
 x is what a table without records is converted to (`importers.tables.column_encoding`): scaled numbers, categories of
 few values with a feature for each, vectors. Means, deviations and values are in the manifest, so it is always the same.

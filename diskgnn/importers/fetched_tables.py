@@ -40,7 +40,7 @@ _BATCH_ROWS = 1 << 16
 
 @dataclass(frozen=True)
 class Wanted:
-    """What of a database becomes a graph.
+    """Says which parts of a database become a graph.
 
     Attributes:
         keys, links, times: as the options of its format say them.

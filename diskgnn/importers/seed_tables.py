@@ -22,10 +22,11 @@ from diskgnn.importers.ids.kept_ids import nodes_of_ids
 from diskgnn.importers.tables.column_encoding import label_numbers
 from diskgnn.importers.tables.table import Table, TableColumns
 from diskgnn.importers.tables.table_rows import is_list, splits
-from diskgnn.importers.tables.times import counts_numbers, require_seconds, seconds
+from diskgnn.importers.tables.times import counts_numbers, seconds
 from diskgnn.paths import PathLike
 from diskgnn.specs.schema import ClassValue, EdgeType, are_class_values, edge_type_name, parse_edge_type
 from diskgnn.specs.targets import SEED_TASKS, LinkTarget, NodeTarget
+from diskgnn.specs.time_windows import require_seconds
 
 _LABEL = "label"
 

@@ -13,12 +13,13 @@ from torch import nn
 
 from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
-from diskgnn.importers.tables.times import Moment, counts_numbers, is_number, moment, require_seconds
+from diskgnn.importers.tables.times import Moment, counts_numbers, is_number, moment
 from diskgnn.paths import PathLike
 from diskgnn.progress.reporter import Reporter, say
 from diskgnn.sampling.timed_types import timed_types
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.targets import LinkTarget, NodeTarget
+from diskgnn.specs.time_windows import require_seconds
 from diskgnn.training.checkpoints import load_checkpoint
 
 _CHOICES = (

@@ -33,7 +33,7 @@ def as_bytes(records: Records) -> Data:
 
 @dataclass(frozen=True)
 class Target:
-    """Where the records of a pool belong.
+    """Says to which bytes of memory the records of a pool go.
 
     Attributes:
         places: [n] byte of `segments` at which each record begins, in the order of reading, as if each segment had

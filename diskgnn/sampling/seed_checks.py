@@ -16,6 +16,7 @@ from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.schema import edge_type_name
 from diskgnn.specs.split_arrays import SplitArrays
 from diskgnn.specs.targets import LinkTarget, NodeTarget
+from diskgnn.specs.time_windows import require_seconds
 
 
 def require_splits(graph: Graph, spec: SamplingSpec, found: tuple[str, ...], what: str, *, given: bool = False) -> None:
@@ -43,12 +44,8 @@ def check_times(graph: Graph, spec: SamplingSpec, target: NodeTarget | LinkTarge
             "times: draws do not go by them; pass temporal='uniform' or 'last' with them, or leave them out (a column "
             "called time in a table of seeds is taken without being named); temporal='ignore' does not look at them"
         )
-    unit = graph.config.time_unit
-    if isinstance(target.times, SplitArrays) and target.times.were_dates and unit not in (None, "s"):
-        raise ConfigError(
-            f"times: expected whole numbers, as the times of {graph.manifest.path} are in {unit}; found datetime64, "
-            "which is seconds since 1970"
-        )
+    if isinstance(target.times, SplitArrays) and target.times.were_dates:
+        require_seconds("times", graph.config.time_unit, f"the times of {graph.manifest.path}", "datetime64")
 
 
 def require_known(times: npt.NDArray[np.int64], split: str, called: Callable[[int], str]) -> None:

@@ -61,6 +61,7 @@ def _some_times(data: TypeData) -> npt.NDArray[np.int64]:
     """Returns times from all over the file."""
     name = data.file(artifacts.TIMES)
     path, num_times = data.manifest.file(name), data.manifest.num_rows(name)
+    # Without numpy.unique, which imports numpy.ma: `prepare` would have that loaded when it measures what it has.
     starts = sorted({*np.linspace(0, max(0, num_times - _RUN_LENGTH), _RUNS).astype(np.int64).tolist()})
     offset, length = npy_data_offset(path), min(_RUN_LENGTH, num_times)
     return np.concatenate([read_array(path, np.int64, length, offset + 8 * int(start)) for start in starts])

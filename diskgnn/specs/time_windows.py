@@ -87,6 +87,26 @@ def window_in_unit(window: Window, unit: str | None, where: str) -> int:
     return _limited("temporal_window", number, window)
 
 
+def require_seconds(
+    where: str, unit: str | None, whose: str = "the graph's times", found: str = "a date or timestamp"
+) -> None:
+    """Checks that what was given as seconds since 1970 can be compared with the times of a graph.
+
+    Args:
+        where: it stands, for messages.
+        unit: of the graph's times; None: nobody knows.
+        whose: these are, for messages.
+        found: in place of whole numbers.
+
+    Raises:
+        ConfigError: the graph's times are no seconds.
+    """
+    if unit not in (None, "s"):
+        raise ConfigError(
+            f"{where}: expected whole numbers, as {whose} are in {unit}; found {found}, which is seconds since 1970"
+        )
+
+
 def named_windows(windows: Mapping[EdgeType, int], unit: str | None) -> dict[EdgeType, Window]:
     """Returns windows in `unit` as configs keep them: as text with the unit, as numbers where nobody knows it."""
     return {edge_type: length if unit is None else f"{length}{unit}" for edge_type, length in windows.items()}

@@ -17,6 +17,20 @@ constexpr std::uint64_t order_hash(std::int64_t node) {
   return mix64(static_cast<std::uint64_t>(node) ^ 0x6e65696768626f72);
 }
 
+// The first in [low, high) that does not precede, if those that do are its first ones; `high` if all do.
+template <typename Precedes>
+std::size_t first_not(std::size_t low, std::size_t high, const Precedes& precedes) {
+  while (low < high) {
+    const std::size_t middle = low + (high - low) / 2;
+    if (precedes(middle)) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+
 // The first of `neighbors` (in order) whose hash is at least `hash`; neighbors.size() if there is none. If they are
 // out of order, it is some number up to that.
 template <typename Node>
@@ -46,15 +60,7 @@ std::size_t first_at_or_after(std::span<const Node> neighbors, std::uint64_t has
       high -= step;
     }
   }
-  while (low < high) {
-    const std::size_t middle = low + (high - low) / 2;
-    if (precedes(middle)) {
-      low = middle + 1;
-    } else {
-      high = middle;
-    }
-  }
-  return low;
+  return first_not(low, high, precedes);
 }
 
 }  // namespace diskgnn

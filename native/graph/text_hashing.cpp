@@ -168,6 +168,7 @@ class TextHasher {
       states_[num_places] = static_cast<std::uint64_t>(static_cast<std::uint32_t>(count)) << 32 | place;
       num_places += count != 0;
     }
+    // Of both signs, which nobody could predict either.
     std::array<std::int8_t, 2 * kFew + 1> of_few{};
     for (std::int32_t count = 1; count <= std::min<std::int64_t>(kFew, total); ++count) {
       of_few[static_cast<std::size_t>(kFew + count)] = code(count, total);

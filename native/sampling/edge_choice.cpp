@@ -51,20 +51,6 @@ std::int64_t time_at(const ChoiceRules& rules, const EdgeRun<Index>& run, std::s
   return rules.source_times[static_cast<std::size_t>(source_at(rules, run, i))];
 }
 
-// The first in [low, high) that does not precede, if those that do are its first ones; `high` if all do.
-template <typename Precedes>
-std::size_t first_not(std::size_t low, std::size_t high, const Precedes& precedes) {
-  while (low < high) {
-    const std::size_t middle = low + (high - low) / 2;
-    if (precedes(middle)) {
-      low = middle + 1;
-    } else {
-      high = middle;
-    }
-  }
-  return low;
-}
-
 // Offers the latest of a run in the order of time, group by group of equal times, until as many passed as are drawn.
 template <typename Index>
 void choose_latest(const ChoiceRules& rules, const ListRules& list, const EdgeRun<Index>& run, Choice& choice) {

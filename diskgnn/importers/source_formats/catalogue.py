@@ -13,10 +13,6 @@ from diskgnn.importers.source_listing import EXCLUDED
 from diskgnn.importers.tables.frames import RowTable
 
 
-def _nothing() -> Mapping[str, str]:
-    return {}
-
-
 @dataclass(frozen=True)
 class CatalogueTable:
     """A table as its database describes it.
@@ -34,7 +30,7 @@ class CatalogueTable:
     keys: TableKeys
     left_out: Mapping[str, str] = field(default_factory=dict)
     encodings: Mapping[str, str] = field(default_factory=dict)
-    noticed: Callable[[], Mapping[str, str]] = _nothing
+    noticed: Callable[[], Mapping[str, str]] = dict
     about_rows: int = 0
 
 

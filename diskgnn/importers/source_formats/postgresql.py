@@ -28,7 +28,7 @@ from diskgnn.importers.source_formats.table_keys import (
     translated,
     type_word,
 )
-from diskgnn.importers.tables.frames import field_of
+from diskgnn.importers.tables.frames import NamedColumns
 from diskgnn.importers.tables.postgresql_server import HELD_BYTES, PostgresServer, quoted
 from diskgnn.stores.locations import is_database
 
@@ -72,7 +72,6 @@ _FLAGS = 62  # of checks in one whole number
 class _Described:
     """A table as the catalogue has it."""
 
-    oid: int
     sql: str  # its name
     types: Mapping[str, PostgresType]
     unreadable: frozenset[str]  # columns that the user must not read
@@ -209,7 +208,7 @@ def _describe(server: PostgresServer) -> tuple[dict[str, _Described], dict[str, 
             unique.setdefault(oid, set()).add(columns[oid][number])
     return {
         name: _Described(
-            oid, sql, kinds.get(oid, {}), frozenset(unreadable.get(oid, ())),
+            sql, kinds.get(oid, {}), frozenset(unreadable.get(oid, ())),
             TableKeys(
                 [*kinds.get(oid, {})], primary.get(oid, ()), foreign.get(oid, []), frozenset(unique.get(oid, ()))
             ),
@@ -235,7 +234,7 @@ class _Types:
         return PostgresType(name, shown, kind, made_of, precision)
 
 
-class PostgresTable:
+class PostgresTable(NamedColumns):
     """A table of a PostgreSQL database, in the order in which the server has its rows."""
 
     stored_bytes = 0
@@ -250,14 +249,6 @@ class PostgresTable:
     def num_rows(self) -> int:
         """Returns the rows, which the server counts."""
         return int(self._server.rows(f"SELECT count(*) FROM {self._table} t")[0][0])
-
-    def field(self, column: str) -> pa.Field:
-        """Returns the column's name and type.
-
-        Raises:
-            InputError: there is no such column.
-        """
-        return field_of(self, column)
 
     def batches(self, columns: Sequence[str], batch_rows: int, first: int = 0) -> Iterator[pa.RecordBatch]:
         """Yields all rows in the order of the server, these columns only, at most `batch_rows` at a time.

@@ -1,4 +1,4 @@
-"""How each type of PostgreSQL is read: by which SQL, as which Arrow type, and what of its values cannot be kept.
+"""Reads each type of PostgreSQL: by some SQL, as an Arrow type, counting the values that cannot be kept.
 
 | type | read as |
 |---|---|
@@ -72,7 +72,7 @@ class Check:
 
 @dataclass(frozen=True)
 class ReadColumn:
-    """How a column is read.
+    """Says by which SQL a column is read.
 
     Attributes:
         sql: its values, of a table called t.

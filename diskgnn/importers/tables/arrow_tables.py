@@ -11,7 +11,7 @@ from diskgnn.errors import InputError
 from diskgnn.files.checked_files import ChecksummedFile
 from diskgnn.files.disk_space import DiskBudget
 from diskgnn.files.file_reading import raise_if_disk_failed
-from diskgnn.importers.tables.frames import field_of
+from diskgnn.importers.tables.frames import NamedColumns
 
 _PIECE_BYTES = 4 << 20  # of rows that are written, and read, together
 HELD_BYTES = 4 * _PIECE_BYTES  # while they are written: rows that wait, a copy of them in one piece, and compressed
@@ -51,7 +51,7 @@ def _one(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     return pa.record_batch([column.chunk(0) for column in table.columns], schema=table.schema)
 
 
-class ArrowTable:
+class ArrowTable(NamedColumns):
     """A table that `write_table` wrote.
 
     Args:
@@ -65,14 +65,6 @@ class ArrowTable:
         self.num_rows, self.stored_bytes = sum(pieces), path.stat().st_size
         with pa.OSFile(str(path)) as file, pa.ipc.open_file(file) as reader:
             self.schema = reader.schema
-
-    def field(self, column: str) -> pa.Field:
-        """Returns the column's name and type.
-
-        Raises:
-            InputError: there is no such column.
-        """
-        return field_of(self, column)
 
     def batches(self, columns: Sequence[str], batch_rows: int, first: int = 0) -> Iterator[pa.RecordBatch]:
         """Yields all rows from the `first` on in order, these columns only, at most `batch_rows` at a time.

@@ -35,7 +35,7 @@ from diskgnn.importers.tables import column_finders, column_values
 from diskgnn.importers.tables.frames import RowTable
 from diskgnn.importers.tables.odd_text import read_by_people
 from diskgnn.importers.tables.text_embedding import is_embedder, named_embedder, require_same_embedder
-from diskgnn.importers.tables.times import seconds
+from diskgnn.importers.tables.times import counts_numbers, is_date, seconds
 from diskgnn.specs.feature_columns import ENCODINGS, FeatureColumn
 
 _CHOICES = (*(each for each in ENCODINGS if each != "text"), "hash:256", "module:function", "none")
@@ -199,7 +199,7 @@ class TableEncoding:
     def compare_times(self, columns: Sequence[pa.Array], row_times: pa.Array) -> None:
         """Count the values that are later than the time of their row, [n] in seconds."""
         for name, values in zip(self._finders, columns, strict=True):
-            if pa.types.is_timestamp(values.type) or pa.types.is_date(values.type):
+            if is_date(values.type):
                 later = pc.greater(seconds(values, f"{self._table}.{name}"), row_times)
                 self._later[name] = self._later.get(name, 0) + (pc.sum(later).as_py() or 0)
 
@@ -275,13 +275,17 @@ def find_statistics(
     encoding: TableEncoding, rows: RowTable, *, time: str | None = None, until: int | None = None
 ) -> None:
     """Read the columns once, up to `until` by the column `time` if both are given, and complete the encoding."""
-    num_rows = 0
-    if columns := encoding.columns:
+    num_rows, columns = 0, encoding.columns
+    # Whole numbers may count anything.
+    compares = time is not None and not counts_numbers(rows.field(time).type) and any(
+        is_date(rows.field(name).type) for name in columns
+    )  # fmt: skip
+    time = time if compares or until is not None else None
+    if columns:
         for batch in rows.batches(columns if time is None else [*columns, time], _STATISTICS_ROWS):
             if time is not None:
                 times = seconds(batch.column(len(columns)), f"{rows.name}: column {time!r}")
-                kind = batch.column(len(columns)).type
-                if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):  # which may count anything
+                if compares:
                     encoding.compare_times(batch.columns[: len(columns)], times)
                 if until is not None:
                     batch = batch.filter(pc.less_equal(times, until).fill_null(False))

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from diskgnn.errors import InputError
 from diskgnn.importers.tables import text_embedding
 from diskgnn.importers.tables.spark_vectors import is_vector, vector_lengths, vector_rows
-from diskgnn.importers.tables.times import seconds
+from diskgnn.importers.tables.times import is_date, seconds
 from diskgnn.specs.feature_columns import FeatureColumn
 
 LARGEST_SCALED = 1e100  # the squares of larger numbers may sum up to infinity
@@ -24,7 +24,7 @@ def natural_encoding(kind: pa.DataType) -> str:
         return "boolean"
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         return "number"
-    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+    if is_date(kind):
         return "time"
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return "category"

@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from diskgnn.errors import InputError, UnavailableError
 from diskgnn.importers.tables.dictionaries import decoded, decoded_schema
-from diskgnn.importers.tables.frames import field_of
+from diskgnn.importers.tables.frames import NamedColumns
+from diskgnn.importers.tables.times import is_date
 
 # DuckDB keeps blocks of what it reads, up to a limit, and went up to 30 MiB beyond it (2.0.0, 12 million rows of texts
 # and numbers). Each column that is read at once has a block of 256 KiB, and long texts take what 2,048 of them are.
@@ -80,7 +81,7 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-class DuckdbTable:
+class DuckdbTable(NamedColumns):
     """A table of a DuckDB file, in the order in which it has its rows."""
 
     stored_bytes = 0
@@ -106,17 +107,9 @@ class DuckdbTable:
         """Returns the rows."""
         return int(self._file.rows(f"SELECT count(*) FROM {self._table}")[0][0])
 
-    def field(self, column: str) -> pa.Field:
-        """Returns the column's name and type.
-
-        Raises:
-            InputError: there is no such column.
-        """
-        return field_of(self, column)
-
     def batches(self, columns: Sequence[str], batch_rows: int, first: int = 0) -> Iterator[pa.RecordBatch]:
         """Yields all rows from the `first` on in order, these columns only, at most `batch_rows` at a time."""
-        times = [name for name in columns if _is_time(self.schema.field(name).type)]
+        times = [name for name in columns if is_date(self.schema.field(name).type)]
         self._infinite = dict.fromkeys(times, 0)
         listed = [self._looked_up.get(name, self._value(name, name in times)) for name in columns]
         listed += [f"NOT {self._is_finite(name)}" for name in times]
@@ -143,7 +136,3 @@ class DuckdbTable:
         kind, value = self.schema.field(column).type, quoted(column)
         needs_cast = pa.types.is_timestamp(kind) and (kind.unit != "us")
         return f"isfinite({value}::TIMESTAMP)" if needs_cast else f"isfinite({value})"
-
-
-def _is_time(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_timestamp(kind) or pa.types.is_date(kind))

@@ -32,7 +32,7 @@ class RowTable(Protocol):
         ...
 
 
-def field_of(table: RowTable, column: str, hint: str = "") -> pa.Field:
+def field_of(table: NamedColumns | RowTable, column: str, hint: str = "") -> pa.Field:
     """Returns the column of the schema of a table; `hint` ends the message if there is none.
 
     Raises:
@@ -43,7 +43,22 @@ def field_of(table: RowTable, column: str, hint: str = "") -> pa.Field:
     return table.schema.field(column)
 
 
-class FrameTable:
+class NamedColumns:
+    """Finds columns by name: what the tables of one source each have in common."""
+
+    name: str
+    schema: pa.Schema
+
+    def field(self, column: str) -> pa.Field:
+        """Returns the column's name and type.
+
+        Raises:
+            InputError: there is no such column.
+        """
+        return field_of(self, column)
+
+
+class FrameTable(NamedColumns):
     """A data frame of pandas, a pyarrow.Table, or what can become one (`to_arrow`, as of Polars).
 
     Raises:
@@ -64,14 +79,6 @@ class FrameTable:
             raise InputError(f"{name}: expected a data frame with columns of one type each ({error})") from error
         self.num_rows = len(self._frame)
         self.schema = decoded_schema(schema)
-
-    def field(self, column: str) -> pa.Field:
-        """Returns the column's name and type.
-
-        Raises:
-            InputError: there is no such column.
-        """
-        return field_of(self, column)
 
     def batches(self, columns: Sequence[str], batch_rows: int, first: int = 0) -> Iterator[pa.RecordBatch]:
         """Yields all rows from the `first` on in order, these columns only, at most `batch_rows` at a time."""

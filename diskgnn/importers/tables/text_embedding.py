@@ -54,8 +54,7 @@ def require_same_embedder(name: str, where: str) -> None:
     Raises:
         ConfigError: it is not.
     """
-    function = name.partition("@")[0]
-    if (found := named_embedder(function, where)) != name:
+    if (found := named_embedder(name, where)) != name:
         raise ConfigError(f"{where}: expected the embedder {name}, as it was recorded, found {found}")
 
 

@@ -105,26 +105,14 @@ def is_number(given: Moment) -> bool:
     return isinstance(given, int | np.integer)
 
 
+def is_date(kind: pa.DataType) -> bool:
+    """Returns True for a column of dates or timestamps."""
+    return bool(pa.types.is_timestamp(kind) or pa.types.is_date(kind))
+
+
 def counts_numbers(kind: pa.DataType) -> bool:
     """Returns True for a column of times that are whole numbers, and False for dates, timestamps and text."""
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
-
-
-def require_seconds(where: str, time_unit: str | None) -> None:
-    """Checks that dates and timestamps, which are seconds, can be compared with the times of a graph.
-
-    Args:
-        where: they stand, for messages.
-        time_unit: of the graph's times; None: nobody knows.
-
-    Raises:
-        ConfigError: these are no seconds.
-    """
-    if time_unit not in (None, "s"):
-        raise ConfigError(
-            f"{where}: expected whole numbers, as the graph's times are in {time_unit}; found a date or timestamp, "
-            "which is seconds since 1970"
-        )
 
 
 def _no_moment(argument: str, given: object) -> str:

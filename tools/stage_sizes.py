@@ -193,10 +193,10 @@ def main() -> None:
         kind = int if field.type == "int" else float
         parser.add_argument(f"--{field.name.replace('_', '-')}", type=kind, default=field.default)
     setting = Setting(**vars(parser.parse_args()))
-    print("| stage, on each machine | reads | writes | memory | of it | hours |\n|---|---|---|---|---|---|")
+    print("| stage, on each machine | reads, GB | writes, GB | memory, GB | of it | hours |\n|---|---|---|---|---|---|")
     for stage in stages(setting):
-        sizes = " | ".join(f"{each / 1e9:,.0f} GB" for each in (stage.read_bytes, stage.written_bytes))
-        memory = f"{stage.memory_bytes / 1e9:,.0f} GB | {stage.what}"
+        sizes = " | ".join(f"{each / 1e9:,.0f}" for each in (stage.read_bytes, stage.written_bytes))
+        memory = f"{stage.memory_bytes / 1e9:,.0f} | {stage.what}"
         name = f"{stage.name}, on one machine" if stage.name in NOT_DIVIDED else stage.name
         print(f"| {name} | {sizes} | {memory} | {stage.seconds(setting) / 3600:.2f} |")
     print(f"\n{setting.minibatches:,.0f} minibatches and {setting.accesses / 1e9:,.2f} G accesses a rank and epoch; "

@@ -12,7 +12,8 @@ from torch import Tensor
 from diskgnn.batches import interop
 from diskgnn.batches.blocks import Block, Pairs, array_lines, moved
 from diskgnn.batches.hop_batch import HopBatch
-from diskgnn.specs.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, EdgeType
+from diskgnn.batches.tensor_frames import set_frames
+from diskgnn.specs.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, EdgeType, TableColumn
 
 if TYPE_CHECKING:
     import dgl
@@ -40,6 +41,7 @@ class MiniBatch:
     seed_times: Tensor | None = None  # [B] int64 times of the seeds, if they were kept and draws went by times
     columns: Mapping[str, Tensor] | None = None  # of a table whose columns were kept, see `TypedMiniBatch`
     nulls: Mapping[str, Tensor] | None = None
+    table: tuple[TableColumn, ...] | None = None
 
     def __repr__(self) -> str:
         """Sizes, in a few lines."""
@@ -80,6 +82,7 @@ class MiniBatch:
             seed_times=self.seed_times,
             columns=None if self.columns is None else {node_type: self.columns},
             nulls=None if self.nulls is None else {node_type: self.nulls},
+            tables=None if self.table is None else {node_type: self.table},
         )
 
     def to_dgl(self) -> list[dgl.DGLBlock]:
@@ -116,6 +119,7 @@ class MiniBatch:
         - e_id [edges] int64 if its blocks have edge_ids: `prepare(edge_ids=True)`; edge_attr if edges have features.
         - batch [U] where each seed has nodes of its own: its seed.
         - time [U] and seed_time [B] if the minibatch has them: `prepare(keep_times=True)`.
+        - tf, a torch_frame.TensorFrame of U rows, of a table that kept its columns; not where torch_frame is missing.
         - of link prediction edge_label_index [2, P] and edge_label [P], in place of y and input_id.
 
         Unlike PyG's, y [B] is of the seeds only: a packed directory has no labels of other nodes. So `data.y` goes with
@@ -127,6 +131,7 @@ class MiniBatch:
         """
         data, typed = interop.pyg_data().Data(), self.by_type()
         interop.set_subgraph(lambda _: data, typed.blocks, typed.node_counts, typed.x, typed.input_nodes, typed.trees)
+        set_frames(lambda _: data, typed.tables, typed.columns, typed.nulls, typed.node_counts[0], self.seeds.device)
         interop.set_times(lambda _: data, typed.times)
         interop.set_target(data, self.seeds, self.y, self.pairs, self.seed_times)
         data.batch_size, data.seeds = self.seeds.numel(), self.seeds
@@ -177,6 +182,8 @@ class TypedMiniBatch:
     # float32 numbers, int32 codes; of embeddings [U, width]. `formats.record_format` says what null is.
     columns: Mapping[str, Mapping[str, Tensor]] | None = None
     nulls: Mapping[str, Mapping[str, Tensor]] | None = None  # [U] bool, of the columns that may be null
+    # What these columns are; none of a table without columns, which is a constant.
+    tables: Mapping[str, tuple[TableColumn, ...]] | None = None
 
     def __repr__(self) -> str:
         """Sizes, in a few lines."""
@@ -211,6 +218,7 @@ class TypedMiniBatch:
             seed_times=self.seed_times,
             columns=None if self.columns is None else self.columns[name],
             nulls=None if self.nulls is None else self.nulls[name],
+            table=None if self.tables is None else self.tables[name],
         )
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> TypedMiniBatch:
@@ -238,9 +246,10 @@ class TypedMiniBatch:
 
         See `MiniBatch.to_pyg`, also for what it lacks. Every node type has x [U, D] (or num_nodes, without features),
         n_id [U] if the minibatch has its ids, num_sampled_nodes, batch [U] where each seed has nodes of its own, and
-        time [U] if the minibatch has times. Every edge type has edge_index, num_sampled_edges, and e_id and edge_attr
-        where the blocks have them. The type of the seeds has batch_size, y [B], input_id [B], seeds [B] and, if it was
-        kept, seed_time [B]; the type of the edges to predict has edge_label_index [2, P] and edge_label [P].
+        time [U] if the minibatch has times; every table that kept its columns, or has none, has tf. Every edge type has
+        edge_index, num_sampled_edges, and e_id and edge_attr where the blocks have them. The type of the seeds has
+        batch_size, y [B], input_id [B], seeds [B] and, if it was kept, seed_time [B]; the type of the edges to predict
+        has edge_label_index [2, P] and edge_label [P].
 
         Raises:
             ConfigError: torch-geometric cannot be imported.
@@ -251,6 +260,7 @@ class TypedMiniBatch:
         """
         data = interop.pyg_data().HeteroData()
         interop.set_subgraph(data.__getitem__, self.blocks, self.node_counts, self.x, self.input_nodes, self.trees)
+        set_frames(data.__getitem__, self.tables, self.columns, self.nulls, self.node_counts[0], self.seeds.device)
         interop.set_times(data.__getitem__, self.times)
         interop.set_target(data[self.target], self.seeds, self.y, self.pairs, self.seed_times)
         return data

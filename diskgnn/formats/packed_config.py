@@ -201,7 +201,7 @@ class PackedConfig(Record):
                 *((name, ()) for name in self.constants),
             ),
             tables=tuple(
-                (each.type, each.rows.columns(each.values_digest))
+                (each.type, each.rows.columns(each.columns, each.values_digest))
                 for each in self.row_sets if isinstance(each.type, str) and isinstance(each.rows, RecordFormat)
             ),
             timed=self.samples.layout.times if self.samples.layout.seed_times else None,

@@ -7,7 +7,7 @@ only moves rows takes them as int32 words; `record_view` reads their columns.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +17,7 @@ from diskgnn.errors import ConfigError
 from diskgnn.formats.artifacts import RECORD
 from diskgnn.formats.records import LEFT_OUT, Codec, Key, Record, one_of, typed, whole
 from diskgnn.formats.row_format import RowFormat
+from diskgnn.specs.feature_columns import FeatureColumn
 from diskgnn.specs.schema import TableColumn
 from diskgnn.units import counted
 
@@ -105,12 +106,18 @@ class RecordFormat(RowFormat):
         """
         return RecordFormat(RECORD, num_features, _laid_out(fields))
 
-    def columns(self, values_digest: str | None) -> tuple[TableColumn, ...]:
-        """Returns what minibatches have of them. `values_digest` names what the codes of categories stand for."""
+    def columns(self, features: Iterable[FeatureColumn] | None, values_digest: str | None) -> tuple[TableColumn, ...]:
+        """Returns what minibatches have of them.
+
+        Args:
+            features: what x consists of.
+            values_digest: names what the codes of categories stand for.
+        """
+        embedders = {each.name: each.embedder for each in features or ()}
         return tuple(
             TableColumn(
                 each.name, each.kind, each.dtype, each.width, each.num_values, each.null_bit is not None,
-                None if each.num_values is None else values_digest,
+                None if each.num_values is None else values_digest, embedders.get(each.name),
             ) for each in self.fields
         )  # fmt: skip
 

@@ -17,6 +17,7 @@ from diskgnn.specs.feature_columns import HASH_STEPS, FeatureColumn
 
 if TYPE_CHECKING:
     import torch
+    import torch_frame
     from torch import Tensor
 
 PER_SECOND = 10**6  # of timestamps
@@ -91,6 +92,19 @@ class RecordView:
     def widened(self, words: Tensor) -> Tensor:
         """Returns x [n, D] float32 of records as `RowFormat.as_tensor` has them."""
         return self.x(self.decode(words), len(words), words.device)
+
+    def tensor_frame(self, words: Tensor) -> torch_frame.TensorFrame:
+        """Returns records [n, words] as `RowFormat.as_tensor` has them as a TensorFrame of n rows, see
+        `batches.tensor_frames`.
+
+        Raises:
+            UnavailableError: torch_frame cannot be imported.
+        """
+        from diskgnn.batches.tensor_frames import in_order, tensor_frame
+
+        decoded = self.decode(words)
+        table = in_order(self.rows.columns(self.features, None))
+        return tensor_frame(table, decoded.columns, decoded.nulls, len(words), words.device)
 
 
 def _copied(words: Tensor) -> Tensor:

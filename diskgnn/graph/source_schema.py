@@ -64,6 +64,6 @@ def minibatch_schema(graph: Graph, spec: SamplingSpec) -> SourceSchema:
 def kept_tables(graph: Graph) -> TablesByType:
     """Returns the columns of the node types whose tables kept them."""
     return tuple(
-        (each.name, rows.columns(each.values_digest))
+        (each.name, rows.columns(each.config.columns, each.values_digest))
         for each in graph.nodes.values() if isinstance(rows := each.config.rows, RecordFormat)
     )  # fmt: skip

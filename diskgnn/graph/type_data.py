@@ -10,23 +10,27 @@ from __future__ import annotations
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from diskgnn.errors import ArtifactError
+from diskgnn.errors import ArtifactError, ConfigError
 from diskgnn.files.checked_files import checksum_file, npy_data_offset
 from diskgnn.files.file_reading import raise_if_disk_failed, read_array
 from diskgnn.formats import artifacts
 from diskgnn.formats.artifacts import categories_file, edge_file, node_file
 from diskgnn.formats.graph_config import EdgeTypeConfig, NodeTypeConfig
 from diskgnn.formats.manifest import Manifest
+from diskgnn.formats.record_view import view_of
 from diskgnn.graph.type_files import AGAIN, Expected, RowFiles, TypeData, expect, read_at_random
 from diskgnn.specs.schema import ONE_NODE_TYPE, SPLITS, EdgeType, edge_type_name
 from diskgnn.stores.locations import Location
+
+if TYPE_CHECKING:
+    import torch_frame
 
 
 @dataclass(frozen=True)
@@ -159,6 +163,29 @@ class NodeSet(TypeData):
         except (OSError, pa.ArrowException) as error:
             raise_if_disk_failed(error, path)
             raise ArtifactError(f"{self.manifest.file(name)} is no readable Parquet file ({error}); {AGAIN}") from error
+
+    def tensor_frame(self, records: npt.NDArray[Any]) -> torch_frame.TensorFrame:
+        """Returns rows of a table that kept its columns as torch_frame has them.
+
+        Args:
+            records: [n] of `features`, any of them in any order; of a table without columns, any array [n].
+
+        Raises:
+            ConfigError: the rows are vectors.
+            UnavailableError: torch_frame cannot be imported.
+        """
+        from diskgnn.batches.tensor_frames import tensor_frame
+
+        rows = self.config.rows
+        view = None if rows is None else view_of(rows, self.config.columns)
+        if rows is not None and view is not None:
+            return view.tensor_frame(rows.as_tensor(np.require(records, requirements=["C", "W"])))
+        if not self.config.is_constant:
+            raise ConfigError(
+                f"{self.manifest.path}: expected rows of {self.name} that keep their columns, found vectors; convert "
+                "the table with keep_columns=true"
+            )
+        return tensor_frame((), {}, {}, len(records), "cpu")
 
     def labels_of(self, nodes: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Returns the labels, [n] or [n, C], of ascending `nodes` [n]. All labels are read, front to back, and checked.

@@ -14,6 +14,7 @@ from torch import Tensor
 from diskgnn._native import DamagedExtentError
 from diskgnn.batches.blocks import Block, Pairs
 from diskgnn.batches.minibatch import AnyMiniBatch, TypedMiniBatch
+from diskgnn.batches.tensor_frames import in_order
 from diskgnn.formats.extents import ExtentIndex
 from diskgnn.formats.minibatch_checks import checked_header
 from diskgnn.formats.packed import Packed
@@ -65,6 +66,8 @@ class HeaderReader:
         self._layout, self._schema, self._is_typed = config.header_layout(), config.schema(), config.is_typed
         self._types = [row_set.type for row_set in config.row_sets]
         self._views, self._constants = packed.views, config.constants
+        tables = {name: tuple(in_order(table)) for name, table in self._schema.tables}
+        self._tables = {**tables, **dict.fromkeys(self._constants, ())} or None
         self._node_types, self._edge_types = config.samples.node_types, config.samples.edge_types
         self._path, self._index, self._device = packed.extents(split), index, device
 
@@ -148,6 +151,7 @@ class HeaderReader:
             },
             columns=columns or None,
             nulls=nulls or None,
+            tables=self._tables,
             seed_times=None if header.seed_times is None else tensor(header.seed_times),
         )  # fmt: skip
 

@@ -103,6 +103,7 @@ class TableColumn:
     num_values: int | None = None  # of categories: codes are less
     may_be_null: bool = False
     values_digest: str | None = None  # names what the codes of categories stand for: other values have another one
+    embedder: str | None = None  # of 'embedding': what made it of text; None: it was given
 
 
 TablesByType = tuple[tuple[str, tuple[TableColumn, ...]], ...]

@@ -10,10 +10,11 @@ import warnings
 from dataclasses import dataclass
 
 from diskgnn.errors import ConfigError, DataWarning, callers_level
-from diskgnn.formats.graph_config import GraphConfig
+from diskgnn.formats.record_format import RecordFormat
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.class_labels import KnownClasses
 from diskgnn.importers.tables.column_encoding import KnownColumns
+from diskgnn.importers.tables.record_encoding import KnownRecords
 from diskgnn.paths import PathLike
 from diskgnn.specs.schema import EdgeType, edge_type_name
 
@@ -23,14 +24,10 @@ class GivenEncoding:
     """Holds what `convert` is given as `encoding_of`.
 
     Args:
-        graph: the path of the graph, for messages.
-        digest: of the graph.
-        config: what its manifest says.
+        opened: the graph.
     """
 
-    graph: str
-    digest: str
-    config: GraphConfig
+    opened: Graph
 
     @staticmethod
     def of(graph: PathLike | Graph) -> GivenEncoding:
@@ -48,12 +45,23 @@ class GivenEncoding:
                 f"encoding_of: expected a graph whose features were made from columns of tables, found none in "
                 f"{opened.manifest.path}; what was given as arrays, you have to encode alike yourself"
             )
-        return GivenEncoding(str(opened.manifest.path), opened.manifest.digest, config)
+        return GivenEncoding(opened)
+
+    @property
+    def graph(self) -> str:
+        """Returns the path of the graph, for messages."""
+        return str(self.opened.manifest.path)
+
+    @property
+    def digest(self) -> str:
+        """Returns the digest of the graph."""
+        return self.opened.manifest.digest
 
     def columns(self, of: str | EdgeType, *, wanted: bool = True) -> KnownColumns | None:
         """Returns how to encode the table of a node or edge type; None: by itself, with a warning if features are
         `wanted`."""
-        columns, name = self.config.known_columns.get(of), of if isinstance(of, str) else edge_type_name(of)
+        config = self.opened.config
+        columns, name = config.known_columns.get(of), of if isinstance(of, str) else edge_type_name(of)
         if columns is None:
             if wanted:
                 warnings.warn(
@@ -63,8 +71,26 @@ class GivenEncoding:
                     stacklevel=callers_level(),
                 )
             return None
-        left_out = {item.name: item.reason for item in self.config.contents.left_out if item.of == name}
+        left_out = {item.name: item.reason for item in config.contents.left_out if item.of == name}
         return KnownColumns(self.graph, columns, left_out)
+
+    def records(self, node_type: str) -> KnownRecords | None:
+        """Returns how to encode the table of a node type whose rows keep their columns; None: by itself, with a
+        warning.
+
+        Raises:
+            ConfigError: the rows of the graph are vectors.
+        """
+        known = self.columns(node_type)
+        if known is None:
+            return None
+        nodes = self.opened.nodes[node_type]
+        if not isinstance(nodes.config.rows, RecordFormat) and not nodes.config.is_constant:
+            raise ConfigError(
+                f"keep_columns: the rows of {node_type} in {self.graph} are vectors, as which these tables are to be "
+                "encoded; leave it out"
+            )
+        return KnownRecords(known.graph, known.columns, known.left_out, nodes)
 
     def classes(self, node_type: str, task: str) -> KnownClasses | None:
         """Returns how to number the labels of a node type; None: by themselves.
@@ -72,7 +98,7 @@ class GivenEncoding:
         Raises:
             ConfigError: these labels are for another task.
         """
-        target = next((each.target for each in self.config.node_types if each.name == node_type), None)
+        target = next((each.target for each in self.opened.config.node_types if each.name == node_type), None)
         if target is None:
             return None
         if target.kind != task:

@@ -31,6 +31,10 @@ _DAY = 86_400 * 10**6  # microseconds
 _PERIODS = (_DAY, 7 * _DAY, 31_556_952 * 10**6)  # of calendars: day, week, mean Gregorian year
 _WAVES = 6  # of the logarithm of an age
 AGE_WIDTH = 2 + 2 * _WAVES
+_ENCODE_ALIKE = (
+    "convert its tables with `diskgnn convert --encoding-of GRAPH --set keep_columns=true`, where GRAPH is what the "
+    "model was trained on"
+)
 
 
 def age_features(times: Tensor, seed_times: Tensor) -> Tensor:
@@ -290,14 +294,13 @@ def require_tables(net: nn.Module, found: TablesByType, source: object) -> None:
             if other is not None and _shape(other) == _shape(column) and other.values_digest != column.values_digest:
                 raise ConfigError(
                     f"{source} has other values of {name}.{column.name} than the model was trained on, or numbers them "
-                    "otherwise; give the graph that it was trained on, or train a model on this one"
+                    f"otherwise; {_ENCODE_ALIKE}"
                 )
             if other is None or _shape(other) != _shape(column):
                 has = "no such column" if other is None else _told(other)
                 raise ConfigError(
                     f"{source} has other columns than the model was trained on: {name}.{column.name} is "
-                    f"{_told(column)} in training, and {source} has {has}; give the graph that it was trained on, or "
-                    "train a model on this one"
+                    f"{_told(column)} in training, and {source} has {has}; {_ENCODE_ALIKE}"
                 )
 
 

@@ -314,7 +314,7 @@ def test_the_bytes_do_not_follow_memory(tables: dict[str, pa.Table], tmp_path: P
 
 def test_refusals(tables: dict[str, pa.Table], graphs: dict[str, Path], tmp_path: Path) -> None:
     keep = {**OPTIONS, "keep_columns": True}
-    with pytest.raises(ConfigError, match="keep_columns: tables that are encoded as another graph become vectors"):
+    with pytest.raises(ConfigError, match=r"keep_columns: the rows of users in .*vectors are vectors"):
         diskgnn.convert(tmp_path / "out", source=source(tables), options=keep, encoding_of=graphs["vectors"])
     with pytest.raises(ConfigError, match="quantise: expected vectors, found a table that keeps its columns"):
         diskgnn.convert(tmp_path / "out", source=source(tables), options=keep, quantise="int8")
@@ -326,6 +326,108 @@ def test_refusals(tables: dict[str, pa.Table], graphs: dict[str, Path], tmp_path
     )}  # fmt: skip
     with pytest.raises(InputError, match="visits: expected values in all rows, as the column says, found null"):
         diskgnn.convert(tmp_path / "out", source=source(broken), options=keep)
+
+
+def later(tables: dict[str, pa.Table]) -> tuple[dict[str, pa.Table], np.ndarray]:
+    """Other tables of the kind: rows and columns in another order, these of types as another reader has them; and which
+    rows they are. All rows are known, so that by themselves their statistics are others."""
+    chosen = np.random.default_rng(5).permutation(USERS)
+    users = tables["users"].take(pa.array(chosen))
+    for name, kind in {"big": pa.float64(), "plan": pa.large_string(), "small money": pa.float64()}.items():
+        if name == "big":  # as data frames have whole numbers with gaps, which float64 holds up to 2^53
+            small = pc.if_else(pc.less(pc.abs(users[name]), 2**53), users[name], pa.scalar(5, pa.int64()))
+            users = users.set_column(users.schema.get_field_index(name), name, small.cast(kind))
+        else:
+            users = users.set_column(users.schema.get_field_index(name), name, users[name].cast(kind))
+    return {**tables, "users": users.select(users.column_names[::-1])}, chosen
+
+
+def test_records_of_later_rows_are_those_of_the_graph_named(
+    graphs: dict[str, Path], tables: dict[str, pa.Table], tmp_path: Path
+) -> None:
+    """To the byte: codes, null bits and the file of categories; and x, which is scaled as there."""
+    other, chosen = later(tables)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)
+        diskgnn.convert(tmp_path / "later", source=source(other), options={"keep_columns": True},
+                        encoding_of=graphs["records"])  # fmt: skip
+        diskgnn.convert(tmp_path / "vectors", source=source(other), encoding_of=graphs["records"])
+    first, second = Graph.open(graphs["records"]), Graph.open(tmp_path / "later")
+    expected, found = first.nodes["users"].features[chosen], second.nodes["users"].features
+    for name in expected.dtype.names:
+        if name != "big":
+            np.testing.assert_array_equal(found[name], expected[name], name)
+    names = [name for name in first.manifest.files if name.startswith("categories-")]
+    assert {*names} == {"categories-users.parquet", "categories-orders.parquet"}
+    for name in names:
+        assert (graphs["records"] / name).read_bytes() == (tmp_path / "later" / name).read_bytes()
+    for name, nodes in second.nodes.items():
+        known = first.nodes[name]
+        assert nodes.values_digest == known.values_digest
+        assert (nodes.config.rows, nodes.config.columns, nodes.config.is_constant) == (
+            known.config.rows, known.config.columns, known.config.is_constant
+        )  # fmt: skip
+        if nodes.feature_file is not None:
+            words = nodes.feature_file.rows.as_tensor(np.array(nodes.features))
+            x = nodes.feature_file.x(words).numpy()
+            np.testing.assert_allclose(x, Graph.open(tmp_path / "vectors").nodes[name].features, rtol=1e-5, atol=1e-5)
+
+
+def test_what_the_graph_named_does_not_know(
+    graphs: dict[str, Path], tables: dict[str, pa.Table], tmp_path: Path
+) -> None:
+    """Values without a code are -1, not null, and counted; lists are cut off; other kinds of columns are refused."""
+
+    def converted(**changed: Any) -> Graph:
+        users = tables["users"]
+        for name, column in changed.items():
+            name = name.replace("_", " ")
+            users = users.set_column(users.schema.get_field_index(name), name, column)
+        diskgnn.convert(tmp_path / "out", source=source({**tables, "users": users}), options={"keep_columns": True},
+                        encoding_of=graphs["records"], overwrite=True)  # fmt: skip
+        return Graph.open(tmp_path / "out")
+
+    cities = tables["users"]["city"].to_pylist()
+    cities[3], cities[5], cities[8] = "Ulm", "Ulm", None
+    tags = [["red", "pink", None, "green"], ["red"] * 9, *[["blue"]] * (USERS - 2)]
+    with pytest.warns(DataWarning) as warned:
+        rows = converted(city=[cities], tags=pa.array(tags)).nodes["users"].features
+    told = " ".join(str(each.message) for each in warned)
+    known = sum(city is not None for city in cities)
+    assert f"has no code for them: 2 of {known} values, first 'Ulm'" in told
+    assert f"has no code for them: 1 of {USERS + 10} values, first 'pink'" in told
+    assert "users.tags: 1 lists are longer than those that were known, of up to 4 values" in told
+    assert rows["city"][[3, 5, 8]].tolist() == [-1, -1, -1]
+    fields = Graph.open(tmp_path / "out").nodes["users"].config.rows.fields
+    bit = next(each.null_bit for each in fields if each.name == "city")
+    assert ((rows[NULLS][:, bit // 8] >> (bit % 8)) & 1)[[3, 5, 8]].tolist() == [0, 0, 1]
+    codes = {value: code for code, value in enumerate(values_of(graphs["records"], "tags"))}
+    np.testing.assert_array_equal(rows["tags"][0], [codes["red"], codes["green"], -1, -1])
+    np.testing.assert_array_equal(rows["tags"][1], [codes["red"]] * 4)
+    numbers = pa.array(np.arange(USERS))
+    for changed, message in [
+        ({"big": pa.array(np.arange(USERS) + 0.5)}, "users.big: expected whole numbers"),
+        ({"seen": numbers}, r"users.seen: expected timestamps or dates, as .* encodes the column as time, found int64"),
+        ({"codes": pa.array([[1.5, 2, 3]] * USERS)}, r"users.codes: expected lists of int8, as .*found list"),
+        ({"face": pa.array([[1.0, 2]] * USERS)}, "users.face: expected 5 numbers in every list, found 2"),
+        ({"tags": pa.array([[1]] * USERS)}, "users.tags: expected lists of text, as"),
+        ({"paid": pa.array(["yes"] * USERS)}, "users.paid: expected truth values, found"),
+        ({"visits": pa.array([None, *[1] * (USERS - 1)])}, r"users.visits: expected values in all rows, as in .*null"),
+    ]:  # fmt: skip
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DataWarning)
+            with pytest.raises(InputError, match=message):
+                converted(**changed)
+    with pytest.raises(InputError, match="users: expected a column 'city', which is a feature of"):
+        diskgnn.convert(tmp_path / "out", source=source({**tables, "users": tables["users"].drop_columns(["city"])}),
+                        options={"keep_columns": True}, encoding_of=graphs["records"], overwrite=True)  # fmt: skip
+
+
+def values_of(graph: Path, column: str) -> list[str]:
+    """What codes of the category of users stand for."""
+    table = Graph.open(graph).nodes["users"].categories()
+    found: list[str] = table.filter(pc.equal(table["column"], column))["value"].to_pylist()
+    return found
 
 
 def test_fresh_epochs_and_estimates_take_records(graphs: dict[str, Path], tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from rank_processes import in_ranks, trained
 from training_runs import Interrupting, records
 
 import diskgnn
-from diskgnn.errors import ConfigError
+from diskgnn.errors import ConfigError, DataWarning
 from diskgnn.importers.source_formats.relational_source import RelationalSource
 from diskgnn.models import named_model
 from diskgnn.specs.targets import NodeTarget
@@ -55,13 +55,13 @@ def graphs(tmp_path_factory: pytest.TempPathFactory, tables: dict[str, pa.Table]
     return found
 
 
-def convert(path: Path, tables: dict[str, pa.Table], *, keep_columns: bool) -> None:
+def convert(path: Path, tables: dict[str, pa.Table], *, keep_columns: bool, encoding_of: Path | None = None) -> None:
     def keyed(name: str, fkeys: dict[str, str], pkey: str | None, time: str | None) -> SimpleNamespace:
         return SimpleNamespace(df=tables[name], pkey_col=pkey, fkey_col_to_pkey_table=fkeys, time_col=time)
 
     database = {"users": keyed("users", {}, "id", None), "events": keyed("events", {"user": "users"}, None, "at")}
     source = RelationalSource.of(SimpleNamespace(table_dict=database), {})
-    diskgnn.convert(path, source=source, options={"keep_columns": keep_columns})
+    diskgnn.convert(path, source=source, options={"keep_columns": keep_columns}, encoding_of=encoding_of)
 
 
 def seeds() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
@@ -164,6 +164,35 @@ def test_other_values_of_categories_are_refused(
     for apply in (diskgnn.evaluate, lambda *given, **options: diskgnn.predict(other, tmp_path / "no.npy", run)):
         with pytest.raises(ConfigError, match=r"other values of users.city than the model was trained on"):
             apply(run, other, progress=False)
+
+
+def test_a_graph_of_later_rows_is_asked_about(
+    graphs: dict[str, Path], tables: dict[str, pa.Table], tmp_path: Path
+) -> None:
+    """With one user more, and an event of theirs: the answers of the others are the same bits. Encoded by itself, it is
+    refused, with the way out."""
+    packed, run = prepare(graphs["records"], tmp_path / "packed", tables, of_user), tmp_path / "run"
+    diskgnn.train(packed, epochs=2, checkpoint=run, **MODEL)
+    later = START + 100 * DAY
+    new = {
+        "users": pa.table([[USERS], ["a new city"], [1e3], [["tag 1", "new"]], [later * 10**6]],
+                          schema=tables["users"].schema),
+        "events": pa.table([[USERS], [later], [50.0]], schema=tables["events"].schema),
+    }  # fmt: skip
+    more = {name: pa.concat_tables([table, new[name]]) for name, table in tables.items()}
+    convert(tmp_path / "alone", more, keep_columns=True)
+    with pytest.raises(ConfigError, match="convert --encoding-of GRAPH"):
+        diskgnn.predict(tmp_path / "alone", tmp_path / "no.npy", run, at=later, progress=False)
+    with pytest.warns(DataWarning, match=r"values of city .*has no code for them: 1 of 301 values, first 'a new city'"):
+        convert(tmp_path / "later", more, keep_columns=True, encoding_of=graphs["records"])
+    answers = {}
+    for name, graph in {"first": graphs["records"], "later": tmp_path / "later"}.items():
+        out = tmp_path / f"{name}.npy"
+        diskgnn.predict(graph, out, run, nodes=np.arange(USERS), at=later, progress=False)
+        answers[name] = np.load(out)
+    np.testing.assert_array_equal(answers["first"], answers["later"])
+    diskgnn.predict(tmp_path / "later", tmp_path / "new.npy", run, nodes=[USERS], at=later, progress=False)
+    assert np.isfinite(np.load(tmp_path / "new.npy")).all()
 
 
 def test_runs_that_go_on_are_those_that_never_stopped(

@@ -15,6 +15,7 @@ import pyarrow as pa
 from diskgnn.errors import InputError
 from diskgnn.formats.record_format import RecordFormat
 from diskgnn.graph.edge_buckets import EdgeChunk, EdgesFrom, EdgeSource, edges_from
+from diskgnn.graph.type_data import NodeSet
 from diskgnn.specs.feature_columns import FeatureColumn
 
 CHUNK_BYTES = 1 << 20
@@ -41,7 +42,8 @@ class RowSource:
     columns: tuple[FeatureColumn, ...] | None = None  # of features: those of a table that they are made from
     origin: object = None  # what exactly these rows are made from, if that can be named: an array, the path of a file
     record: RecordFormat | None = None  # of features that are records, a structured array [N]
-    categories: pa.Table | None = None  # of records: what codes stand for, see `record_encoding`
+    # Of records, what codes stand for, see `record_encoding`; or a type of another graph, whose codes they are.
+    categories: pa.Table | NodeSet | None = None
     bfloat16: bool = False  # these are bits of bfloat16 numbers, which NumPy has no type for: the dtype is uint16
 
     @property

@@ -126,8 +126,6 @@ def graph_of(
     encoding: GivenEncoding | None = None,
 ) -> GraphInput:
     """Returns the graph of a database whose description was read; see `read`."""
-    if keep_columns and encoding is not None:
-        raise ConfigError("keep_columns: tables that are encoded as another graph become vectors; leave it out")
     listing = SourceListing()
     source = _without_excluded(_encoded(source, encode or {}), exclude, listing)
     for (of, name), reason in source.left_out.items():
@@ -318,13 +316,15 @@ def _nodes(
             rows.field(column)
     free = {*_free(table)}
     kinds = {column.name: column.type for column in rows.schema if column.name in free}
-    known = None if given is None else given.columns(name)
-    encoding = (
-        RecordEncoding.of(f"table {name}", [rows.schema.field(each) for each in kinds], table.columns)
-        if keep_columns
-        else TableEncoding(f"table {name}", kinds, table.columns, known=known)
-    )
-    find_statistics(encoding, rows, time=table.time, until=until if known is None else None)
+    encoding: TableEncoding
+    if keep_columns:
+        records = None if given is None else given.records(name)
+        kept = [rows.schema.field(each) for each in kinds]
+        encoding, is_known = RecordEncoding.of(f"table {name}", kept, table.columns, records), records is not None
+    else:
+        known = None if given is None else given.columns(name)
+        encoding, is_known = TableEncoding(f"table {name}", kinds, table.columns, known=known), known is not None
+    find_statistics(encoding, rows, time=table.time, until=None if is_known else until)
     for column, use in ((table.pkey, "ids"), (table.time, "times")):
         if column is not None:
             listing.read(name, column, use)

@@ -75,6 +75,19 @@ class KnownColumns:
     columns: tuple[FeatureColumn, ...]
     left_out: Mapping[str, str]
 
+    @property
+    def stored(self) -> tuple[FeatureColumn, ...]:
+        """Returns the columns of the table that are read."""
+        return self.columns
+
+    def expected(self, column: FeatureColumn, kind: pa.DataType) -> str | None:
+        """Returns what a column has to be, where it is of a type that cannot be encoded alike; None if it can."""
+        return None if column_values.fits(column.encoding, kind) else column_values.TAKEN[column.encoding]
+
+    def finder(self, table: str, column: FeatureColumn) -> column_finders.Finder:
+        """Returns what looks at the values of a column of `table`."""
+        return column_finders.UnknownValues(table, column, self.graph)
+
 
 class TableEncoding:
     """The feature columns of a table.
@@ -141,7 +154,7 @@ class TableEncoding:
     def _take_known(
         self, known: KnownColumns, kinds: Mapping[str, pa.DataType], asked: Mapping[str, str], argument: str
     ) -> None:
-        encodings = {column.name: column.asked_as for column in known.columns}
+        encodings = {column.name: column.asked_as for column in known.stored}
         for name, encoding in asked.items():
             if is_embedder(encoding):
                 encoding = named_embedder(encoding, f"{self._table}: {argument}: {name}")
@@ -150,20 +163,20 @@ class TableEncoding:
                     f"{self._table}: {argument}: {name}: expected {encodings.get(name, 'none')}, as in {known.graph}, "
                     f"found {encoding}; leave it out, `encoding_of` says how columns are encoded"
                 )
-        for column in known.columns:
+        for column in known.stored:
             if column.name not in kinds:
                 raise InputError(
                     f"{self._table}: expected a column {column.name!r}, which is a feature of {known.graph} "
                     f"({column.asked_as}), found {', '.join(kinds) or 'none'} without another role"
                 )
-            if not column_values.fits(column.encoding, kinds[column.name]):
+            if (expected := known.expected(column, kinds[column.name])) is not None:
                 raise InputError(
-                    f"{self._table}.{column.name}: expected {column_values.TAKEN[column.encoding]}, as {known.graph} "
-                    f"encodes the column as {column.asked_as}, found {kinds[column.name]}"
+                    f"{self._table}.{column.name}: expected {expected}, as {known.graph} encodes the column as "
+                    f"{column.asked_as}, found {kinds[column.name]}"
                 )
             if column.embedder is not None:
                 require_same_embedder(column.embedder, f"{self._table}.{column.name}")
-            self._finders[column.name] = column_finders.UnknownValues(self._table, column, known.graph)
+            self._finders[column.name] = known.finder(self._table, column)
         for name in kinds:
             if name not in encodings and name not in asked:
                 reason = known.left_out.get(name)
@@ -235,9 +248,9 @@ class TableEncoding:
         for column in self.features:
             share = self._nulls[column.name] / self._num_rows if self._num_rows else None
             listing.read(of, column.name, "features", column.asked_as, column.width, share)
-            finder = self._finders.get(column.name)
+        for name, finder in self._finders.items():
             if isinstance(finder, column_finders.UnknownValues) and (why := finder.told(self._num_rows)):
-                listing.leave_out(of, f"values of {column.name}", why)
+                listing.leave_out(of, f"values of {name}", why)
         for name in self._asked_out:
             listing.leave_out(of, name, EXCLUDED, expected=True)
         for name, reason in self.left_out.items():

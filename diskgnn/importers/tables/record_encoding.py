@@ -15,7 +15,8 @@
 
 Codes of a category are ranks of its values by how often they come, of equal ones that which comes first, in rows that
 are known when a model is trained. Null, and a value that comes later, have the code -1. Text is a category if it has at
-most 32 values, or a value has at least 4 rows on average; or if the user says so.
+most 32 values, or a value has at least 4 rows on average; or if the user says so. All that may be that of another graph
+(`KnownRecords`).
 
 What models of vectors see is `record_view`'s x: the features that `column_encoding` makes, with categories of more than
 32 values left out, and values in the order of their codes.
@@ -25,7 +26,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Any
 
@@ -34,15 +36,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from diskgnn.errors import DataWarning, InputError, callers_level
+from diskgnn.errors import ArtifactError, DataWarning, InputError, callers_level
 from diskgnn.formats.record_format import NULLS, WIDE, RecordField, RecordFormat
+from diskgnn.graph.type_data import NodeSet
 from diskgnn.importers.containers.rows import CHUNK_BYTES, RowSource
 from diskgnn.importers.source_listing import SourceListing
 from diskgnn.importers.tables import column_finders, column_values, text_embedding
-from diskgnn.importers.tables.column_encoding import TableEncoding
+from diskgnn.importers.tables.column_encoding import KnownColumns, TableEncoding
 from diskgnn.importers.tables.frames import RowTable
 from diskgnn.importers.tables.table_rows import is_list
-from diskgnn.importers.tables.times import microseconds
+from diskgnn.importers.tables.times import counts_numbers, microseconds
 from diskgnn.specs.feature_columns import FeatureColumn
 
 MOST_CATEGORIES = 1 << 20  # of a column
@@ -148,16 +151,122 @@ class CountedLists(CountedValues):
         return FeatureColumn(found.name, _LISTED, 0)
 
 
+class UnknownCodes(column_finders.UnknownValues):
+    """A category whose values are known, or lists of them. Counts values that have no code."""
+
+    def __init__(self, table: str, column: FeatureColumn, graph: str, known: pa.Array) -> None:
+        super().__init__(table, column, graph)
+        self._known, self._num_values, self._waiting = known, 0, list[pa.StructArray]()
+
+    def add(self, values: pa.Array) -> None:
+        """`values` are known."""
+        values = values.flatten() if self._column.encoding == _LISTED else values
+        words = column_values.words(values, self._where).drop_null()
+        self._num_values += len(words)
+        self._waiting.append(pc.value_counts(words))
+        if sum(map(len, self._waiting)) >= len(self._known):  # those that are known are hashed each time
+            self._look_up()
+
+    def _look_up(self) -> None:
+        if not self._waiting:
+            return
+        counts = pa.concat_arrays(self._waiting)
+        self._waiting.clear()
+        unknown = counts.filter(pc.invert(pc.is_in(counts.field("values"), self._known)))
+        if len(unknown) and not self._num_unknown:
+            self._first_unknown = unknown.field("values")[0].as_py()
+        self._num_unknown += pc.sum(unknown.field("counts")).as_py() or 0
+
+    def told(self, num_rows: int) -> str:
+        """Which values have no code; "" if all have one."""
+        self._look_up()
+        if not self._num_unknown:
+            return ""
+        found = f"{self._num_unknown} of {self._num_values} values, first {self._first_unknown!r}"
+        return f"{self._graph} has no code for them: {found}"
+
+
+@dataclass(frozen=True)
+class KnownRecords(KnownColumns):
+    """How records of a type of another graph lie, for a table that is to be encoded alike.
+
+    Args:
+        nodes: the type: its rows are records or constants.
+    """
+
+    nodes: NodeSet
+
+    @property
+    def record(self) -> RecordFormat | None:
+        """Returns the format of the records; None if rows are constants."""
+        rows = self.nodes.config.rows
+        return rows if isinstance(rows, RecordFormat) else None
+
+    @property
+    def stored(self) -> tuple[FeatureColumn, ...]:
+        """Returns the columns of a record, those of x first."""
+        in_x = {column.name for column in self.columns}
+        return (*self.columns, *(
+            FeatureColumn(each.name, "category" if each.kind == "categorical" else _LISTED, 0)
+            for each in (self.record.fields if self.record else ()) if each.name not in in_x
+        ))  # fmt: skip
+
+    @cached_property
+    def _categories(self) -> pa.Table | None:
+        return self.nodes.categories()
+
+    def values(self, name: str) -> pa.Array:
+        """Returns the values of a category, by code.
+
+        Raises:
+            ArtifactError: they are damaged, or not as many as there are codes.
+        """
+        expected = next(each.num_values for each in self.record.fields if each.name == name) if self.record else 0
+        table = self._categories
+        found = _NO_VALUES if table is None else table.filter(pc.equal(table["column"], name))["value"]
+        if len(found) != expected:
+            raise ArtifactError(
+                f"{self.graph} has {len(found)} values of {self.nodes.name}.{name}, expected {expected}; make it with "
+                "`diskgnn convert` again"
+            )
+        return found.combine_chunks()
+
+    def expected(self, column: FeatureColumn, kind: pa.DataType) -> str | None:
+        """Returns what a column has to be, where it is of a type that cannot be encoded alike; None if it can."""
+        field = next(each for each in (self.record.fields if self.record else ()) if each.name == column.name)
+        if pa.types.is_null(kind):
+            return None
+        if column.encoding == _LISTED:
+            return None if _is_text_list(kind) else "lists of text"
+        if column.encoding == "time" and counts_numbers(kind) != (field.kind == "numerical"):
+            return "whole numbers" if field.kind == "numerical" else "timestamps or dates"
+        if column.encoding == "vector" and field.dtype == "int8" and not _is_int8_list(kind):
+            return "lists of int8"
+        return super().expected(column, kind)
+
+    def finder(self, table: str, column: FeatureColumn) -> column_finders.Finder:
+        """Returns what looks at the values of a column of `table`."""
+        if column.encoding in _COUNTED:
+            return UnknownCodes(table, column, self.graph, self.values(column.name))
+        return super().finder(table, column)
+
+
 class RecordEncoding(TableEncoding):
     """The columns of a table whose rows become records. `features` are those of x; see `TableEncoding`."""
 
     _finder_of = MappingProxyType({**column_finders.FINDERS, "category": CountedValues, _LISTED: CountedLists})
 
     @staticmethod
-    def of(table: str, columns: Sequence[pa.Field], asked: Mapping[str, str]) -> RecordEncoding:
-        """Returns the encoding of a table, not yet complete, of its `columns` that are no keys and not the time."""
-        found = RecordEncoding(table, {each.name: each.type for each in columns}, asked)
-        found._fields = {each.name: each for each in columns}
+    def of(
+        table: str, columns: Sequence[pa.Field], asked: Mapping[str, str], known: KnownRecords | None = None
+    ) -> RecordEncoding:
+        """Returns the encoding of a table, not yet complete, of its `columns` that are no keys and not the time.
+
+        Raises:
+            ConfigError, InputError: see `TableEncoding`.
+        """
+        found = RecordEncoding(table, {each.name: each.type for each in columns}, asked, known=known)
+        found._fields, found._known_records = {each.name: each for each in columns}, known
         return found
 
     def _natural_encoding(self, kind: pa.DataType) -> str:
@@ -166,10 +275,10 @@ class RecordEncoding(TableEncoding):
     def _fits(self, encoding: str, kind: pa.DataType) -> bool:
         if encoding != _LISTED:
             return super()._fits(encoding, kind)
-        is_text = is_list(kind) and (pa.types.is_string(kind.value_type) or pa.types.is_large_string(kind.value_type))
-        return bool(is_text)
+        return _is_text_list(kind)
 
     _fields: Mapping[str, pa.Field]
+    _known_records: KnownRecords | None = None
     _stored: tuple[FeatureColumn, ...] = ()  # all columns of a record
 
     def complete(self) -> None:
@@ -189,6 +298,8 @@ class RecordEncoding(TableEncoding):
     @property
     def record(self) -> RecordFormat:
         """Returns the format of the records. There is at least one column."""
+        if self._known_records is not None and self._known_records.record is not None:
+            return self._known_records.record
         return RecordFormat.of([self._field(column) for column in self._stored], self.width)
 
     def _field(self, column: FeatureColumn) -> RecordField:
@@ -212,7 +323,7 @@ class RecordEncoding(TableEncoding):
     def _is_int8(self, column: FeatureColumn, given: pa.DataType) -> bool:
         if column.embedder is not None:
             return text_embedding.hash_width(column.embedder, self._table) is not None
-        return is_list(given) and bool(pa.types.is_int8(given.value_type))
+        return _is_int8_list(given)
 
     def _longest(self, name: str) -> int:
         finder = self._finders[name]
@@ -224,9 +335,15 @@ class RecordEncoding(TableEncoding):
         assert isinstance(finder, CountedValues)
         return finder.categories
 
+    def _known_values(self, name: str) -> pa.Array:
+        """Returns the values of a category, by code."""
+        if self._known_records is not None:
+            return self._known_records.values(name)
+        return self._values(name)["value"].combine_chunks()
+
     @property
     def categories(self) -> pa.Table:
-        """Returns (column, value, count) of all categories, by code."""
+        """Returns (column, value, count) of all categories that were found, by code."""
         found = [pa.table({"column": [], "value": [], "count": []}, schema=_CATEGORIES)]
         for column in self._stored:
             if column.encoding in _COUNTED:
@@ -242,8 +359,7 @@ class RecordEncoding(TableEncoding):
             InputError: null in a column that says that it has none, or values that are not what the encoding takes.
         """
         record, columns = self.record, self.columns
-        values = {each.name: self._values(each.name)["value"].combine_chunks() for each in record.fields
-                  if each.num_values is not None}  # fmt: skip
+        values = {each.name: self._known_values(each.name) for each in record.fields if each.num_values is not None}
         most = max(map(len, values.values()), default=0)
         batch_rows = max(1, CHUNK_BYTES // record.row_bytes, min(_BATCH_ROWS, most))
 
@@ -251,9 +367,10 @@ class RecordEncoding(TableEncoding):
             for batch in table.batches(columns, batch_rows, first):
                 yield self._encoded(record, values, dict(zip(columns, batch.columns, strict=True)), batch.num_rows)
 
+        categories = self.categories if self._known_records is None else self._known_records.nodes
         return RowSource(
             name, table.num_rows, (), record.file_dtype, partial(read, 0), stored_bytes=table.stored_bytes, seek=read,
-            columns=self.features, record=record, categories=self.categories if values else None,
+            columns=self.features, record=record, categories=categories if values else None,
         )  # fmt: skip
 
     def _encoded(
@@ -268,11 +385,21 @@ class RecordEncoding(TableEncoding):
                 nulls = np.asarray(column.is_null())
                 out[NULLS][:, field.null_bit // 8] |= nulls.astype(np.uint8) << np.uint8(field.null_bit % 8)
             elif column.null_count:
-                raise InputError(f"{where}: expected values in all rows, as the column says, found null")
+                said = "the column says" if self._known_records is None else f"in {self._known_records.graph}"
+                raise InputError(f"{where}: expected values in all rows, as {said}, found null")
         return out
 
 
+def _is_text_list(kind: pa.DataType) -> bool:
+    return is_list(kind) and bool(pa.types.is_string(kind.value_type) or pa.types.is_large_string(kind.value_type))
+
+
+def _is_int8_list(kind: pa.DataType) -> bool:
+    return is_list(kind) and bool(pa.types.is_int8(kind.value_type))
+
+
 _CATEGORIES = pa.schema([("column", pa.string()), ("value", pa.string()), ("count", pa.int64())])
+_NO_VALUES = pa.chunked_array([], pa.string())
 # By encoding, the kind and the dtype of most columns.
 _KINDS: Mapping[str, tuple[str, str, int | None]] = {
     "number": ("numerical", "float32", None), "raw": ("numerical", "float32", None),

@@ -73,6 +73,7 @@ class EpochSource(CursorSource):
 
     name = "?"  # as in diskgnn.compare; threads are named after it
     takes_samplers = False  # of the user
+    takes_without = False  # columns that are left out of rows, in place of reading whole rows
     takes_seeds = True  # that are given, in place of those of the graph's splits, with labels of their own
 
     @takes_options(DrawingOptions, SamplingSpec)
@@ -91,6 +92,8 @@ class EpochSource(CursorSource):
         self.spec = SamplingSpec.of((split,), **drawing)
         if self.spec.sampler is not None and not self.takes_samplers:
             raise ConfigError(f"sampler: {self.name} draws in its own way; leave it out")
+        if self.spec.without and not self.takes_without:
+            raise ConfigError(f"without: {self.name} reads whole rows; leave it out")
         if self.spec.target.seeds is not None and not self.takes_seeds:
             raise ConfigError(f"seeds: {self.name} takes those of the graph's splits; leave them out")
         if threads is not None:
@@ -103,6 +106,7 @@ class EpochSource(CursorSource):
             raise InputError(f"{graph.manifest.path} has no {split} nodes: nothing to iterate over")
         self.split = split
         self._plan = SamplingPlan(graph, self.spec)
+        self._graph = graph = self._plan.graph
         self.sampling = drawing_to_json(self._plan.config().spec)
         self._sample_epochs = sample_epochs if split == "train" else 1
         self._threads = threads or max(1, available_cores() // 2)

@@ -39,7 +39,8 @@ class MemoryRows:
         """See `InMemory`."""
         faults.point("baseline.load")
         self._row_bytes, self._buffers = file.row_bytes, RowBuffers(file.rows)
-        self._bytes = np.fromfile(file.local_path, np.uint8, file.num_bytes, offset=file.data_offset_bytes)
+        stored_bytes = file.num_rows * file.file_row_bytes
+        self._bytes = file.kept(np.fromfile(file.local_path, np.uint8, stored_bytes, offset=file.data_offset_bytes))
 
     def gather(self, nodes: npt.NDArray[Any]) -> tuple[Tensor, LoadStats]:
         """x [U, D] of `nodes`."""
@@ -85,6 +86,7 @@ class InMemory(SamplingSource):
     """
 
     name = "in-memory"
+    takes_without = True
 
     def __init__(
         self,

@@ -325,6 +325,8 @@ given_seeds = combined(
 sampling = combined(
     minibatches,
     given_seeds,
+    _types("--without", multiple=True, metavar="TYPE.COLUMN",
+           help="Leave out a column that a table keeps, such as one that labels are made from; repeat it."),
     _experts("--sampler", metavar="MODULE:FUNCTION",
               help="A Python function that draws in place of ours, from the current folder or where Python finds it; "
                    "--fanouts are then -1 for each layer."),

@@ -59,13 +59,14 @@ def scan_needed_rows(
     """Yields the rows of `needed` [N] nodes, ascending, in windows that read at most `window_bytes`, or one row.
 
     The next two are read meanwhile: this takes memory for WINDOWS_IN_MEMORY. `checksums` are those of the chunks of the
-    file, see `ChunkChecksums.chunks`.
+    file, see `ChunkChecksums.chunks`. Where columns are cut out, windows read half as much: what is cut is a copy.
 
     Raises:
         ArtifactError: a chunk that was read is damaged.
         OSError: the file cannot be read, or ends early.
     """
-    most_chunks = max(window_bytes // CHECKSUM_CHUNK_BYTES, 2 + features.row_bytes // CHECKSUM_CHUNK_BYTES)
+    most_bytes = window_bytes if features.projection is None else window_bytes // 2
+    most_chunks = max(most_bytes // CHECKSUM_CHUNK_BYTES, 2 + features.file_row_bytes // CHECKSUM_CHUNK_BYTES)
     buffers: list[npt.NDArray[np.uint8]] = []
 
     def reads() -> Iterator[Callable[[], Window]]:
@@ -83,9 +84,9 @@ class _RowChunks:
 
     def __init__(self, features: FeatureFile, nodes: npt.NDArray[np.int64], last_before: int | None) -> None:
         """`last_before` is the last chunk of the row before these; None where nothing was read before."""
-        begins = features.data_offset_bytes + nodes * features.row_bytes
+        begins = features.data_offset_bytes + nodes * features.file_row_bytes
         self.first = begins // CHECKSUM_CHUNK_BYTES  # [n] chunk of each row
-        self.last = (begins + features.row_bytes - 1) // CHECKSUM_CHUNK_BYTES  # [n]
+        self.last = (begins + features.file_row_bytes - 1) // CHECKSUM_CHUNK_BYTES  # [n]
         gap_chunks = _gap_chunks(features)
         none_before = -gap_chunks - 2
         self._before = np.concatenate([[none_before if last_before is None else last_before], self.last[:-1]])
@@ -132,15 +133,15 @@ def read_checked_span(
         ArtifactError: a chunk that was read is damaged.
         OSError: the file cannot be read, or ends early.
     """
-    row_bytes, chunk_bytes = features.row_bytes, CHECKSUM_CHUNK_BYTES
+    row_bytes, chunk_bytes = features.file_row_bytes, CHECKSUM_CHUNK_BYTES
     begin, end = (features.data_offset_bytes + node * row_bytes for node in (first, last))
     chunks = np.arange(begin // chunk_bytes, -(-end // chunk_bytes))
     base = int(chunks[0]) * chunk_bytes
-    num_bytes = min(base + len(chunks) * chunk_bytes, features.data_offset_bytes + features.num_bytes) - base
+    num_bytes = min(base + len(chunks) * chunk_bytes, features.file_bytes) - base
     data = read_span(features.path, base, num_bytes)
     if (damaged := first_damaged_chunk(data, chunk_bytes, chunks - chunks[0], checksums[chunks])) >= 0:
         raise _damaged(features, int(chunks[damaged]))
-    return data[begin - base : end - base], num_bytes
+    return features.kept(data[begin - base : end - base]), num_bytes
 
 
 def _read_checked(
@@ -149,15 +150,14 @@ def _read_checked(
     nodes: npt.NDArray[np.int64],
     buffer: npt.NDArray[np.uint8],
 ) -> Window:
-    row_bytes, chunk_bytes = features.row_bytes, CHECKSUM_CHUNK_BYTES
-    file_bytes = features.data_offset_bytes + features.num_bytes
+    row_bytes, chunk_bytes = features.file_row_bytes, CHECKSUM_CHUNK_BYTES
     chunks = _RowChunks(features, nodes, None)
     begins = np.flatnonzero(chunks.starts_request)
     first_chunks, last_chunks = chunks.first[begins], chunks.last[np.append(begins[1:], len(nodes)) - 1]
     lengths = last_chunks + 1 - first_chunks
     places = np.cumsum(lengths) - lengths  # in chunks of the buffer
     offsets = first_chunks * chunk_bytes
-    num_bytes = np.minimum((last_chunks + 1) * chunk_bytes, file_bytes) - offsets
+    num_bytes = np.minimum((last_chunks + 1) * chunk_bytes, features.file_bytes) - offsets
     read_ranges_of(features.path, offsets, num_bytes, places * chunk_bytes, buffer)
     data = buffer[: int(places[-1]) * chunk_bytes + int(num_bytes[-1])]
 
@@ -169,6 +169,13 @@ def _read_checked(
         raise _damaged(features, int(in_file[damaged]))
     run_nodes = nodes[begins]
     run_places = features.data_offset_bytes + run_nodes * row_bytes - offsets + places * chunk_bytes
+    if features.projection is not None:  # of the rows between them, too, as runs have them
+        counts = nodes[np.append(begins[1:], len(nodes)) - 1] + 1 - run_nodes
+        firsts = np.cumsum(counts) - counts
+        numbers = np.arange(int(counts.sum())) - np.repeat(firsts, counts)
+        data = features.projection.cut(data, np.repeat(run_places, counts) + numbers * row_bytes).reshape(-1)
+        row_bytes = features.row_bytes
+        run_places = firsts * row_bytes
     return Window(nodes, data, run_nodes, run_places, row_bytes, int(num_bytes.sum()))
 
 

@@ -110,6 +110,23 @@ class RowFormat(Record):
         return torch.from_numpy(bits).view(self.torch_dtype).view(-1, self.stored_columns)
 
 
+class Cutting(Protocol):
+    """Cuts columns out of stored rows, see `record_projection`."""
+
+    @property
+    def stored(self) -> RowFormat:
+        """Returns how rows are stored."""
+        ...
+
+    def cut(self, data: npt.NDArray[np.uint8], places: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+        """Returns [n, bytes] of the rows that begin at `places` [n] in `data`."""
+        ...
+
+    def cut_all(self, data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+        """Returns [n, bytes] of the rows that fill `data`."""
+        ...
+
+
 class Widening(Protocol):
     """Makes x of stored rows."""
 
@@ -120,7 +137,7 @@ class Widening(Protocol):
 
 @dataclass(frozen=True)
 class FeatureFile:
-    """Says where a feature matrix [num_rows, D] lies: row i starts at data_offset_bytes + i * row_bytes."""
+    """Says where a feature matrix [num_rows, D] lies: row i starts at data_offset_bytes + i * file_row_bytes."""
 
     path: Location
     data_offset_bytes: int
@@ -128,6 +145,7 @@ class FeatureFile:
     rows: RowFormat
     quantisation: Quantisation | None = None  # what the codes mean; None of rows that are no codes
     view: Widening | None = None  # of records: what x is, see `record_view`
+    projection: Cutting | None = None  # of records that have more columns in the file: `rows` is without them
 
     @property
     def local_path(self) -> Path:
@@ -164,3 +182,17 @@ class FeatureFile:
     def num_bytes(self) -> int:
         """Returns the bytes of all nodes' feature vectors."""
         return self.num_rows * self.row_bytes
+
+    @property
+    def file_row_bytes(self) -> int:
+        """Returns the bytes of a row in the file."""
+        return self.row_bytes if self.projection is None else self.projection.stored.row_bytes
+
+    @property
+    def file_bytes(self) -> int:
+        """Returns the bytes of the file, its header included."""
+        return self.data_offset_bytes + self.num_rows * self.file_row_bytes
+
+    def kept(self, data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+        """Returns the bytes of rows of which `data` has those of the file."""
+        return data if self.projection is None else self.projection.cut_all(data).reshape(-1)

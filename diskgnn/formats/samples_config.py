@@ -136,10 +136,11 @@ def _parse_target(config: Any) -> Target:
 _SPEC = record_codec(
     SamplingSpec,
     ("fanouts", "eval_fanouts", "batch_size", "seed", "first_epoch", "draws", "draw_period", "group_seeds", "target",
-     "temporal", "temporal_window", "strict_time", "weighted", "edge_ids", "keep_times", "expand_once", "shuffle",
-     "sampler", "shard"),
+     "temporal", "temporal_window", "strict_time", "weighted", "edge_ids", "keep_times", "without", "expand_once",
+     "shuffle", "sampler", "shard"),
     fanouts=_FANOUTS, eval_fanouts=_FANOUTS, target=Annotated[Target, Codec(_target_to_json, _parse_target)],
     temporal_window=_WINDOWS, strict_time=bool, keep_times=Annotated[bool, LEFT_OUT],
+    without=Annotated[tuple[str, ...], LEFT_OUT],
     expand_once=Annotated[bool, LEFT_OUT],
     shuffle=Annotated[bool, LEFT_OUT],
     sampler=Annotated[UserSampler | None, LEFT_OUT, record_codec(UserSampler, ("name", "version"))],
@@ -147,7 +148,7 @@ _SPEC = record_codec(
 )  # fmt: skip
 _DRAWN = (
     "fanouts", "eval_fanouts", "draws", "draw_period", "group_seeds", "target", "temporal", "temporal_window",
-    "strict_time", "weighted", "edge_ids", "expand_once", "sampler",
+    "strict_time", "weighted", "edge_ids", "without", "expand_once", "sampler",
 )  # fmt: skip
 
 

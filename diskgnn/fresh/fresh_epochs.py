@@ -108,6 +108,7 @@ class FreshEpochs(CursorSource):
         graph = graph if isinstance(graph, Graph) else Graph.open(graph)
         spec = SamplingSpec.of(("train",), **drawing)
         plan = SamplingPlan(graph, spec)
+        graph = plan.graph
         plan.warn()
         if num_epochs is not None:
             whole_number("num_epochs", num_epochs)

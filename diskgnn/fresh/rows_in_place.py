@@ -30,7 +30,8 @@ def stay_in_the_graph(
     row_sets: Sequence[RowSet], minibatch: SampledMinibatch, num_batches: int, *, computes_here: bool
 ) -> bool:
     """Returns True if the rows of a window of `num_batches` that are like `minibatch` better stay where they are."""
-    if any(isinstance(row_set.features.path, StoredPath) for row_set in row_sets):
+    files = [row_set.features for row_set in row_sets]
+    if any(isinstance(each.path, StoredPath) or each.projection is not None for each in files):
         return False
     found = [_disk_bytes(row_set, minibatch, num_batches) for row_set in row_sets]
     in_place, packed = (sum(column) for column in zip(*found, strict=True)) if found else (0.0, 0.0)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,7 @@ class Graph:
     config: GraphConfig
     nodes: Mapping[str, NodeSet]
     edges: Mapping[EdgeType, EdgeSet]
+    left_out: tuple[str, ...] = ()  # columns that its tables keep, and that are not asked for: see `without`
 
     @staticmethod
     def open(path: AnyPath) -> Graph:
@@ -54,7 +55,34 @@ class Graph:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles a graph as its path and digest. Whoever unpickles it opens the directory, and finds the same."""
-        return _reopened, (str(self.manifest.path.absolute()), self.manifest.digest)
+        return _reopened, (str(self.manifest.path.absolute()), self.manifest.digest, self.left_out)
+
+    def without(self, columns: Sequence[str]) -> Graph:
+        """Returns the graph without some columns that its tables keep: neither x nor what is prepared of it has them.
+
+        Args:
+            columns: 'TYPE.COLUMN' each, of node types whose rows are records.
+
+        Raises:
+            ConfigError: there is no such column, or rows are vectors.
+
+        Example:
+            >>> diskgnn.Graph.open("graph").without(["users.left"]).nodes["users"].config.rows.fields
+        """
+        by_type: dict[str, list[str]] = {}
+        for each in columns:
+            name, _, column = each.partition(".")
+            if name not in self.nodes or not column:
+                raise ConfigError(
+                    f"without: expected TYPE.COLUMN with a type of {', '.join(self.nodes)}, found {each!r}"
+                )
+            if each not in self.left_out:
+                by_type.setdefault(name, []).append(column)
+        if not by_type:
+            return self
+        nodes = {name: each.without(by_type[name]) if name in by_type else each for name, each in self.nodes.items()}
+        config = replace(self.config, node_types=tuple(each.config for each in nodes.values()))
+        return replace(self, config=config, nodes=nodes, left_out=(*self.left_out, *columns))
 
     @property
     def constants(self) -> tuple[str, ...]:
@@ -65,6 +93,15 @@ class Graph:
     def keeps_columns(self) -> bool:
         """Returns True if rows of some type are records."""
         return any(isinstance(nodes.config.rows, RecordFormat) for nodes in self.nodes.values())
+
+    @property
+    def kept_columns(self) -> tuple[str, ...]:
+        """Returns TYPE.COLUMN of all columns that `without` can leave out, or has left out."""
+        rows = {name: nodes.stored_rows or nodes.config.rows for name, nodes in self.nodes.items()}
+        return tuple(
+            f"{name}.{field.name}" for name, each in rows.items() if isinstance(each, RecordFormat)
+            for field in each.fields
+        )  # fmt: skip
 
     @property
     def is_typed(self) -> bool:
@@ -184,7 +221,7 @@ class Graph:
         return self.only_edges("a topology").topology_at_random()
 
 
-def _reopened(path: str, digest: str) -> Graph:
+def _reopened(path: str, digest: str, left_out: Sequence[str]) -> Graph:
     """Opens the graph that was pickled.
 
     Raises:
@@ -196,4 +233,4 @@ def _reopened(path: str, digest: str) -> Graph:
             f"{path} holds another graph than here before (digest {graph.manifest.digest}, expected {digest}); "
             "put that one there, or start over"
         )
-    return graph
+    return graph.without(left_out)

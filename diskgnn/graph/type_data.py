@@ -7,8 +7,9 @@ checked. A disk that fails below a map ends the process, so stages read the file
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,10 @@ from diskgnn.formats import artifacts
 from diskgnn.formats.artifacts import categories_file, edge_file, node_file
 from diskgnn.formats.graph_config import EdgeTypeConfig, NodeTypeConfig
 from diskgnn.formats.manifest import Manifest
+from diskgnn.formats.record_format import RecordFormat
+from diskgnn.formats.record_projection import Projection, without_columns
 from diskgnn.formats.record_view import view_of
+from diskgnn.formats.value_counts import NOTHING_UNUSUAL
 from diskgnn.graph.type_files import AGAIN, Expected, RowFiles, TypeData, expect, read_at_random
 from diskgnn.specs.schema import ONE_NODE_TYPE, SPLITS, EdgeType, edge_type_name
 from diskgnn.stores.locations import Location
@@ -39,6 +43,7 @@ class NodeSet(TypeData):
 
     config: NodeTypeConfig
     splits: dict[str, npt.NDArray[np.int64]]  # split name -> node ids, in the order given; loaded and checked
+    stored_rows: RecordFormat | None = None  # in the file, where `config` has fewer columns of it
 
     @staticmethod
     def open(manifest: Manifest, number: int, config: NodeTypeConfig) -> NodeSet:
@@ -70,6 +75,33 @@ class NodeSet(TypeData):
         found = NodeSet(manifest, number, config, splits)
         found.row_files.check(manifest, what)
         return found
+
+    def without(self, left_out: Sequence[str]) -> NodeSet:
+        """Returns the nodes without some columns that their table keeps; without any of them, they are constants.
+
+        Raises:
+            ConfigError: their rows do not have such columns.
+        """
+        rows = self.stored_rows or self.config.rows
+        if not isinstance(rows, RecordFormat):
+            what = "have no columns" if rows is None else "are vectors, of which none can be left out"
+            raise ConfigError(
+                f"without: expected a table that keeps its columns, found {self.name} nodes, which {what}; `diskgnn "
+                f"convert` again with keep_columns=true, or with exclude={self.name}.{left_out[0]}"
+            )
+        if unknown := [name for name in left_out if name not in {each.name for each in rows.fields}]:
+            raise ConfigError(
+                f"without: expected columns of {self.name} that are no keys and no times, of "
+                f"{', '.join(each.name for each in rows.fields)}; found {unknown[0]!r}"
+            )
+        if not isinstance(self.config.rows, RecordFormat):  # all are left out already
+            return self
+        kept, features = without_columns(self.config.rows, self.config.columns or (), left_out)
+        config = replace(
+            self.config, rows=kept, columns=None if kept is None else features, is_constant=kept is None,
+            values=NOTHING_UNUSUAL if kept is None else self.config.values,
+        )  # fmt: skip
+        return replace(self, config=config, stored_rows=rows)
 
     @cached_property
     def labels(self) -> npt.NDArray[Any] | None:
@@ -131,9 +163,11 @@ class NodeSet(TypeData):
     @property
     def row_files(self) -> RowFiles:
         """Returns the files of feature rows."""
+        rows = self.config.rows
         return RowFiles(
             self.file(artifacts.FEATURES), self.file(artifacts.FEATURE_CHECKSUMS), self.file(artifacts.FEATURE_CODES),
-            self.num_nodes, self.config.rows, self.config.columns,
+            self.num_nodes, rows, self.config.columns,
+            Projection(self.stored_rows, rows) if self.stored_rows and isinstance(rows, RecordFormat) else None,
         )  # fmt: skip
 
     def file(self, kind: str) -> str:
@@ -176,10 +210,11 @@ class NodeSet(TypeData):
         """
         from diskgnn.batches.tensor_frames import tensor_frame
 
-        rows = self.config.rows
-        view = None if rows is None else view_of(rows, self.config.columns)
-        if rows is not None and view is not None:
-            return view.tensor_frame(rows.as_tensor(np.require(records, requirements=["C", "W"])))
+        file = self.feature_file
+        view = None if file is None else view_of(file.rows, self.config.columns)
+        if file is not None and view is not None:
+            stored = np.require(records, requirements=["C", "W"]).view(np.uint8).reshape(-1)
+            return view.tensor_frame(file.rows.as_tensor(file.kept(stored)))
         if not self.config.is_constant:
             raise ConfigError(
                 f"{self.manifest.path}: expected rows of {self.name} that keep their columns, found vectors; convert "

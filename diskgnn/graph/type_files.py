@@ -17,6 +17,7 @@ from diskgnn.files.checked_files import CHECKSUM_CHUNK_BYTES, npy_dtype
 from diskgnn.formats.column_records import Columns
 from diskgnn.formats.manifest import Manifest
 from diskgnn.formats.quantisation import Quantisation
+from diskgnn.formats.record_projection import Projection
 from diskgnn.formats.record_view import view_of
 from diskgnn.formats.row_format import FeatureFile, RowFormat
 
@@ -34,6 +35,7 @@ class RowFiles:
     num_rows: int
     rows: RowFormat | None  # None: there are none
     columns: Columns | None = None  # that they were made from
+    projection: Projection | None = None  # of rows that have more columns in the file
 
     def check(self, manifest: Manifest, what: str) -> None:
         """Checks that features and checksums fit each other and the number of rows, where each row is for one of
@@ -86,7 +88,7 @@ class TypeData(ABC):
         offset = manifest.data_offset_bytes(files.features)
         return FeatureFile(
             manifest.file(files.features), offset, files.num_rows, files.rows, quantisation,
-            view_of(files.rows, files.columns),
+            view_of(files.rows, files.columns), files.projection,
         )  # fmt: skip
 
     @cached_property
@@ -101,7 +103,7 @@ class TypeData(ABC):
     @cached_property
     def features(self) -> npt.NDArray[Any]:
         """Returns [rows, D] memory map of the features as stored: bfloat16 as uint16, int4 as uint8 [rows, ceil(D /
-        2)], records as a structured array [rows].
+        2)], records as a structured array [rows], with all of their columns.
 
         Raises:
             ArtifactError: there are none.

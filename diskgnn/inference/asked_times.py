@@ -42,6 +42,16 @@ def trained_sampling(model: nn.Module | PathLike) -> Mapping[str, Any] | None:
     return found
 
 
+def as_trained(graph: Graph, model: nn.Module | PathLike) -> Graph:
+    """Returns the graph without the columns that the minibatches of a checkpoint were without.
+
+    Raises:
+        ArtifactError: as `load_checkpoint`.
+    """
+    left_out = (trained_sampling(model) or {}).get("without", ())
+    return graph.without([each for each in left_out if each in graph.kept_columns])
+
+
 def is_temporal(sampling: Mapping[str, Any] | None) -> bool:
     """Returns True if draws went by times."""
     return sampling is not None and sampling["temporal"] in ("uniform", "last")

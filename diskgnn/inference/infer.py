@@ -18,7 +18,7 @@ from diskgnn.files.disk_space import file_bytes
 from diskgnn.formats.verification import verify_file
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.ids.named_nodes import chosen_nodes, read_nodes
-from diskgnn.inference.asked_times import is_temporal, trained_sampling
+from diskgnn.inference.asked_times import as_trained, is_temporal, trained_sampling
 from diskgnn.inference.asking import asked_of, classes_of, kinds_of
 from diskgnn.inference.hop_rows import infer_by_hops
 from diskgnn.inference.message_edges import warn_of_held_out
@@ -123,7 +123,7 @@ def infer(
     out = local(out, "infer")
     check_suffix(out)
     check_output(out, overwrite=overwrite, nodes=nodes)
-    graph = graph if isinstance(graph, Graph) else Graph.open(graph)
+    graph = as_trained(graph if isinstance(graph, Graph) else Graph.open(graph), model)
     if ignore_times:
         require_times_to_ignore(graph)
     asked = asked_of(
@@ -198,7 +198,7 @@ def _making(plan: InferencePlan, chosen: npt.NDArray[np.int64] | None) -> list[A
     """Returns what the rows between layers depend on, and how they lie in files."""
     return [
         "diskgnn.inference", 1, plan.graph.manifest.digest, plan.network.digest, plan.window_rows,
-        [repr(each) for each in plan.passes], _windows(plan, chosen),
+        [repr(each) for each in plan.passes], _windows(plan, chosen), *plan.graph.left_out,
     ]  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from diskgnn.graph.graph import Graph
 from diskgnn.graph.source_schema import kept_tables
 from diskgnn.importers.ids.named_nodes import chosen_nodes, read_nodes
 from diskgnn.importers.tables.times import Moment
-from diskgnn.inference.asked_times import AskedTimes, is_temporal, trained_sampling
+from diskgnn.inference.asked_times import AskedTimes, as_trained, is_temporal, trained_sampling
 from diskgnn.inference.asking import Asked, asked_of, classes_of, kinds_of, pair_model
 from diskgnn.inference.hop_rows import HopRows, open_hops, require_segments
 from diskgnn.inference.message_edges import AS_GIVEN, MessageEdges, trained_reverse_type, warn_of_held_out
@@ -174,7 +174,7 @@ def predict(
     folder = OutputFolder(out, "diskgnn.predict", overwrite=overwrite, resumable=False, disk=disk)
     with folder, ExitStack() as opened:
         if isinstance(source, Graph) or prepared is None:
-            graph = source if isinstance(source, Graph) else Graph.open(source)
+            graph = as_trained(source if isinstance(source, Graph) else Graph.open(source), model)
             if ignore_times:
                 require_times_to_ignore(graph)
             drawn = Neighbourhoods(

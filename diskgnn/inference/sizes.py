@@ -44,6 +44,7 @@ class PassSizes:
                 row_bytes = FLOAT_BYTES  # a degree
                 if before is None or before.own_is_input(name, self._graph):
                     row_bytes += 8 if file is None else file.row_bytes
+                    row_bytes += 0 if file is None or file.projection is None else file.file_row_bytes
                 if before is not None:
                     row_bytes += FLOAT_BYTES * (before.sum_columns + before.steps.own_columns(name))
                 if layer is None:

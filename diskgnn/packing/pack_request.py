@@ -80,7 +80,7 @@ class PackRequest:
         return PackedConfig.before_placing(
             self.samples.config, target, [row_set.config for row_set in self.row_sets],
             keep_input_nodes=self.keep_input_nodes, graph=self.graph.manifest.digest, by_reference=self.by_reference,
-            constants=self.graph.constants,
+            constants=self.graph.without(self.samples.config.spec.without).constants,
         )  # fmt: skip
 
     def made_with(self, config: PackedConfig) -> dict[str, Any]:

@@ -79,12 +79,12 @@ class RowSet:
 
 def row_sets_of(graph: Graph, samples: SamplesConfig) -> tuple[RowSet, ...]:
     """Returns the row sets of the node types with features, then of the edge types with features, in the order of the
-    graph.
+    graph, without the columns that the samples are without.
 
     Raises:
         ConfigError: edges have features, and the samples do not say which edges they consist of.
     """
-    found = []
+    found, graph = [], graph.without(samples.spec.without)
     for nodes in graph.nodes.values():
         if nodes.feature_file is not None:
             found.append(RowSet(nodes, nodes.feature_file, may_repeat=samples.layout.trees))

@@ -165,7 +165,7 @@ def estimate_of(
         plans, resources, keep_input_nodes=request.keep_input_nodes, max_seconds=max_seconds
     )
     warn_if_no_io_uring()
-    feature_bytes = sum(each.features.num_bytes for each in row_sets)
+    feature_bytes = sum(each.num_rows * each.features.file_row_bytes for each in row_sets)
     rates = _Rates(
         sequential_bytes_per_second(_existing(request.out.parent), file_bytes=min(feature_bytes, _RATE_FILE_BYTES)),
         {width: row_copy_bytes_per_second(width) for width in {each.features.x_row_bytes for each in row_sets}},

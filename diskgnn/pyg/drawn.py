@@ -132,7 +132,8 @@ def rows_of(data: NodeSet | EdgeSet, positions: Any) -> Tensor:
     """Returns [n, D] rows of features as loaders deliver them, from the memory map."""
     file = data.feature_file
     assert file is not None
-    return file.x(file.rows.as_tensor(np.ascontiguousarray(data.features[positions])))
+    stored = np.ascontiguousarray(data.features[positions]).view(np.uint8).reshape(-1)
+    return file.x(file.rows.as_tensor(file.kept(stored)))
 
 
 def placed(rows: tuple[Tensor, Tensor], ids: Tensor) -> Tensor:

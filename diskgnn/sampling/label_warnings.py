@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from diskgnn.errors import ArtifactError, DataWarning, callers_level
 from diskgnn.files.row_reading import read_ranges_of, row_buffer
+from diskgnn.formats.record_format import RecordFormat
 from diskgnn.formats.row_format import FeatureFile
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.type_data import NodeSet
@@ -113,6 +114,8 @@ def _warn(graph: Graph, nodes: NodeSet, column: str | int, num_seeds: int) -> No
     else:
         named = column if nodes.name == ONE_NODE_TYPE else f"{nodes.name}.{column}"
         what, remedy = f"column {column!r}", f"convert again with `diskgnn convert --exclude {named}`"
+        if isinstance(nodes.config.rows, RecordFormat):
+            remedy = f"leave it out of minibatches (`diskgnn prepare --without {nodes.name}.{column}`)"
     warnings.warn(
         f"labels: {what} of the features of {nodes.name} says the label of {num_seeds} seeds that were looked at, so a "
         f"model is shown its answers; {'' if 'labels' in uses else 'if it is what the labels are made from, '}{remedy}",
@@ -138,7 +141,7 @@ def _other_features(graph: Graph, nodes: NodeSet, column: str) -> str:
 
 def _rows(file: FeatureFile, nodes: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
     """Returns [n, D] values as stored, or codes of them, of ascending `nodes`."""
-    page_bytes, row_bytes = 4096, file.row_bytes
+    page_bytes, row_bytes = 4096, file.file_row_bytes
     slot_bytes = -(-(row_bytes + page_bytes) // page_bytes) * page_bytes
     piece = max(1, _PIECE_BYTES // slot_bytes)
     found = np.empty((len(nodes), row_bytes), np.uint8)
@@ -150,7 +153,7 @@ def _rows(file: FeatureFile, nodes: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
         for row, place in enumerate(places, start):
             found[row] = buffer[place : place + row_bytes]
     if file.view is not None:
-        return np.asarray(file.x(file.rows.as_tensor(found)))
+        return np.asarray(file.x(file.rows.as_tensor(file.kept(found.reshape(-1)))))
     values = found.view(file.rows.storage)
     if file.rows.dtype == "int4":
         values = np.stack([values & 15, values >> 4], axis=2).reshape(len(nodes), -1)[:, : file.rows.num_features]
@@ -162,9 +165,11 @@ def _rows(file: FeatureFile, nodes: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
 def _columns(graph: Graph, nodes: NodeSet, values: npt.NDArray[Any]) -> Iterator[tuple[str | int, npt.NDArray[Any]]]:
     """Yields the columns of the user's table, each with the numbers [n, width] that it became; or else each number
     alone."""
+    named = None if nodes.config.columns is None else {column.name for column in nodes.config.columns}
     read = [
-        each for each in graph.config.contents.read if each.of == nodes.name and each.use == "features" and each.width
-    ]
+        each for each in graph.config.contents.read
+        if each.of == nodes.name and each.use == "features" and each.width and (named is None or each.name in named)
+    ]  # fmt: skip
     widths = [each.width or 0 for each in read]
     if sum(widths) != values.shape[1]:
         yield from enumerate(np.hsplit(values, values.shape[1]))

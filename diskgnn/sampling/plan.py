@@ -50,7 +50,9 @@ class SamplingPlan:
     """
 
     def __init__(self, graph: Graph, spec: SamplingSpec, seeds: Seeds | None = None) -> None:
-        self.graph, self._given_seeds = graph, seeds
+        keeps_times = spec.keep_times or graph.keeps_columns
+        self.graph = graph = graph.without(spec.without)
+        self._given_seeds = seeds
         self._seeds = seeds or seeds_of(graph, spec)
         self.splits = self._seeds.splits
         edge_types = tuple(graph.edges)
@@ -63,7 +65,6 @@ class SamplingPlan:
         self.spec = replace(spec, temporal_window=named_windows(windows, graph.config.time_unit) or None)
         if spec.group_seeds > 1:
             _require_groups(spec)
-        keeps_times = spec.keep_times or graph.keeps_columns
         self.layout = SamplesLayout(
             trees=spec.is_temporal,
             pairs=isinstance(spec.target, LinkTarget),

@@ -40,6 +40,7 @@ class DrawingOptions(TypedDict, total=False):
     weighted: bool
     edge_ids: bool
     keep_times: bool
+    without: Sequence[str]
     sampler: AnySampler | None
     seed: int
 
@@ -51,6 +52,14 @@ class SamplingOptions(DrawingOptions, total=False):
     eval_fanouts: Fanouts | None
     expand_once: bool
     shuffle: bool
+
+
+def _checked_columns(without: Sequence[str]) -> tuple[str, ...]:
+    """Returns the columns in an order of their own: what is prepared does not depend on how they are said."""
+    found = [without] if isinstance(without, str) else without
+    if not isinstance(found, Sequence) or not all(isinstance(each, str) for each in found):
+        raise ConfigError(f"without: expected names of columns, TYPE.COLUMN each, found {without!r}")
+    return tuple(sorted({*found}))
 
 
 @dataclass(frozen=True)
@@ -91,6 +100,8 @@ class SamplingSpec:
         keep_times: keep the times of input nodes, where their type has some, for `TypedMiniBatch.times`, and with
             `temporal` those of seeds, for `TypedMiniBatch.seed_times`: 8 bytes for each of them. Always so of
             a graph whose tables keep their columns.
+        without: columns that tables keep and that minibatches shall not have, TYPE.COLUMN each, such as one that labels
+            are made from.
         expand_once: a node draws neighbours once, when it is found, for all layers, as in PyG's NeighborLoader: for
             `to_pyg`. The blocks of such minibatches have no edges of nodes that were found earlier.
         shuffle: the train split, anew in every epoch; False takes it in the given order.
@@ -120,6 +131,7 @@ class SamplingSpec:
     weighted: bool = False
     edge_ids: bool = False
     keep_times: bool = False
+    without: Sequence[str] = ()
     expand_once: bool = False
     shuffle: bool = True
     sampler: UserSampler | None = None
@@ -160,6 +172,7 @@ class SamplingSpec:
             )
         is_link = isinstance(self.target, LinkTarget)
         checked = {
+            "without": _checked_columns(self.without),
             "strict_time": self.is_temporal and is_link if self.strict_time is None else self.strict_time,
             "fanouts": fanouts,
             "eval_fanouts": eval_fanouts,

@@ -164,6 +164,8 @@ def _require_parts(content: Mapping[str, Any]) -> None:
         raise TypeError("temporal is no str")
     if config["sampling"] is not None and not isinstance(config["sampling"].get("temporal_window"), dict | None):
         raise TypeError("temporal_window is no dict")
+    if config["sampling"] is not None and not isinstance(config["sampling"].get("without"), list | None):
+        raise TypeError("without is no list")
     if not isinstance(config["named_model"], bool):
         raise TypeError("named_model is no bool")
     source = SourceSchema.of_record(config["schema"])

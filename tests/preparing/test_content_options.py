@@ -78,8 +78,10 @@ def graph(tmp_path_factory: pytest.TempPathFactory, user_data: dict[str, Any]) -
 
 
 def test_no_option_is_left_out() -> None:
-    """Functions of the user's are tested with what they draw, in `test_user_sampler`."""
-    assert {*SamplingOptions.__annotations__} - {"sampler"} <= {name for each in OPTIONS.values() for name in each}
+    """Functions of the user's are tested with what they draw, in `test_user_sampler`, and columns of tables that are
+    left out in `test_leaving_columns_out`."""
+    tested = {name for each in OPTIONS.values() for name in each} | {"sampler", "without"}
+    assert {*SamplingOptions.__annotations__} <= tested
 
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)

@@ -324,6 +324,19 @@ class EdgeSet(TypeData):
         """Returns the names of the files that hold `indptr` and `indices`."""
         return edge_file(artifacts.INDPTR, self.type), edge_file(artifacts.INDICES, self.type)
 
+    @cached_property
+    def most_in_neighbours(self) -> int:
+        """Returns how many edges the node has that most of them lead to. Reads `indptr` front to back.
+
+        Raises:
+            ArtifactError: it is damaged.
+        """
+        most, last = 0, np.zeros(1, np.int64)  # the offset before a part
+        for part in self.manifest.parts(self.topology_files[0]):
+            offsets = self.checked_offsets(np.concatenate([last, part]))
+            most, last = max(most, int(np.diff(offsets).max(initial=0))), part[-1:].copy()
+        return most
+
     def checked_offsets(self, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Checks and returns a part of `indptr` that was read from its file.
 

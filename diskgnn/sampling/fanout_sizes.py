@@ -1,5 +1,5 @@
-"""Bounds the nodes, edges and bytes of minibatches by the fanouts, before any is drawn: as if no two edges had one
-source.
+"""Bounds the nodes, edges and bytes of minibatches by fanouts and degrees, before any is drawn: as if no two edges had
+one source.
 
 What minibatches that were drawn take is counted exactly by `formats.minibatch_columns`.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from diskgnn.graph.type_data import EdgeSet
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.specs.schema import EdgeType
 from diskgnn.specs.targets import LinkTarget
@@ -49,7 +50,7 @@ def most_counts(plan: SamplingPlan, split: str, *, certain: bool) -> MostCounts:
         for edge_type, fanout in zip(edge_types, fanouts, strict=True):
             edges, num_destinations = graph.edges[edge_type], rows[edge_type[2]]
             if fanout >= 0:
-                drawn = num_destinations * fanout
+                drawn = num_destinations * _most_drawn(edges, fanout)
             elif certain:
                 drawn = UNBOUNDED if trees else edges.num_edges
             else:
@@ -60,6 +61,14 @@ def most_counts(plan: SamplingPlan, split: str, *, certain: bool) -> MostCounts:
             bounds += num_destinations + 1
         rows = {name: count if trees else min(count, graph.nodes[name].num_nodes) for name, count in found.items()}
     return MostCounts(num_seeds, sum(rows.values()), num_edges, bounds)
+
+
+def _most_drawn(edges: EdgeSet, fanout: int) -> int:
+    """Returns how many edges are drawn for a node at most. Rows of tables refer to one row each by a column, whatever
+    the fanout; where nodes have nearly as many edges as are drawn, some have more, and nobody looks.
+    """
+    mean = edges.num_edges / max(1, edges.num_destinations)
+    return fanout if fanout < _DEGREES * mean else min(fanout, edges.most_in_neighbours)
 
 
 def most_minibatch_bytes(plan: SamplingPlan) -> int:

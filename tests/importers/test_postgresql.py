@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import subprocess
 import traceback
 import uuid
 from collections.abc import Iterator
@@ -465,3 +467,20 @@ def test_a_password_of_a_graph_is_not_kept(tmp_path: Path, server: PostgresServe
     told += wrong.stdout.encode() + wrong.stderr.encode()
     for secret in (PASSWORD, "another1"):
         assert secret.encode() not in told
+
+
+def test_the_benchmark_runs(server: PostgresServer, tmp_path: Path) -> None:
+    """On a tiny database, so that it cannot rot."""
+    tool = Path(__file__).parents[2] / "tools" / "bench_database.py"
+    done = run_python(
+        tool, tmp_path / "bench", "--database", server.database("bench", ""), "--rows=3000", "--seeds=200",
+        "--memory=400MiB", "--limit=none",
+        env={**os.environ, "PYTHONPATH": str(tool.parents[1])}, stdout=subprocess.PIPE, text=True, check=True,
+    )  # fmt: skip
+    found = {record["stage"]: record for record in map(json.loads, done.stdout.splitlines())}
+    assert sum(found["fill"]["tables"].values()) == pytest.approx(3000, abs=6)
+    assert found["fetch"]["of_copy"] > 0
+    assert found["epoch"]["of_raw_rate"] > 0
+    assert found["convert"]["graph_bytes"] > 1800 * 2 * 256  # two embedded texts of each review
+    assert not (tmp_path / "bench").exists()
+    assert server.sql("SELECT count(*) FROM pg_class WHERE relname = 'reviews'", "bench").strip() == "0"

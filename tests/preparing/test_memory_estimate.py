@@ -84,6 +84,26 @@ def test_the_smallest_budget_is_the_one_that_prepare_starts_with(graphs, tmp_pat
     run(*arguments, "--memory", least_bytes)
 
 
+def test_rows_that_refer_to_one_row_need_no_memory_for_as_many_as_the_fanout(tmp_path):
+    """As in a database: each order has one user, and users have many orders."""
+    orders = {"features": np.ones((20_000, 2), np.float32), "labels": np.arange(20_000) % 2, "train": np.arange(5000)}
+    orders["times"] = np.arange(20_000)
+    refers = np.stack([np.arange(20_000), np.arange(20_000) % 200])
+    schema = {
+        "nodes": {"order": orders, "user": {"features": np.ones((200, 2), np.float32)}},
+        "edges": {"order:of:user": {"edges": refers}, "user:has:order": {"edges": refers[::-1]}},
+    }
+    diskgnn.convert(tmp_path / "graph", schema=schema, progress=False)
+
+    def least_bytes(has):
+        fanouts = {"order:of:user": [30, 30], "user:has:order": [has, has]}
+        given = {"fanouts": fanouts, "temporal": "last", "batch_size": 1000, "cpu_cache": "10%"}
+        return diskgnn.estimate(tmp_path / "graph", **given).prepare_memory_bytes
+
+    assert abs(least_bytes(64) - least_bytes(1)) < 4 << 20
+    assert least_bytes(64) < 512 << 20  # 64 edges each would be 64 x 30 x 1000 nodes, ten times: 30 GB
+
+
 def test_a_budget_that_prepare_would_refuse_is_told(graphs, tmp_path):
     _, told = run(run_python, graphs, tmp_path / "packed", *KINDS["nodes"], "--estimate", "--memory", "40MiB")
     assert "prepare would refuse this --memory: expected at least" in told

@@ -13,7 +13,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[1] / "diskgnn"
 ROOMS = ("progress", "specs", "batches", "stores", "files", "formats", "work", "system", "engines", "graph",
          "importers", "sampling", "packing", "preparing", "propagation", "loading", "fresh", "embeddings", "nn",
-         "training", "inference", "pyg", "baselines", "compare", "cli")  # fmt: skip
+         "training", "inference", "pyg", "relbench", "baselines", "compare", "cli")  # fmt: skip
 # Public names beside those of `diskgnn` itself; nothing inside imports them.
 FACES = {"diskgnn.comparing", "diskgnn.lightning", "diskgnn.models", "diskgnn.progress", "diskgnn.sources",
          "diskgnn.tasks"}  # fmt: skip

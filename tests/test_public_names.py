@@ -17,7 +17,7 @@ from diskgnn.cli import main as cli
 
 ROOT = Path(__file__).parents[1]
 PUBLIC_MODULES = ("diskgnn", "diskgnn.comparing", "diskgnn.lightning", "diskgnn.models", "diskgnn.pyg",
-                  "diskgnn.sources", "diskgnn.tasks")  # fmt: skip
+                  "diskgnn.relbench", "diskgnn.sources", "diskgnn.tasks")  # fmt: skip
 FOR_DEVELOPERS = {"ARCHITECTURE.md", "DESIGN.md", "PERFORMANCE.md", "RELIABILITY.md", "SCALE.md"}
 # Options of a command that its function does not have, and the other way round, need no default in common.
 COMMANDS = {

@@ -24,8 +24,8 @@ import diskgnn
 from diskgnn.cli import main as cli
 from diskgnn.importers.source_formats.registry import FORMATS
 
-PUBLIC_MODULES = ("diskgnn.pyg", "diskgnn.models", "diskgnn.tasks", "diskgnn.sources", "diskgnn.lightning",
-                  "diskgnn.comparing")  # fmt: skip
+PUBLIC_MODULES = ("diskgnn.pyg", "diskgnn.relbench", "diskgnn.models", "diskgnn.tasks", "diskgnn.sources",
+                  "diskgnn.lightning", "diskgnn.comparing")  # fmt: skip
 ROOT = Path(__file__).parents[1]
 ELSEWHERE = ("CHANGELOG.md", "CONTRIBUTING.md", "datasets/README.md")
 EXAMPLES = {path: f"examples/{path.stem}.md" for path in sorted((ROOT / "docs" / "examples").glob("*.py"))}
@@ -36,7 +36,7 @@ SECTIONS = {
     "Make a graph": ("graph", "importers"),
     "Prepare minibatches": ("preparing", "sampling", "packing", "propagation", "specs"),
     "Copy to and from object stores": ("work",),
-    "Load minibatches": ("loading", "fresh", "batches", "pyg"),
+    "Load minibatches": ("loading", "fresh", "batches", "pyg", "relbench"),
     "Train, evaluate, predict": ("training", "inference"),
     "Errors and warnings": ("errors",),
 }

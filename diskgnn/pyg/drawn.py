@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch_geometric.sampler import HeteroSamplerOutput, SamplerOutput
 
 from diskgnn.batches.blocks import Block
 from diskgnn.batches.minibatch import AnyMiniBatch, MiniBatch
+from diskgnn.formats.record_view import DecodedRecords, RecordView
 from diskgnn.formats.sampled_minibatch import SampledMinibatch
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.type_data import EdgeSet, NodeSet
@@ -22,10 +24,12 @@ from diskgnn.specs.schema import EdgeType
 
 @dataclass(frozen=True)
 class Rows:
-    """Feature rows of a minibatch, by type: those of x of nodes, of edge_attr of edges; each with the ids it is of."""
+    """Feature rows of a minibatch, by type: those of x and of tf of nodes, of edge_attr of edges; each with the ids it
+    is of."""
 
     x: Mapping[str, tuple[Tensor, Tensor]]  # (ids [U], rows [U, D])
     edge_attr: Mapping[EdgeType, tuple[Tensor, Tensor]]  # (ids [E], rows [E, D])
+    frames: Mapping[str, tuple[Tensor, DecodedRecords]]  # (ids [U], columns [U] or [U, width])
 
 
 @dataclass(frozen=True)
@@ -39,23 +43,29 @@ class Drawn:
     rows: Rows
 
     @staticmethod
-    def of_minibatch(graph: Graph, batch: AnyMiniBatch) -> Drawn:
-        """Returns what a loader yields that was asked for input nodes and edge ids."""
+    def of_minibatch(graph: Graph, batch: AnyMiniBatch, framed: Collection[str]) -> Drawn:
+        """Returns what a loader yields that was asked for input nodes and edge ids. The node types `framed` have tf in
+        place of x."""
         if isinstance(batch, MiniBatch):
             (name,), (edge_type,) = graph.nodes, graph.edges
             batch = batch.by_type(name, edge_type)
         assert batch.input_nodes is not None
         nodes, hops = batch.input_nodes, batch.blocks[::-1]
-        x = {name: (nodes[name], rows) for name, rows in batch.x.items() if rows.shape[1]}
+        x = {name: (nodes[name], rows) for name, rows in batch.x.items() if rows.shape[1] and name not in framed}
+        columns, nulls = batch.columns or {}, batch.nulls or {}
+        frames = {
+            name: (nodes[name], DecodedRecords(dict(columns.get(name, {})), dict(nulls.get(name, {}))))
+            for name in framed
+        }
         edge_rows = {
             edge_type: (edge_ids(hops, edge_type), torch.cat([hop[edge_type].edge_x for hop in hops]))  # type: ignore[misc]
             for edge_type, block in hops[0].items()
             if block.edge_x is not None
         }
-        return Drawn(nodes, batch.node_counts[::-1], hops, batch.trees, Rows(x, edge_rows))
+        return Drawn(nodes, batch.node_counts[::-1], hops, batch.trees, Rows(x, edge_rows, frames))
 
     @staticmethod
-    def of_sample(graph: Graph, sample: SampledMinibatch) -> Drawn:
+    def of_sample(graph: Graph, sample: SampledMinibatch, framed: Collection[str]) -> Drawn:
         """Returns what is sampled now: its rows are read where the graph has them."""
         nodes = {
             name: torch.from_numpy(ids.astype(np.int64))
@@ -80,13 +90,15 @@ class Drawn:
                 for name, each in zip(graph.nodes, sample.trees, strict=True)
             }
         x = {name: (nodes[name], rows_of(of_type, nodes[name].numpy()))
-             for name, of_type in graph.nodes.items() if of_type.feature_file is not None}  # fmt: skip
-        x |= {name: (nodes[name], torch.ones((len(nodes[name]), 1))) for name in graph.constants}
+             for name, of_type in graph.nodes.items()
+             if of_type.feature_file is not None and name not in framed}  # fmt: skip
+        x |= {name: (nodes[name], torch.ones((len(nodes[name]), 1))) for name in graph.constants if name not in framed}
+        frames = {name: (nodes[name], columns_of(graph.nodes[name], nodes[name].numpy())) for name in framed}
         edge_attr = {
             edges.type: (edge_ids(hops, edges.type), rows_of(edges, np.concatenate(positions[edges.type])))
             for edges in graph.edges.values() if edges.feature_file is not None
         }  # fmt: skip
-        return Drawn(nodes, counts, hops, trees, Rows(x, edge_attr))
+        return Drawn(nodes, counts, hops, trees, Rows(x, edge_attr, frames))
 
     def output(self, *, is_typed: bool) -> SamplerOutput | HeteroSamplerOutput:
         """As PyG's samplers return it; `rows` is one more attribute."""
@@ -136,12 +148,26 @@ def rows_of(data: NodeSet | EdgeSet, positions: Any) -> Tensor:
     return file.x(file.rows.as_tensor(file.kept(stored)))
 
 
+def columns_of(nodes: NodeSet, ids: npt.NDArray[np.int64]) -> DecodedRecords:
+    """Returns the columns of the records of `ids` [n], from the memory map; none of a type that keeps none."""
+    file = nodes.feature_file
+    if file is None:
+        return DecodedRecords({}, {})
+    assert isinstance(file.view, RecordView)
+    return file.view.decode(file.rows.as_tensor(np.ascontiguousarray(nodes.features[ids])))
+
+
+def places_of(known: Tensor, ids: Tensor) -> Tensor | None:
+    """Returns [n] where `ids` [n] are among those `known`; None if they are these, in order."""
+    ids = ids.to(known.device)
+    if torch.equal(known, ids):
+        return None
+    order = torch.argsort(known)
+    return order[torch.searchsorted(known[order], ids).clamp(max=max(0, len(known) - 1))]
+
+
 def placed(rows: tuple[Tensor, Tensor], ids: Tensor) -> Tensor:
     """Returns [n, D] the rows of `ids` [n], among those there are."""
     known, values = rows
-    ids = ids.to(known.device)
-    if torch.equal(known, ids):
-        return values
-    order = torch.argsort(known)
-    places = torch.searchsorted(known[order], ids).clamp(max=max(0, len(known) - 1))
-    return values[order[places]]
+    places = places_of(known, ids)
+    return values if places is None else values[places]

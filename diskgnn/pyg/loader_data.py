@@ -24,9 +24,12 @@ from diskgnn.graph.type_data import EdgeSet, NodeSet
 from diskgnn.importers.containers.rows import RowSource
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
 from diskgnn.importers.source_formats.pyg_graphs import Stored, StoredGraph, as_source, stored_graph
-from diskgnn.specs.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, edge_type_name
+from diskgnn.pyg.disk_frames import graph_of_frames, tables_of
+from diskgnn.pyg.frame_rows import frame_rows, parts_of, why_in_memory
+from diskgnn.specs.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, TableColumn, edge_type_name
 from diskgnn.units import format_size
 
+FRAME = "tf"  # the attribute of nodes that PyG and RelBench keep a TensorFrame in
 ON_DISK = (torch.float32, torch.float16, torch.bfloat16)  # [N, D] of these; others are sliced in memory
 _CHUNK_BYTES = 4 << 20
 
@@ -64,23 +67,24 @@ class Source:
         if in_memory := list(_large_in_memory(stored)):
             warnings.warn(
                 f"data: {'; '.join(in_memory)}: PyG slices what is no x or edge_attr [N, D] of float32, float16 or "
-                "bfloat16. Only such rows go to the disk: make it x, or see to it that memory holds it",
+                "bfloat16, and no tf of nodes. Only such rows go to the disk: make it x, or see to it that memory "
+                "holds it",
                 DataWarning, stacklevel=callers_level(),
             )  # fmt: skip
         return Source(stored, time_attr, weight_attr)
 
     def graph_input(self) -> GraphInput:
-        """Returns what `convert` takes: x, edge_attr, and what draws depend on."""
+        """Returns what `convert` takes: x or tf, edge_attr, and what draws depend on."""
         nodes = {
             name: NodeInput(
-                each.num_rows, times=self._attribute(each, self.time_attr), null_time="always", **_rows(each, "x")
+                each.num_rows, times=self._attribute(each, self.time_attr), null_time="always", **_rows(each)
             )
             for name, each in self.stored.nodes.items()
         }
         edges = {
             edge_type: EdgeInput(
                 **each.topology, times=self._attribute(each, self.time_attr), null_time="always", keep_ids=True,
-                weights=self._attribute(each, self.weight_attr), **_rows(each, "edge_attr"),
+                weights=self._attribute(each, self.weight_attr), **_rows(each),
             )
             for edge_type, each in self.stored.edges.items()
         }  # fmt: skip
@@ -102,11 +106,22 @@ class Source:
     def size_bytes(self) -> int:
         """Returns what the graph directory takes, about: rows that go to the disk, and edges with their numbers."""
         types = [*self.stored.nodes.values(), *self.stored.edges.values()]
-        found = [_rows(each, name)["features"] for each in types if (name := _on_disk(each)) is not None]
+        found = [rows["features"] for each in types if (rows := _rows(each))]
         row_bytes = sum(
             each.num_rows * each.row_bytes if isinstance(each, RowSource) else each.nbytes for each in found
         )
         return int(row_bytes) + 12 * sum(each.num_rows for each in self.stored.edges.values())
+
+    def frames(self) -> dict[str, tuple[TableColumn, ...]]:
+        """Returns the columns of the node types whose tf goes to the disk, in the order of that."""
+        found = {}
+        for name, each in self.stored.nodes.items():
+            if _on_disk(each) == FRAME:
+                record = frame_rows(name, frame := each.attributes[FRAME]).record
+                assert record is not None
+                columns = {column.name: column for column in record.columns((), None)}
+                found[name] = tuple(columns[column] for listed in frame.col_names_dict.values() for column in listed)
+        return found
 
     def digest(self) -> str:
         """Names what goes to the disk by its content: all of it is read."""
@@ -115,7 +130,10 @@ class Source:
         types += [(edge_type_name(edge_type), each) for edge_type, each in self.stored.edges.items()]
         for name, each in types:
             found.update(f"{name} {each.num_rows}".encode())
-            parts = {**each.topology, **({"rows": each.attributes[key]} if (key := _on_disk(each)) else {})}
+            parts = dict(each.topology)
+            if (key := _on_disk(each)) is not None:
+                rows = each.attributes[key]
+                parts |= dict(parts_of(rows)) if key == FRAME else {"rows": rows}
             for attribute in (self.time_attr, self.weight_attr):
                 if attribute is not None and attribute in each.attributes:
                     parts[attribute] = each.attributes[attribute]
@@ -130,12 +148,16 @@ def _large_in_memory(stored: StoredGraph) -> Iterator[str]:
     for kind, types in (("node", stored.nodes), ("edge", stored.edges)):
         for key, each in types.items():
             for name, value in each.attributes.items():
+                if name == _on_disk(each):
+                    continue
                 is_frame, is_wide = isinstance(value, TensorFrame), getattr(value, "ndim", 0) > 1
-                if is_frame or (is_wide and name in ("x", "edge_attr") and not _rows(each, name)):
+                if is_frame or (is_wide and name in ("x", "edge_attr")):
                     dtype = "" if is_frame else f" of {str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
+                    why = why_in_memory(value) if is_frame and name == FRAME and kind == "node" else None
                     yield (
                         f"{name} of {kind} type {key if isinstance(key, str) else edge_type_name(key)}, a "
                         f"{type(value).__name__}{dtype}, stays in memory ({format_size(_bytes_of(value))})"
+                        + ("" if why is None else f", as {why}")
                     )
 
 
@@ -151,19 +173,29 @@ def _bytes_of(value: Any) -> int:
 
 def _on_disk(stored: Stored) -> str | None:
     """Returns the attribute of a type whose rows go to the disk."""
-    name = "edge_attr" if stored.topology else "x"
-    return name if _rows(stored, name) else None
+    if stored.topology:
+        return "edge_attr" if _is_matrix(stored.attributes.get("edge_attr")) else None
+    if _is_matrix(stored.attributes.get("x")):
+        return "x"
+    frame = stored.attributes.get(FRAME)
+    return FRAME if isinstance(frame, TensorFrame) and why_in_memory(frame) is None else None
 
 
-def _rows(stored: Stored, name: str) -> dict[str, Any]:
-    """Returns `features` of NodeInput and EdgeInput; nothing if PyG is to slice them in memory."""
-    value = stored.attributes.get(name)
+def _is_matrix(value: Any) -> bool:
+    """Returns True of rows of one of the dtypes that go to the disk."""
     is_matrix = len(getattr(value, "row_shape", ())) == 1 or getattr(value, "ndim", 0) == 2
     dtype = str(getattr(value, "dtype", "")).removeprefix("torch.")
     known = [str(each).removeprefix("torch.") for each in ON_DISK]
-    if not is_matrix or not (dtype in known or getattr(value, "bfloat16", False) is True):
+    return is_matrix and (dtype in known or getattr(value, "bfloat16", False) is True)
+
+
+def _rows(stored: Stored) -> dict[str, Any]:
+    """Returns `features` of NodeInput and EdgeInput; nothing if PyG is to slice them in memory."""
+    name = _on_disk(stored)
+    if name is None:
         return {}
-    return {"features": as_source(value)}
+    value = stored.attributes[name]
+    return {"features": frame_rows("tf", value) if name == FRAME else as_source(value)}
 
 
 def without_rows(data: Any) -> Any:
@@ -179,12 +211,24 @@ def without_rows(data: Any) -> Any:
         bare.num_nodes = data.num_nodes
         return bare
     for name, each in stored.nodes.items():
-        if _on_disk(each) is not None:
-            del bare[name].x
+        if (attribute := _on_disk(each)) is not None:
+            del bare[name][attribute]
         bare[name].num_nodes = each.num_rows
     for edge_type, each in stored.edges.items():
         if _on_disk(each) is not None:
             del bare[edge_type].edge_attr
+    return bare
+
+
+def without_frames(data: HeteroData) -> HeteroData:
+    """Returns `data` whose frames are in a graph directory as PyG is to slice it: with numbers of nodes in their
+    place, and edges that are put there."""
+    bare = copy.copy(data)
+    for name in tables_of(data):
+        bare[name].num_nodes = data[name].num_nodes
+        del bare[name].tf
+    for edge_type in data.edge_types:
+        bare[edge_type].edge_index = torch.empty((2, 0), dtype=torch.int64)
     return bare
 
 
@@ -248,7 +292,7 @@ def opened(data: Any) -> tuple[Any, Graph | None]:
             )
         if not is_pair:
             _require_edge_index(data)
-        return data, None
+        return data, graph_of_frames(data)
     graph = data if isinstance(data, Graph) else Graph.open(data)
     return stand_in(graph), graph
 

@@ -14,15 +14,18 @@ from torch_geometric.sampler.base import NumNeighbors, SubgraphType
 from diskgnn.errors import ConfigError
 from diskgnn.formats.packed import Packed
 from diskgnn.graph.graph import Graph
-from diskgnn.pyg.loader_data import Source, without_rows
+from diskgnn.pyg.disk_frames import tables_of
+from diskgnn.pyg.epoch_batches import PackedBatches, WindowedBatches
+from diskgnn.pyg.loader_data import Source, without_frames, without_rows
 from diskgnn.pyg.prepared_cache import Cache, rows_in_memory
 from diskgnn.pyg.sampler import InputSeeds, Rules
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.specs.fanouts import Fanouts
 from diskgnn.specs.sampling import SamplingSpec
-from diskgnn.specs.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, EdgeType
+from diskgnn.specs.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, EdgeType, TableColumn
 from diskgnn.specs.targets import LinkTarget, NodeTarget, Target
 from diskgnn.specs.time_windows import Windows, checked_windows
+from diskgnn.units import whole_number
 from diskgnn.work.cache_folder import Use
 
 _SHUFFLED_EPOCHS = 4
@@ -43,13 +46,25 @@ def check_lengths(num_seeds: int, **given: Tensor | None) -> None:
 class Preparation:
     """Says what a loader reads, once it is there."""
 
-    packed: Packed
+    batches: PackedBatches | WindowedBatches
     plan: SamplingPlan
     seeds: InputSeeds
     rules: Rules
     bare: Any  # the data as PyG slices it
     counted: frozenset[str]  # the node types whose number the data states
+    frames: Mapping[str, tuple[TableColumn, ...]]  # the columns of the node types that have tf on the disk
     uses: tuple[Use, ...]  # keep what is read from being removed
+
+    @property
+    def packed(self) -> Packed:
+        """Returns the packed directory that is read.
+
+        Raises:
+            ConfigError: there is none, with prepared_epochs=0.
+        """
+        if isinstance(self.batches, WindowedBatches):
+            raise ConfigError("prepared_epochs: expected 1 or more for a packed directory, found 0")
+        return self.batches.packed
 
 
 @dataclass
@@ -65,7 +80,7 @@ class LoaderRequest:
     time_window: Windows | None
     cache: Cache
     cpu_cache: int | str | None
-    epochs: int
+    epochs: int  # that are prepared; 0: none, all are drawn anew
     device: str | torch.device
     seed: int
     shuffle: bool
@@ -119,7 +134,8 @@ class LoaderRequest:
             time_attr, weight_attr, kind, disjoint or time_attr is not None, temporal_strategy,
             checked_windows("time_window", time_window),
             Cache.of(cache, cache_limit, memory, threads, progress), cpu_cache,
-            prepared_epochs or (_SHUFFLED_EPOCHS if shuffle else 1),
+            (_SHUFFLED_EPOCHS if shuffle else 1) if prepared_epochs is None
+            else whole_number("prepared_epochs", prepared_epochs, 0),
             device, seed, shuffle, batch_size, is_link,
         )  # fmt: skip
 
@@ -137,8 +153,10 @@ class LoaderRequest:
             )
 
     def say_negatives(self) -> None:
-        """Tell how often negatives are drawn: less often than by PyG's loader."""
+        """Tell how often negatives are drawn, if that is less often than by PyG's loader."""
         again = "come again as they are" if self.disjoint else "are joined anew, the same nodes"
+        if not self.epochs:
+            return
         self.cache.say(
             f"negatives are drawn for {self.epochs} epochs; after these they {again}. PyG draws other nodes in each "
             "epoch: prepared_epochs= of all that you train does, too"
@@ -162,14 +180,23 @@ class LoaderRequest:
         spec = self._spec(graph, loader.input_data)
         seeds = InputSeeds(graph, spec, rules, loader.input_data, len(loader.dataset))
         plan = SamplingPlan(graph, spec, seeds)
-        packed, held = self.cache.packed(plan, {"inputs": loader._identity()}, rows_in_memory(graph, self.cpu_cache))
-        uses.append(held)
-        if source is None:
-            bare, counted = loader.data, frozenset(graph.nodes)
+        cpu_cache = rows_in_memory(graph, self.cpu_cache)
+        batches: PackedBatches | WindowedBatches
+        if self.epochs:
+            packed, held = self.cache.packed(plan, {"inputs": loader._identity()}, cpu_cache)
+            uses.append(held)
+            batches = PackedBatches(packed, self.device)
         else:
-            bare = without_rows(loader.data)
+            batches = self.cache.windows(plan, cpu_cache, self.device)
+        if source is not None:
+            bare, frames = without_rows(loader.data), source.frames()
             counted = frozenset(name for name, each in source.stored.nodes.items() if "num_nodes" in each.attributes)
-        return Preparation(packed, plan, seeds, rules, bare, counted, tuple(uses))
+        elif frames := dict(tables_of(loader.data)):
+            bare = without_frames(loader.data)
+            counted = frozenset(name for name, store in loader.data.node_items() if "num_nodes" in store)
+        else:
+            bare, counted = loader.data, frozenset(graph.nodes)
+        return Preparation(batches, plan, seeds, rules, bare, counted, frames, tuple(uses))
 
     def _check_range(self, inputs: Any, graph: Graph) -> None:
         if self.is_link:
@@ -199,9 +226,10 @@ class LoaderRequest:
                 inputs.input_type or ONE_EDGE_TYPE, 0, 0, "none", seeds={"train": pairs}, message_edges="all"
             )
         else:
-            target = NodeTarget(inputs.input_type or ONE_NODE_TYPE, {"train": inputs.node})
+            times = None if inputs.time is None else {"train": inputs.time}
+            target = NodeTarget(inputs.input_type or ONE_NODE_TYPE, {"train": inputs.node}, times)
         return SamplingSpec(
-            self._fanouts(graph, is_typed=inputs.input_type is not None), self.batch_size, self.epochs,
+            self._fanouts(graph, is_typed=inputs.input_type is not None), self.batch_size, max(1, self.epochs),
             seed=self.seed, splits=("train",), target=target,
             temporal=self.temporal_strategy if self.disjoint else "ignore", temporal_window=self._windows(graph),
             strict_time=False,

@@ -53,7 +53,9 @@ class NeighborLoader(PreparedBatches, NodeLoader):  # type: ignore[misc]
             exceed it, what was used longest ago is removed, unless a loader uses it now. No limit by default.
         cpu_cache: memory for rows of features while training, in bytes, as '2GiB' or '10%' of all rows. By default
             10 %, but at least 256 MiB. Rows that do not fit are on disk once for each minibatch that reads them.
-        prepared_epochs: epochs that are drawn in advance, and repeat then; 4 by default, 1 with shuffle=False.
+        prepared_epochs: epochs that are drawn in advance, and repeat then; 4 by default, 1 with shuffle=False. With 0,
+            epochs are drawn anew each time, as PyG does, in windows that are prepared as the loop goes and deleted
+            after it: a loop that leaves an epoch early has prepared little more than it used.
         memory, threads: that preparing may use.
         device: where rows and ids are delivered.
         seed: of draws and of shuffling; torch.manual_seed has no effect on them.

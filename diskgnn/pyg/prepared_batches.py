@@ -11,8 +11,8 @@ from torch import Tensor
 
 from diskgnn.draws import batch_key
 from diskgnn.errors import ArtifactError
-from diskgnn.loading.loader import Loader
-from diskgnn.pyg.drawn import Drawn, placed
+from diskgnn.pyg.disk_frames import frame_of
+from diskgnn.pyg.drawn import Drawn, Rows, placed, places_of
 from diskgnn.pyg.loader_request import LoaderRequest, Preparation
 from diskgnn.pyg.sampler import DiskSampler
 
@@ -29,7 +29,6 @@ class PreparedBatches:
     def _begin(self, request: LoaderRequest, sampler: DiskSampler) -> None:
         self._request, self._disk_sampler = request, sampler
         self._preparation: Preparation | None = None
-        self._loader: Loader | None = None
         self._epoch = 0
 
     def prepare(self) -> Preparation:
@@ -43,7 +42,7 @@ class PreparedBatches:
         """
         if self._preparation is None:
             self._preparation = self._request.prepare(self)
-            self._disk_sampler.use(self._preparation.plan, self._preparation.rules)
+            self._disk_sampler.use(self._preparation.plan, self._preparation.rules, self._preparation.frames)
         return self._preparation
 
     def __iter__(self) -> Iterator[Any]:
@@ -52,33 +51,31 @@ class PreparedBatches:
         Then negative pairs have the same ends, joined anew.
         """
         preparation = self.prepare()
-        if self._loader is None:
-            self._loader = Loader(preparation.packed, device=self._request.device)
         epoch, self._epoch = self._epoch, self._epoch + 1
-        return self._epoch_batches(preparation, self._loader, epoch)
+        return self._epoch_batches(preparation, epoch)
 
-    def _epoch_batches(self, preparation: Preparation, loader: Loader, epoch: int) -> Iterator[Any]:
+    def _epoch_batches(self, preparation: Preparation, epoch: int) -> Iterator[Any]:
         plan, seeds, rules = preparation.plan, preparation.seeds, preparation.rules
-        prepared = epoch % plan.spec.epochs
+        prepared = epoch % self._request.epochs if self._request.epochs else epoch
         order, size = plan.order("train", prepared), plan.spec.batch_size
-        for number, batch in enumerate(loader.epoch(epoch)):
+        for number, batch in enumerate(preparation.batches.epoch(epoch)):
             positions = order[number * size : (number + 1) * size]
             if self.drop_last and len(positions) < size:
                 continue
-            drawn = Drawn.of_minibatch(plan.graph, batch)
+            drawn = Drawn.of_minibatch(plan.graph, batch, preparation.frames)
 
             def recall(found: Mapping[str, Tensor], _: Any, batch: Any = batch, drawn: Drawn = drawn) -> Any:
                 asked = torch.cat([found[name] for name in drawn.nodes if name in found])
                 if not torch.equal(asked.to(batch.seeds.device), batch.seeds):
                     raise ArtifactError(
-                        f"{preparation.packed} holds other seeds than this loader's: it was made by another version; "
+                        f"{preparation.batches} holds other seeds than this loader's: it was made by another version; "
                         "remove it, and it is made again"
                     )
                 return drawn.output(is_typed=rules.is_typed)
 
             with seeds.randomness(prepared, positions):
                 out = rules.sampled(seeds.inputs(positions), recall)
-            if rules.pairs_anew and epoch >= plan.spec.epochs:
+            if rules.pairs_anew and epoch > prepared:
                 key = batch_key(plan.spec.seed, f"pyg/paired/{positions[0]}", epoch) >> 1
                 out = rules.paired_anew(out, len(positions), key)
             yield self.filter_fn(out)
@@ -100,14 +97,27 @@ class PreparedBatches:
         if preparation.rules.is_typed:
             for name, known in rows.x.items():
                 _complete(data[name], "x", known, out.node[name], keeps_number=name in preparation.counted)
+            for name in rows.frames:
+                self._complete_frame(data[name], name, rows, out.node[name])
             for edge_type, known in rows.edge_attr.items():
                 _complete(data[edge_type], "edge_attr", known, out.edge[edge_type])
         else:
             for known in rows.x.values():
                 _complete(data, "x", known, out.node, keeps_number=bool(preparation.counted))
+            for name in rows.frames:
+                self._complete_frame(data, name, rows, out.node)
             for known in rows.edge_attr.values():
                 _complete(data, "edge_attr", known, out.edge)
         return data if self.transform is None else self.transform(data)
+
+    def _complete_frame(self, store: Any, name: str, rows: Rows, ids: Tensor) -> None:
+        """Give a batch its rows of a table from the disk."""
+        preparation, (known, decoded) = self.prepare(), rows.frames[name]
+        frame = frame_of(preparation.frames[name], decoded, len(known), known.device)
+        places = places_of(known, ids)
+        store.tf = frame if places is None else frame[places]
+        if name not in preparation.counted and "num_nodes" in store:
+            del store["num_nodes"]
 
     @staticmethod
     def _pyg_loader() -> Any:
@@ -127,9 +137,8 @@ class PreparedBatches:
 
     def close(self) -> None:
         """Stop reading ahead and free the tiers; the next loop opens them again."""
-        if self._loader is not None:
-            self._loader.close()
-            self._loader = None
+        if self._preparation is not None:
+            self._preparation.batches.close()
 
 
 def _complete(

@@ -26,6 +26,7 @@ from diskgnn.formats.artifacts import VERSIONS
 from diskgnn.formats.minibatch_columns import ADDRESS_BYTES, ADMISSION_BYTES
 from diskgnn.formats.packed import Packed
 from diskgnn.formats.samples_config import given_arrays, spec_to_json
+from diskgnn.fresh.fresh_windows import FreshWindows, WindowOptions
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.convert import convert
 from diskgnn.packing.row_sets import row_sets_of
@@ -35,6 +36,7 @@ from diskgnn.preparing.prepare_request import PrepareRequest
 from diskgnn.preparing.sequence_samples import header_layout_of
 from diskgnn.progress.default_reporter import reporter_for
 from diskgnn.progress.reporter import SILENT, Advance, Reporter
+from diskgnn.pyg.epoch_batches import WindowedBatches
 from diskgnn.pyg.loader_data import Source, update
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import sample_a_few
@@ -53,6 +55,7 @@ _SLOT_BYTES = 4  # of a row that memory has room for: where it comes from when t
 _RECORD_BYTES = 64  # of an extent in an index
 _FILES, _FILES_OF_A_ROW_SET = 8, 4  # that begin with a header and end within a block
 _LEAST_ROWS_BYTES = 256 << 20
+_LONGEST_WINDOW = 256  # minibatches that a loop may leave behind unread; packing fewer reads and writes more for each
 _WAIT_SECONDS = 0.5  # between looks at what another process makes
 
 
@@ -104,14 +107,13 @@ class Cache:
         Raises:
             ConfigError, InputError, DiskFullError: see `diskgnn.convert`; or `cache_limit` leaves too little room.
         """
-        path = self.folder / f"graph-{_key({'data': source.digest(), 'version': VERSIONS})}"
 
-        def make() -> None:
+        def make(path: Path, memory: int | str, reporter: Reporter) -> None:
             self._make_room(source.size_bytes(), "leave something out of the data")
             self.say(f"converting the data into {path}: about {format_size(source.size_bytes())}")
-            convert(path, schema=source.graph_input(), memory=self.memory, reporter=self._reporter)
+            convert(path, schema=source.graph_input(), memory=memory, reporter=reporter)
 
-        return self._found_or_made(path, Graph.open, make)
+        return self.graph_of({"data": source.digest()}, make)
 
     def packed(self, plan: SamplingPlan, arguments: Mapping[str, Any], cpu_cache: int | str) -> tuple[Packed, Use]:
         """Returns the packed directory of `plan`, made if there is none. It stays as long as its `Use`.
@@ -143,6 +145,35 @@ class Cache:
             prepare_request(request)
 
         return self._found_or_made(path, Packed.open, make)
+
+    def windows(self, plan: SamplingPlan, cpu_cache: int | str, device: str | torch.device) -> WindowedBatches:
+        """Returns the minibatches of `plan` in any epoch, prepared in windows as they are asked for.
+
+        Args:
+            plan: what is sampled.
+            cpu_cache: as `diskgnn.prepare` has it, of each window.
+            device: where minibatches are delivered.
+
+        Raises:
+            ConfigError: see `FreshWindows`.
+        """
+        private_folder(self.folder)
+        options = WindowOptions(
+            memory=self.memory, threads=self.threads, keep_input_nodes=True, device=device, longest=_LONGEST_WINDOW
+        )
+        self.say(f"preparing minibatches in {self.folder} as they are asked for, some at a time")
+        return WindowedBatches(FreshWindows(plan, self.folder, CacheSpec(cpu_cache), options))
+
+    def graph_of(self, said: Mapping[str, Any], make: Callable[[Path, int | str, Reporter], None]) -> tuple[Graph, Use]:
+        """Returns the graph directory that is named by what is `said` of it, made if there is none. It stays as long as
+        its `Use`.
+
+        Args:
+            said: plain values.
+            make: makes it at a path, with this memory, and tells the reporter.
+        """
+        path = self.folder / f"graph-{_key({**said, 'version': VERSIONS})}"
+        return self._found_or_made(path, Graph.open, lambda: make(path, self.memory, self._reporter))
 
     def _found_or_made(self, path: Path, opened: Callable[[Path], T], make: Callable[[], None]) -> tuple[T, Use]:
         private_folder(self.folder)

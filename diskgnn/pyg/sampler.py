@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -192,9 +192,9 @@ class DiskSampler(BaseSampler):  # type: ignore[misc]
         self._seed, self._drawn = seed, 0
         self._plan: SamplingPlan | None = None
 
-    def use(self, plan: SamplingPlan, rules: Rules) -> None:
-        """Draw as `plan` says."""
-        self._plan, self._rules, self._sampler = plan, rules, plan.parts.mapped()
+    def use(self, plan: SamplingPlan, rules: Rules, framed: Collection[str]) -> None:
+        """Draw as `plan` says, with frames of the node types `framed`."""
+        self._plan, self._rules, self._sampler, self._framed = plan, rules, plan.parts.mapped(), framed
 
     def sample(self, inputs: SamplerInput) -> Output:
         """Returns a neighbourhood drawn now, other ones at each call."""
@@ -221,4 +221,5 @@ class DiskSampler(BaseSampler):  # type: ignore[misc]
         planned = plan.minibatch_of(
             batch, "train", batch_key(self._seed, "pyg/asked", self._drawn), 0, "inputs asked for"
         )
-        return Drawn.of_sample(plan.graph, planned.draw(self._sampler)).output(is_typed=self._rules.is_typed)
+        drawn = Drawn.of_sample(plan.graph, planned.draw(self._sampler), self._framed)
+        return drawn.output(is_typed=self._rules.is_typed)

@@ -16,7 +16,8 @@ import diskgnn
 from diskgnn.baselines.in_memory import InMemory
 from diskgnn.errors import ArtifactError, ConfigError
 from diskgnn.files import faults
-from diskgnn.fresh.fresh_epochs import FreshEpochs, preparing_threads
+from diskgnn.fresh.fresh_epochs import FreshEpochs
+from diskgnn.fresh.fresh_windows import preparing_threads
 from diskgnn.fresh.window_job import WindowPreparer
 from diskgnn.fresh.window_sizes import WindowSizes
 from diskgnn.packing.tiers import TierBudgets

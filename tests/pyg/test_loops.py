@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 import warnings
+from enum import Enum
 
 import numpy as np
 import pytest
@@ -215,19 +216,23 @@ def test_a_pickled_loader_says_what_to_send_instead(quiet, send):
         send(loader)
 
 
+class Stype(Enum):
+    TOKENS = "text_tokenized"
+
+
 class Frame(TensorFrame):
-    """What PyG sees of a torch_frame.TensorFrame, with or without that package."""
+    """What PyG sees of a torch_frame.TensorFrame of tokens, with or without that package."""
 
     def __init__(self, columns: torch.Tensor) -> None:
-        self.feat_dict, self.y = {"numerical": columns}, None
+        self.feat_dict, self.col_names_dict, self.y = {Stype.TOKENS: columns}, {Stype.TOKENS: ["words"]}, None
 
     def __len__(self) -> int:
-        return len(self.feat_dict["numerical"])
+        return len(self.feat_dict[Stype.TOKENS])
 
     num_rows, device = property(__len__), torch.device("cpu")
 
     def __getitem__(self, index: torch.Tensor) -> Frame:
-        return Frame(self.feat_dict["numerical"][index])
+        return Frame(self.feat_dict[Stype.TOKENS][index])
 
 
 def test_what_stays_in_memory_is_told_with_its_size(quiet):
@@ -235,13 +240,12 @@ def test_what_stays_in_memory_is_told_with_its_size(quiet):
     data["user"].tf = Frame(torch.randn(40, 8))
     loader = NeighborLoader(data, [2], input_nodes="item", **quiet)
     with pytest.warns(
-        DataWarning, match=r"tf of node type user, a Frame, stays in memory \(1\.2 KiB\).* Only such rows"
+        DataWarning, match=r"tf of node type user, a Frame, stays in memory \(1\.2 KiB\), as columns .* width: PyG"
     ):
         batches = list(loader)
     for batch in batches:
-        assert torch.equal(
-            batch["user"].tf.feat_dict["numerical"], data["user"].tf[batch["user"].n_id].feat_dict["numerical"]
-        )
+        expected = data["user"].tf[batch["user"].n_id].feat_dict[Stype.TOKENS]
+        assert torch.equal(batch["user"].tf.feat_dict[Stype.TOKENS], expected)
     plain = one_type()
     plain.x = plain.x.double()
     with pytest.warns(DataWarning, match=r"x of node type node, a Tensor of float64 \[120, 6\], stays in .*5\.6 KiB"):

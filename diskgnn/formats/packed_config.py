@@ -18,6 +18,7 @@ from diskgnn.formats.samples_config import SamplesConfig
 from diskgnn.formats.value_counts import NOTHING_UNUSUAL, ValueCounts
 from diskgnn.specs.schema import NO_LABELS, EdgeType, SourceSchema, edge_type_name, parse_edge_type
 from diskgnn.specs.targets import LinkTarget, NodeTarget
+from diskgnn.specs.time_windows import checked_time_unit
 
 _Count = Annotated[int, whole()]  # what 32 bits address: rows in memory, bytes of a header
 _RowCount = Annotated[int, whole(most=MOST_64_BITS)]  # of rows on disk, and of reads of them
@@ -137,6 +138,7 @@ class PackedConfig(Record):
     # Extents have numbers of rows, which stay in the graph: for windows of `FreshEpochs`.
     by_reference: Annotated[bool, LEFT_OUT] = False
     constants: Annotated[tuple[str, ...], LEFT_OUT] = ()  # node types without rows whose x is a single 1
+    time_unit: Annotated[str | None, LEFT_OUT] = None  # of the times of seeds, where these are kept, as in the graph
 
     @staticmethod
     def before_placing(
@@ -148,12 +150,13 @@ class PackedConfig(Record):
         graph: str,
         by_reference: bool = False,
         constants: Sequence[str] = (),
+        time_unit: str | None = None,
     ) -> PackedConfig:
         """Returns what is known before rows have their places: no sizes of splits."""
         node_dtypes = tuple("int32" if number < 1 << 31 else "int64" for number in samples.num_nodes.values())
         return PackedConfig(
             samples, target, node_dtypes, tuple(row_sets), keep_input_nodes, graph, {}, by_reference=by_reference,
-            constants=tuple(constants),
+            constants=tuple(constants), time_unit=time_unit if samples.layout.seed_times else None,
         )  # fmt: skip
 
     @property
@@ -205,6 +208,7 @@ class PackedConfig(Record):
                 for each in self.row_sets if isinstance(each.type, str) and isinstance(each.rows, RecordFormat)
             ),
             timed=self.samples.layout.times if self.samples.layout.seed_times else None,
+            time_unit=self.time_unit,
         )  # fmt: skip
 
     def header_layout(self) -> MinibatchLayout:
@@ -252,4 +256,5 @@ class PackedConfig(Record):
             len(split.row_sets) != len(types) for split in self.splits.values()
         ):
             raise ValueError("its splits are not those that were sampled, with every row set")
+        checked_time_unit(self.time_unit)
         assert self.header_layout()  # raises ValueError for types that are none

@@ -59,7 +59,12 @@ def minibatch_schema(graph: Graph, spec: SamplingSpec) -> SourceSchema:
     keeps_columns, graph = graph.keeps_columns, graph.without(spec.without)
     timed = tuple(each.name for each in graph.nodes.values() if each.config.has_times)
     keeps_times = (spec.keep_times or keeps_columns) and spec.is_temporal
-    return replace(source_schema(graph, spec.target), tables=kept_tables(graph), timed=timed if keeps_times else None)
+    return replace(
+        source_schema(graph, spec.target),
+        tables=kept_tables(graph),
+        timed=timed if keeps_times else None,
+        time_unit=graph.config.time_unit if keeps_times else None,
+    )
 
 
 def kept_tables(graph: Graph) -> TablesByType:

@@ -24,6 +24,7 @@ from diskgnn.nn.layer_types import LayerTypes, input_types, layer_types
 from diskgnn.nn.model_spec import MOST_CATEGORIES, ModelSpec
 from diskgnn.nn.typed_layers import RGCNLayer, TypedBlocks
 from diskgnn.nn.typed_models import TypedLayers
+from diskgnn.specs.feature_columns import FeatureColumn
 from diskgnn.specs.schema import SourceSchema, TableColumn, TablesByType
 
 _NULL, _UNKNOWN, _FIRST_CODE = 0, 1, 2  # rows of a table of categories
@@ -84,11 +85,14 @@ class RowEncoder(nn.Module):
         hidden: columns of the result.
         norm: 'none', 'batch' or 'layer'.
         dropout: probability in training, of what the perceptron adds.
+        dates: numbers of the features of timestamps in x, if the times of seeds are in seconds: timestamps are encoded
+            against these then, and not by these features. Dates only grow, so all that comes later lies beyond what a
+            model was trained on.
     """
 
     def __init__(
         self, width: int | None, columns: Sequence[TableColumn], in_x: frozenset[str], is_timed: bool, hidden: int,
-        norm: str, dropout: float,
+        norm: str, dropout: float, dates: Sequence[int] | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
         self.width, self.dropout = width, dropout
@@ -105,12 +109,15 @@ class RowEncoder(nn.Module):
             _table_of(each, hidden) for each in columns if each.name in self.category_names
         )  # fmt: skip
         self.age = nn.Linear(AGE_WIDTH, hidden, bias=False) if is_timed else None
+        self.dates = None if dates is None else tuple(dates)
+        dated_width = AGE_WIDTH * len(self.timestamp_names) if dates is not None else 0
+        self.dated = nn.Linear(dated_width, hidden, bias=False) if dated_width else None
         self.norm = NORM_MODULES[norm](hidden)
         self.mixed = nn.Linear(hidden, hidden)
 
     def forward(
         self, num_nodes: int, x: Tensor | None, columns: Mapping[str, Tensor], nulls: Mapping[str, Tensor],
-        times: tuple[Tensor, Tensor] | None,
+        times: Tensor | None = None, seed_times: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
         """Returns [U, hidden].
 
@@ -118,7 +125,8 @@ class RowEncoder(nn.Module):
             num_nodes: U.
             x: [U, D] features.
             columns, nulls: [U, ...] of the minibatch.
-            times: [U] of the rows, and of their seeds.
+            times: [U] int64 of the rows.
+            seed_times: [U] int64 of the seeds that they were drawn for.
         """
         dtype = self.mixed.weight.dtype
         if self.features is None:
@@ -127,7 +135,11 @@ class RowEncoder(nn.Module):
         else:
             assert x is not None
             x = x.to(dtype)
-            rows = self.features(torch.where(x.isnan(), 0, x) if self.columns else x)  # null of numbers as they are
+            if self.columns:
+                x = torch.where(x.isnan(), 0, x)  # null of numbers as they are
+            if self.dates:
+                x = x.index_fill(1, torch.tensor(self.dates, device=x.device), 0)
+            rows = self.features(x)
         if self.nulls is not None:
             rows = rows + self.nulls(torch.stack([nulls[name] for name in self.null_names], 1).to(dtype))
         if self.calendars is not None:
@@ -137,10 +149,32 @@ class RowEncoder(nn.Module):
             rows = rows + _category_rows(table, columns[name], nulls.get(name))
         if self.age is not None:
             assert times is not None
-            rows = rows + self.age(age_features(*times).to(dtype))
+            assert seed_times is not None
+            rows = rows + self.age(age_features(times, seed_times).to(dtype))
+        if self.dated is not None:
+            assert seed_times is not None
+            found = [_seconds(columns[name], nulls.get(name)) for name in self.timestamp_names]
+            rows = rows + self.dated(torch.cat([age_features(each, seed_times) for each in found], 1).to(dtype))
         rows = self.norm(rows)
         out: Tensor = rows + F.dropout(self.mixed(F.relu(rows)), self.dropout, self.training)
         return out
+
+
+def _seconds(timestamps: Tensor, null: Tensor | None) -> Tensor:
+    """Returns [n] int64 since 1970, the smallest int64 where they are null."""
+    found = torch.div(timestamps, 10**6, rounding_mode="floor")
+    return found if null is None else found.masked_fill(null, torch.iinfo(torch.int64).min)
+
+
+def _date_features(columns: Sequence[TableColumn], features: Sequence[FeatureColumn]) -> list[int]:
+    """Returns the numbers of the features of timestamps in x."""
+    timestamps = {each.name for each in columns if each.kind == "timestamp"}
+    first, found = 0, list[int]()
+    for each in features:
+        if each.name in timestamps:
+            found += range(first, first + each.width)
+        first += each.width
+    return found
 
 
 def _table_of(column: TableColumn, hidden: int) -> nn.Embedding:
@@ -204,10 +238,12 @@ class RelationalModel(TypedLayers):
         types = layer_types(schema, spec.num_layers)
         tables, known, inputs = dict(schema.tables), dict(schema.columns), dict[str, nn.Module]()
         for name, _, width in input_types(schema, spec.num_layers):
-            in_x = frozenset(each.name for each in known.get(name, ()) if each.encoding == "category")
+            columns, features = tables.get(name, ()), known.get(name, ())
+            in_x = frozenset(each.name for each in features if each.encoding == "category")
             inputs[name] = RowEncoder(
-                width, tables.get(name, ()), in_x, name in (schema.timed or ()), spec.hidden, spec.norm, spec.dropout
-            )
+                width, columns, in_x, name in (schema.timed or ()), spec.hidden, spec.norm, spec.dropout,
+                _date_features(columns, features) if schema.time_unit == "s" else None,
+            )  # fmt: skip
         layers = [RelationalLayer(spec.hidden, spec.hidden, each) for each in types]
         super().__init__(
             inputs, layers, spec.hidden, relu_dropout, spec.dropout, norm=spec.norm, skip=True,
@@ -224,7 +260,7 @@ class RelationalModel(TypedLayers):
     @property
     def takes_times(self) -> bool:
         """Returns True if it computes with times of rows and seeds."""
-        return any(each.age is not None for each in self.encoders.values())
+        return any(each.age is not None or each.dated is not None for each in self.encoders.values())
 
     def forward(self, batch: AnyMiniBatch) -> dict[str, Tensor] | Tensor:
         """Returns rows of the seeds [B, out_channels], on a graph of several types by node type.
@@ -244,8 +280,12 @@ class RelationalModel(TypedLayers):
         for name, encoder in self.encoders.items():
             columns, nulls = ((each or {}).get(name, {}) for each in (batch.columns, batch.nulls))
             _check_columns(name, encoder, batch.x.get(name), columns)
-            times = None if encoder.age is None else _times_of(name, batch)
-            h[name] = encoder(batch.node_counts[0][name], batch.x.get(name), columns, nulls, times)
+            times = (batch.times or {}).get(name)
+            seed_times = (
+                None if batch.seed_times is None or batch.trees is None else batch.seed_times[batch.trees[name]]
+            )
+            _check_times(name, encoder, times, seed_times)
+            h[name] = encoder(batch.node_counts[0][name], batch.x.get(name), columns, nulls, times, seed_times)
         return self.rows(batch.blocks, h)
 
 
@@ -263,14 +303,15 @@ def _check_columns(name: str, encoder: RowEncoder, x: Tensor | None, columns: Ma
         )
 
 
-def _times_of(name: str, batch: TypedMiniBatch) -> tuple[Tensor, Tensor]:
-    """Returns [U] times of the input nodes of a type, and of their seeds."""
-    if batch.times is None or name not in batch.times or batch.seed_times is None or batch.trees is None:
+def _check_times(name: str, encoder: RowEncoder, times: Tensor | None, seed_times: Tensor | None) -> None:
+    if (encoder.age is not None and (times is None or seed_times is None)) or (
+        encoder.dated is not None and seed_times is None
+    ):
+        what = f"timestamps of {name} were" if encoder.age is None else f"a row of {name} was"
         raise ConfigError(
-            f"model takes how long before its seed a row of {name} was, and the minibatch has no such times; draw "
-            "minibatches by their times, as those that it was trained on, with keep_times=True"
+            f"model takes how long before its seed {what}, and the minibatch has no such times; draw minibatches by "
+            "their times, as those that it was trained on, with keep_times=True"
         )
-    return batch.times[name], batch.seed_times[batch.trees[name]]
 
 
 def require_tables(net: nn.Module, found: TablesByType, source: object) -> None:

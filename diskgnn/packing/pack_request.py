@@ -81,6 +81,7 @@ class PackRequest:
             self.samples.config, target, [row_set.config for row_set in self.row_sets],
             keep_input_nodes=self.keep_input_nodes, graph=self.graph.manifest.digest, by_reference=self.by_reference,
             constants=self.graph.without(self.samples.config.spec.without).constants,
+            time_unit=self.graph.config.time_unit,
         )  # fmt: skip
 
     def made_with(self, config: PackedConfig) -> dict[str, Any]:

@@ -128,6 +128,7 @@ class SourceSchema:
     tables: TablesByType = ()  # what minibatches have in `columns`, by node type
     # Node types whose times minibatches have, beside those of the seeds; None: they do not have these.
     timed: tuple[str, ...] | None = None
+    time_unit: str | None = None  # of these times, where the graph says it
 
     @staticmethod
     def of_record(record: Mapping[str, Any]) -> SourceSchema:

@@ -58,13 +58,13 @@ def rows_of_table() -> dict[str, Any]:
             "age": torch.tensor([False, True, False, True]), "born": torch.tensor([False, True, False, False]),
             "city": torch.tensor(CITY_NULL), "plan": torch.tensor([False] * 4),
         },
-        "times": (torch.tensor(TIMES), torch.tensor(SEED_TIMES)),
+        "times": torch.tensor(TIMES), "seed_times": torch.tensor(SEED_TIMES),
     }  # fmt: skip
 
 
-def encoder(norm: str = "none") -> RowEncoder:
+def encoder(norm: str, dates: tuple[int, ...] | None) -> RowEncoder:
     torch.manual_seed(0)
-    return RowEncoder(4, COLUMNS, frozenset({"plan"}), True, HIDDEN, norm, 0.3).double().eval()
+    return RowEncoder(4, COLUMNS, frozenset({"plan"}), True, HIDDEN, norm, 0.3, dates).double().eval()
 
 
 def calendar(microseconds: int) -> list[float]:
@@ -86,10 +86,11 @@ def age(time: int, seed_time: int) -> list[float]:
     return [log / 8, *map(math.sin, angles), *map(math.cos, angles), 0.0]
 
 
-@pytest.mark.parametrize("norm", ["none", "layer"])
-def test_rows_are_sums_over_columns(norm: str) -> None:
-    """Each column by itself, and all of them added up."""
-    net, given = encoder(norm), rows_of_table()
+@pytest.mark.parametrize(("norm", "dates"), [("none", None), ("layer", None), ("none", (0,))])
+def test_rows_are_sums_over_columns(norm: str, dates: tuple[int, ...] | None) -> None:
+    """Each column by itself, and all of them added up. Where seeds have times in seconds, timestamps count against
+    these, not their features in x."""
+    net, given = encoder(norm, dates), rows_of_table()
     found = net(**given)
     features, bias = (each.detach().numpy() for each in (net.features.weight, net.features.bias))
     nulls, calendars = net.nulls.weight.detach().numpy(), net.calendars.weight.detach().numpy()
@@ -98,13 +99,18 @@ def test_rows_are_sums_over_columns(norm: str) -> None:
     for row in range(4):
         total = bias.copy()
         for number, value in enumerate(given["x"][row].tolist()):
-            total += features[:, number] * value
+            total += features[:, number] * value * (number not in (dates or ()))
         for number, name in enumerate(["age", "born", "city", "plan"]):
             total += nulls[:, number] * bool(given["nulls"][name][row])
         for number, name in enumerate(["born", "seen"]):
             if name == "seen" or not given["nulls"][name][row]:
                 parts = calendar(int(given["columns"][name][row]))
                 total += calendars[:, 6 * number : 6 * number + 6] @ np.array(parts)
+            if dates is not None:
+                is_null = name == "born" and bool(given["nulls"][name][row])
+                moment = NEVER if is_null else int(given["columns"][name][row]) // 10**6
+                weights = net.dated.weight.detach().numpy()[:, 14 * number : 14 * number + 14]
+                total += weights @ np.array(age(moment, SEED_TIMES[row]))
         code = CITY[row]
         total += cities[0 if CITY_NULL[row] else 1 if code < 0 else 2 + code]
         total += ages @ np.array(age(TIMES[row], SEED_TIMES[row]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -40,7 +41,8 @@ def tables() -> dict[str, pa.Table]:
         "joined": pa.array(START * 10**6 - random.integers(0, 10**15, USERS), pa.timestamp("us")),
     })  # fmt: skip
     events = pa.table({
-        "user": np.tile(np.arange(USERS), EACH), "at": START + random.integers(0, 60 * DAY, USERS * EACH),
+        "user": np.tile(np.arange(USERS), EACH),
+        "at": pa.array(START + random.integers(0, 60 * DAY, USERS * EACH), pa.timestamp("s")),
         "amount": random.normal(size=USERS * EACH),
     })  # fmt: skip
     return {"users": users, "events": events}
@@ -77,8 +79,14 @@ def seeds() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
 def recent(tables: dict[str, pa.Table], users: np.ndarray, times: np.ndarray) -> np.ndarray:
     """[n] 1 where the last event of a user is less than 22 days old: about a half."""
     last = np.zeros(USERS, np.int64)
-    np.maximum.at(last, tables["events"]["user"].to_numpy(), tables["events"]["at"].to_numpy())
+    np.maximum.at(last, tables["events"]["user"].to_numpy(), tables["events"]["at"].cast(pa.int64()).to_numpy())
     return (times - last[users] < 22 * DAY).astype(np.int64)
+
+
+def lately_joined(tables: dict[str, pa.Table], users: np.ndarray, times: np.ndarray) -> np.ndarray:
+    """[n] 1 where a user joined less than 16 years before: about a half."""
+    joined = tables["users"]["joined"].cast(pa.int64()).to_numpy() // 10**6
+    return (times - joined[users] < 16 * 365 * DAY + 60 * DAY).astype(np.int64)
 
 
 def of_user(tables: dict[str, pa.Table], users: np.ndarray, times: np.ndarray) -> np.ndarray:
@@ -129,8 +137,24 @@ def test_only_the_model_that_sees_times_learns_recency(
     np.testing.assert_allclose(rows, [asked[pair] for pair in drawn], rtol=1e-4, atol=1e-4)
     with pytest.raises(ConfigError, match=r"relational takes rows with their columns .* use `predict`"):
         diskgnn.infer(graph, tmp_path / "infer.npy", run, ignore_times=True, progress=False)
-    with pytest.raises(ConfigError, match=r"how long before its seed a row of events was.*keep_times=True"):
+    what = {"vectors": "a row of events was", "records": "timestamps of users were"}[kind]
+    with pytest.raises(ConfigError, match=rf"how long before its seed {what}.*keep_times=True"):
         diskgnn.predict(graph, tmp_path / "no.npy", run, ignore_times=True, progress=False)
+
+
+def test_timestamps_count_against_the_time_of_the_seed(
+    graphs: dict[str, Path], tables: dict[str, pa.Table], tmp_path: Path
+) -> None:
+    """Not by their date, which has no part."""
+    packed = prepare(graphs["records"], tmp_path / "packed", tables, lately_joined)
+    result = diskgnn.train(packed, epochs=15, best_by="roc_auc", **MODEL)
+    assert result.scores()["test_roc_auc"] > 0.95
+    users = result.model.encoders["users"]
+    assert users.dates == (1,)  # behind score
+    with diskgnn.Loader(packed, "test") as loader, torch.no_grad():
+        batch = next(loader.epoch(0))
+        moved = {**batch.x, "users": batch.x["users"].index_fill(1, torch.tensor([1]), 5.0)}
+        assert torch.equal(result.model(replace(batch, x=moved))["users"], result.model(batch)["users"])
 
 
 def test_nulls_and_categories_of_many_values_are_learnt(

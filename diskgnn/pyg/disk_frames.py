@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -35,7 +36,10 @@ class DiskFrame(TensorFrame):  # type: ignore[misc]
         col_names_dict: the names of the columns by stype.
         num_rows: of the table.
         y: None.
+        held: keeps the graph directory where it is.
     """
+
+    held: object = None
 
     def __init__(self, graph: Graph, node_type: str, table: Sequence[TableColumn]) -> None:
         self.graph, self.node_type, self.table = graph, node_type, tuple(table)
@@ -149,8 +153,7 @@ def graph_of_frames(data: Any) -> Graph | None:
             f"others: {names}. Make the graph of the tables that are meant, or read the frames into memory (tf.load())"
         )
     for name, nodes in graph.nodes.items():
-        times = data[name].get("time")
-        if (nodes.times is None) != (times is None) or (times is not None and not _are(times, nodes)):
+        if not _are(data[name].get("time"), nodes):
             raise ConfigError(
                 f"data: expected the times of {name!r} that {graph.manifest.path} has, found others; draws go by those "
                 "of the graph: make it of tables with the times that are meant"
@@ -163,9 +166,19 @@ def graph_of_frames(data: Any) -> Graph | None:
     return graph
 
 
-def _are(times: Tensor, nodes: NodeSet) -> bool:
-    assert nodes.times is not None
-    mapped = torch.from_numpy(nodes.times)
+def mapped_times(nodes: NodeSet) -> Tensor | None:
+    """Returns the times [N] of rows as the graph has them, which stay on the disk; None if they have none."""
+    if nodes.times is None:
+        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that maps cannot be written to
+        return torch.from_numpy(nodes.times)
+
+
+def _are(times: Tensor | None, nodes: NodeSet) -> bool:
+    mapped = mapped_times(nodes)
+    if times is None or mapped is None:
+        return times is mapped
     return times.data_ptr() == mapped.data_ptr() or torch.equal(times, mapped)
 
 

@@ -1,0 +1,182 @@
+"""RelBench's graph of a database with its rows on disk, beside the one that RelBench makes in memory."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("torch_frame")
+pytest.importorskip("relbench")
+
+import pandas as pd
+from frames_beside import assert_same_batch, assert_same_frame, assert_same_statistics
+from pyg_samplers import NeighborsInTime
+from relbench.modeling import graph as in_relbench
+from relbench.modeling.graph import get_node_train_table_input
+from relbench_shop import KINDS, Churn, Hashed, Shop
+from torch_frame import stype
+from torch_frame.config import TextEmbedderConfig
+from torch_geometric.loader import NeighborLoader as PygLoader
+
+from diskgnn.errors import ConfigError, InputError
+from diskgnn.relbench import NeighborLoader, make_pkey_fkey_graph
+
+
+def kinds():
+    return {name: dict(columns) for name, columns in KINDS.items()}
+
+
+@pytest.fixture(scope="module")
+def shop():
+    return Shop()
+
+
+@pytest.fixture(scope="module")
+def embedder():
+    return TextEmbedderConfig(Hashed(), batch_size=64)
+
+
+@pytest.fixture(scope="module")
+def in_memory(shop, embedder):
+    return in_relbench.make_pkey_fkey_graph(shop.get_db(), kinds(), embedder)
+
+
+@pytest.fixture(scope="module")
+def saved(shop, tmp_path_factory):
+    """The folder that RelBench keeps the tables of a data set in, with rows after the test timestamp."""
+    folder = tmp_path_factory.mktemp("saved")
+    Shop.get_db.__wrapped__(shop, upto_test_timestamp=False).save(folder)
+    return folder
+
+
+@pytest.fixture(params=["database", "folder"])
+def on_disk(request, shop, embedder, saved, tmp_path):
+    cache = {"cache_dir": tmp_path / "cache", "progress": False}
+    if request.param == "database":
+        return make_pkey_fkey_graph(shop.get_db(), kinds(), embedder, **cache)
+    return make_pkey_fkey_graph(saved, kinds(), embedder, until=shop.test_timestamp, **cache)
+
+
+def test_rows_times_and_statistics_are_those_of_relbench(on_disk, in_memory):
+    (data, statistics), (expected, of_expected) = on_disk, in_memory
+    assert_same_statistics(statistics, of_expected)
+    assert sorted(data.edge_types) == sorted(expected.edge_types)  # RelBench takes files in the order of the folder
+    assert data.num_nodes_dict == expected.num_nodes_dict
+    for name in expected.node_types:
+        tf, other = data[name].tf, expected[name].tf
+        assert (len(tf), tf.num_cols, tf.stypes) == (len(other), other.num_cols, other.stypes)
+        assert tf.col_names_dict == other.col_names_dict
+        assert_same_frame(tf.load(), other)
+        rows = torch.randint(0, len(other), (11,))
+        assert_same_frame(tf[rows], other[rows])
+        assert_same_frame(tf[2:5], other[2:5])
+        assert ("time" in data[name]) == ("time" in expected[name])
+        if "time" in expected[name]:
+            assert torch.equal(data[name].time, expected[name].time)
+        with pytest.raises(ConfigError, match=rf"{len(other)} rows of '{name}' are on the disk, .* tf\.load\(\)"):
+            _ = tf.feat_dict
+
+
+@pytest.mark.parametrize("subgraph_type", ["directional", "bidirectional"])
+def test_batches_are_those_of_pyg(shop, in_memory, on_disk, tmp_path, subgraph_type):
+    table = get_node_train_table_input(Churn(shop).get_table("train"), Churn(shop))
+    given = {"input_nodes": table.nodes, "input_time": table.time, "transform": table.transform, "time_attr": "time",
+             "batch_size": 64, "subgraph_type": subgraph_type}  # fmt: skip
+    sampler = NeighborsInTime(in_memory[0], [-1, -1], subgraph_type)
+    expected = PygLoader(in_memory[0], [-1, -1], neighbor_sampler=sampler, **given)
+    found = NeighborLoader(on_disk[0], [-1, -1], cache=tmp_path / "packed", progress=False, **given)
+    for one, other in zip(found, expected, strict=True):
+        assert_same_batch(one, other)
+
+
+def test_tables_are_known_again_and_changes_are_noticed(shop, embedder, tmp_path, monkeypatch):
+    cache = {"cache_dir": tmp_path / "cache", "progress": False}
+    database = copy.deepcopy(shop.get_db())
+
+    def made(columns=None, config=embedder):
+        data, statistics = make_pkey_fkey_graph(database, columns or kinds(), config, **cache)
+        return data["customer"].tf.graph.manifest.path, statistics
+
+    first, statistics = made()
+    again, others = made()
+    assert first == again
+    assert_same_statistics(others, statistics)
+    first.with_suffix(".statistics.json").unlink()
+    assert_same_statistics(made()[1], statistics)
+    paths = {first}
+    database.table_dict["customer"].df.loc[3, "age"] = 99
+    paths.add(made()[0])
+    without = kinds()
+    del without["review"]["text"]
+    paths.add(made(without)[0])
+    monkeypatch.setattr(Hashed, "version", "2", raising=False)
+    paths.add(made()[0])
+    assert len(paths) == 4
+
+
+def test_data_that_is_not_of_its_graph_any_more_is_refused(on_disk, tmp_path):
+    options = {"num_neighbors": [2], "input_nodes": "product", "cache": tmp_path / "packed", "progress": False,
+               "time_attr": "time"}  # fmt: skip
+    data = copy.copy(on_disk[0])
+    options["input_time"] = torch.full((data["product"].num_nodes,), 2**40)
+    edge_type = data.edge_types[0]
+    data[edge_type].edge_index = torch.zeros((2, 1), dtype=torch.int64)
+    with pytest.raises(ConfigError, match=r"the edges are those of .*, found others given for \('(review|gift)'"):
+        NeighborLoader(data, **options)
+    data = copy.copy(on_disk[0])
+    data["review"].time = data["review"].time + 1
+    with pytest.raises(ConfigError, match="expected the times of 'review'"):
+        NeighborLoader(data, **options)
+    data = copy.copy(on_disk[0])
+    del data["gift"]
+    with pytest.raises(ConfigError, match=r"found others: .*gift"):
+        NeighborLoader(data, **options)
+
+
+def test_what_is_given_beside_the_frames_is_sliced(on_disk, tmp_path):
+    data = copy.copy(on_disk[0])
+    data["product"].y = torch.arange(data["product"].num_nodes) * 3
+    loader = NeighborLoader(data, [2], input_nodes="product", batch_size=8, cache=tmp_path / "packed", progress=False)
+    for batch in loader:
+        assert torch.equal(batch["product"].y, batch["product"].n_id * 3)
+        assert "num_nodes" not in batch["product"]
+
+
+def test_tables_that_relbench_would_not_take_are_refused(shop, embedder, tmp_path, saved):
+    cache = {"cache_dir": tmp_path / "cache", "progress": False}
+    database = copy.deepcopy(shop.get_db())
+    tokens = kinds()
+    tokens["review"]["text"] = stype.text_tokenized
+    with pytest.raises(ConfigError, match=r"review.text: expected .*, found text_tokenized, which .* no encoder"):
+        make_pkey_fkey_graph(database, tokens, embedder, **cache)
+    with pytest.raises(ConfigError, match="text_embedder_cfg: expected one for the columns of text of product"):
+        make_pkey_fkey_graph(database, kinds(), **cache)
+    with pytest.raises(ConfigError, match="until: expected a folder"):
+        make_pkey_fkey_graph(database, kinds(), embedder, until="1970-01-01", **cache)
+    missing = kinds()
+    del missing["gift"]
+    with pytest.raises(ConfigError, match="expected the columns of table 'gift'"):
+        make_pkey_fkey_graph(database, missing, embedder, **cache)
+    with pytest.raises(ConfigError, match="expected a folder of Parquet tables"):
+        make_pkey_fkey_graph(tmp_path, kinds(), embedder, **cache)
+    database.table_dict["customer"].df["customer_id"] += 5
+    with pytest.raises(InputError, match="expected the primary key 'customer_id' to count the rows"):
+        make_pkey_fkey_graph(database, kinds(), embedder, **cache)
+    database.table_dict["gift"].df = database.table_dict["gift"].df[:0]
+    with pytest.raises(InputError, match=r"table (gift|customer): expected"):
+        make_pkey_fkey_graph(database, kinds(), embedder, **cache)
+    pd.DataFrame({"a": [1]}).to_parquet(tmp_path / "plain.parquet")
+    with pytest.raises(ConfigError, match=r"expected .*plain\.parquet to say its keys"):
+        make_pkey_fkey_graph(tmp_path, kinds(), embedder, **cache)
+
+
+def test_times_that_are_missing_are_seen_always_as_in_relbench(shop, embedder, tmp_path):
+    database = copy.deepcopy(shop.get_db())
+    database.table_dict["review"].df.loc[[2, 5], "written"] = pd.NaT
+    expected, _ = in_relbench.make_pkey_fkey_graph(database, kinds(), embedder)
+    data, _ = make_pkey_fkey_graph(database, kinds(), embedder, cache_dir=tmp_path / "cache", progress=False)
+    assert torch.equal(data["review"].time, expected["review"].time)
+    assert np.count_nonzero(data["review"].time.numpy() < -(2**33)) == 2

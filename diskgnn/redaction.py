@@ -20,7 +20,7 @@ _SECRET_NAME = re.compile(
 )
 # URLs of databases are a person's own work, with passwords in which anything may stand unescaped.
 _DATABASE = re.compile(
-    r"(?P<scheme>postgres(?:ql)?(?:\+\w+)?:/{0,2})(?P<word>[^\s\"'<>|]*)(?P<line>[^\n]*)", re.IGNORECASE
+    r"(?P<scheme>postgres(?:ql)?(?:\+\w+)?(?::/{0,2}|//))(?P<word>[^\s\"'<>|]*)(?P<line>[^\n]*)", re.IGNORECASE
 )
 _PLAIN_DATABASE = re.compile(
     r"[^:]+://([^:/?@]*@)?[^/?@]*(/[^/?@]*)?(\?((host|hostaddr|port|user|dbname|service|sslmode)=[^&]*(&|$))*)?"

@@ -47,7 +47,7 @@ class DataSet(Place):
     """A path of this machine, or the URL of a database, which is nothing but text here."""
 
     def __init__(self) -> None:
-        super().__init__(exists=True, urls=False)
+        super().__init__(urls=False)  # a database that was fetched need not be there any more
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Returns a `Path`, or text."""

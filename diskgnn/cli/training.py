@@ -260,8 +260,15 @@ def evaluate(
     output.fields(f"{split} split of {packed}", {**record, **scores})
     output.result(record)
     out, what = _wanted(checkpoint)
-    output.next("diskgnn", "infer", "GRAPH", "--checkpoint", checkpoint, "--out", out, *what,
-                why="for all nodes of the graph directory GRAPH; `predict` says it of some")  # fmt: skip
+    wanted = ("GRAPH", "--checkpoint", checkpoint, "--out", out, *what)
+    from diskgnn.inference.asked_times import is_temporal, trained_sampling
+
+    if is_temporal(trained_sampling(checkpoint)):
+        output.next("diskgnn", "predict", *wanted, "--at", "TIME",
+                    why="for the graph directory GRAPH, by what was there at TIME, such as 2024-01-31")  # fmt: skip
+    else:
+        output.next("diskgnn", "infer", *wanted,
+                    why="for all nodes of the graph directory GRAPH; `predict` says it of some")  # fmt: skip
 
 
 def _wanted(checkpoint: Path) -> tuple[str, tuple[str, ...]]:

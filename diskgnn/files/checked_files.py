@@ -27,8 +27,8 @@ CHECKSUM_CHUNK_BYTES = DIRECT_ALIGNMENT
 _READ_BYTES = 4 << 20
 _LARGE_BYTES = 16 << 20  # of an array that is loaded past the page cache, which takes a third of the time
 _parsing_headers = threading.Lock()
-_MAX_HEADER_BYTES = 64 << 10  # of .npy files; NumPy writes some hundred
-_MAX_REMOTE_HEADER_BYTES = 4 << 10  # of those on a store, where what is read along is paid for
+_MAX_HEADER_BYTES = 1 << 20  # of .npy files; NumPy writes some hundred, and of records some 30 for each column
+_USUAL_HEADER_BYTES = 4 << 10
 
 
 def checksum_file(path: Location, advance: Callable[[int], None] = lambda _: None, *, keep_cached: bool = False) -> int:
@@ -177,10 +177,20 @@ def npy_data_offset(path: Location) -> int:
     return _read_npy_header(path)[2]
 
 
+def _header_bytes(start: bytearray) -> int:
+    """Returns how long a .npy header says that it is, with its magic bytes, version and length."""
+    length_bytes = 2 if start[6:7] == b"\x01" else 4
+    return 8 + length_bytes + int.from_bytes(start[8 : 8 + length_bytes], "little")
+
+
 def _read_npy_header(path: Location) -> tuple[np.dtype[Any], tuple[int, ...], int]:
     with reading(path) as opened_file:
-        start = bytearray(_MAX_HEADER_BYTES if isinstance(path, Path) else _MAX_REMOTE_HEADER_BYTES)
-        file = io.BytesIO(start[: read_into(opened_file, 0, start, path)])
+        start = bytearray(_USUAL_HEADER_BYTES)
+        start = start[: read_into(opened_file, 0, start, path)]
+        if (header_bytes := _header_bytes(start)) > len(start):  # of a table with hundreds of columns
+            rest = bytearray(min(header_bytes, _MAX_HEADER_BYTES) - len(start))
+            start += rest[: read_into(opened_file, len(start), rest, path)]
+        file = io.BytesIO(start)
         file_bytes = size_of(opened_file)
     try:
         # CPython 3.11 miscounts its recursion when several threads parse literals at once, and raises an error.

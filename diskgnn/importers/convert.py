@@ -29,7 +29,7 @@ from diskgnn.importers.containers.arrays import Source
 from diskgnn.importers.containers.edge_arrays import edge_list
 from diskgnn.importers.containers.file_kinds import permission_named
 from diskgnn.importers.encoding_of import GivenEncoding
-from diskgnn.importers.fetched_tables import Wanted, fetched
+from diskgnn.importers.fetched_tables import Wanted, fetched, identity_of
 from diskgnn.importers.given_graph import GivenGraph
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput, read_description
 from diskgnn.importers.identity import identity
@@ -244,7 +244,7 @@ def convert(
         resources = resources_of(given)
         described = replace(given.described, encoding=None)
     making = identity({
-        "source": database.identity if database is not None
+        "source": identity_of(database, out.staging) if database is not None
         else source if isinstance(source, (str, os.PathLike)) else described,
         "format": format, "options": options, "schema": None if schema is None else described,
         "exclude": exclude, "null_time": null_time, "time_unit": time_unit, "order": order,
@@ -260,7 +260,9 @@ def convert(
             if database is not None:
                 assert chosen is not None
                 said = {name: chosen.options.get(name) for name in ("keys", "links", "times")}
-                wanted = Wanted(**said, exclude=exclude, encode=chosen.encode)
+                wanted = Wanted(
+                    **said, exclude=exclude, encode=chosen.encode, require=partial(chosen.require, encoding)
+                )
                 given, contents = look(fetched(database, wanted, writer, replace(measured(), reporter=told)))
                 resources = resources_of(given)
             opened, written = given.write(writer, resources, f"the graph {out}")

@@ -74,14 +74,14 @@ class GivenEncoding:
         left_out = {item.name: item.reason for item in config.contents.left_out if item.of == name}
         return KnownColumns(self.graph, columns, left_out)
 
-    def records(self, node_type: str) -> KnownRecords | None:
+    def records(self, node_type: str, *, wanted: bool = True) -> KnownRecords | None:
         """Returns how to encode the table of a node type whose rows keep their columns; None: by itself, with a
-        warning.
+        warning if it is `wanted`.
 
         Raises:
             ConfigError: the rows of the graph are vectors.
         """
-        known = self.columns(node_type)
+        known = self.columns(node_type, wanted=wanted)
         if known is None:
             return None
         nodes = self.opened.nodes[node_type]

@@ -8,7 +8,7 @@ kill, and removed when the graph is published.
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -21,7 +21,7 @@ import pyarrow as pa
 from diskgnn.errors import ArtifactError
 from diskgnn.files.checked_files import ChecksummedFile, checksum_file
 from diskgnn.formats import artifacts
-from diskgnn.formats.manifest import open_artifact
+from diskgnn.formats.manifest import open_artifact, read_manifest
 from diskgnn.importers.given_graph import TABLE_BYTES, TABLES_FOLDER
 from diskgnn.importers.ids.replacing_ids import LEAST_ID_BYTES
 from diskgnn.importers.source_formats.catalogue import Catalogue, CatalogueTable
@@ -46,6 +46,7 @@ class Wanted:
         keys, links, times: as the options of its format say them.
         exclude: columns to leave out, TABLE.COLUMN or COLUMN.
         encode: how columns become features, by such names.
+        require: refuses tables that cannot become a graph, before any row is read.
     """
 
     keys: str | None = None
@@ -53,6 +54,20 @@ class Wanted:
     times: str | None = None
     exclude: Sequence[str] = ()
     encode: Mapping[str, str] = field(default_factory=dict)
+    require: Callable[[Catalogue], None] = lambda _: None
+
+
+def identity_of(database: Database, staging: Path) -> str:
+    """Names a database, also a file that is gone and whose tables lie in the `staging` folder of a graph.
+
+    Raises:
+        InputError: the file is gone, and was not fetched.
+    """
+    try:
+        known = read_manifest(staging / TABLES_FOLDER, artifacts.TABLES).config["database"]
+    except ArtifactError:
+        known = ""
+    return database.identity(known)
 
 
 def fetched(database: Database, wanted: Wanted, writer: ArtifactWriter, resources: Resources) -> Catalogue:
@@ -88,7 +103,7 @@ def fetched(database: Database, wanted: Wanted, writer: ArtifactWriter, resource
 
 
 def _fetch(database: Database, wanted: Wanted, path: Path, graph: ArtifactWriter, resources: Resources) -> None:
-    config = {"database": database.identity, "graph": graph.config}
+    config = {"database": database.identity(""), "graph": graph.config}
     writer = ArtifactWriter(path, artifacts.TABLES, config=config, resumable=True, disk=graph.disk)
     with writer:
         work = Work(writer, "fetch")
@@ -100,7 +115,7 @@ def _fetch(database: Database, wanted: Wanted, path: Path, graph: ArtifactWriter
             writer.restart()
         try:
             catalogue = database.catalogue(wanted.keys, wanted.links, wanted.encode)
-            catalogue.require(wanted.times, wanted.exclude, wanted.encode)
+            wanted.require(catalogue)
             work.note("snapshot", {"about": np.array(catalogue.about)})
             work.commit()
             work.run(lambda work: _fetch_tables(work, catalogue, wanted, writer, resources))
@@ -126,7 +141,7 @@ def _fetch_tables(
                 batches = _advancing(table.rows.batches(wanted_columns[name], _BATCH_ROWS), advance)
                 schema = pa.schema([table.rows.field(column) for column in wanted_columns[name]])
                 crc, pieces = arrow_tables.write_table(writer.path(file), schema, batches, writer.disk)
-            found = {"pieces": pieces, "noticed": {**table.noticed()}}
+            found = {"pieces": pieces, "noticed": {**table.noticed()}, "unknown": {**table.unknown()}}
             yield name, {file: crc, facts: _write_json(writer, facts, found)}
 
     wanted_columns = {name: _columns(catalogue, name, wanted) for name in files}
@@ -196,6 +211,6 @@ def _read_catalogue(folder: Path) -> Catalogue:
         tables[name] = CatalogueTable(
             arrow_tables.ArrowTable(said["name"], folder / file, found["pieces"]),
             TableKeys(keys["columns"], tuple(keys["primary_key"]), foreign, unique),
-            said["left_out"], said["encodings"], partial(dict, found["noticed"]),
+            said["left_out"], said["encodings"], partial(dict, found["noticed"]), partial(dict, found["unknown"]),
         )  # fmt: skip
     return Catalogue(tables, content["left_out"], content["about"])

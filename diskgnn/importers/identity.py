@@ -48,7 +48,7 @@ def _named(value: Any) -> Any:
         return value
     if isinstance(value, (str, os.PathLike)):
         raw = RawFile.parse(value)
-        return [os.fspath(value), _files(located(value) if raw is None else raw.path)]
+        return [os.fspath(value), file_states(located(value) if raw is None else raw.path)]
     if isinstance(value, np.ndarray):
         return _objects(value) if value.dtype.hasobject else _array(value)
     if (tensor := _tensor(value)) is not None:
@@ -95,7 +95,7 @@ def _array(array: npt.NDArray[Any]) -> Any:
     """Returns a mapped file, or the checksums of an array's bytes."""
     form = [array.dtype.str, array.shape, array.strides]
     if isinstance(array, np.memmap) and isinstance(array.base, mmap.mmap) and array.filename is not None:
-        return [_files(Path(array.filename)), array.offset, form]
+        return [file_states(Path(array.filename)), array.offset, form]
     digest, rows = hashlib.blake2b(digest_size=16), np.atleast_1d(array)
     step = max(1, _PIECE_BYTES // max(1, rows[:1].nbytes))
     for first in range(0, len(rows), step):
@@ -104,7 +104,7 @@ def _array(array: npt.NDArray[Any]) -> Any:
     return [form[:2], digest.hexdigest()]
 
 
-def _files(path: Location) -> list[tuple[str, int, int]]:
+def file_states(path: Location) -> list[tuple[str, int, int]]:
     """Returns (path, bytes, time of change) of a file, or of all in a folder; nothing for text that is no path."""
     if isinstance(path, StoredPath):
         return [(str(file), info.size, info.mtime_ns) for file, info in path.files().items()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from diskgnn.errors import ConfigError, InputError
+from diskgnn.errors import ConfigError, DataWarning, InputError, callers_level
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.type_data import NodeSet
 from diskgnn.importers.class_labels import KnownClasses, LabelColumn, class_labels, is_value
@@ -22,7 +23,7 @@ from diskgnn.importers.ids.kept_ids import nodes_of_ids
 from diskgnn.importers.tables.column_encoding import label_numbers
 from diskgnn.importers.tables.table import Table, TableColumns
 from diskgnn.importers.tables.table_rows import is_list, splits
-from diskgnn.importers.tables.times import counts_numbers, seconds
+from diskgnn.importers.tables.times import counts_numbers, is_date, seconds
 from diskgnn.paths import PathLike
 from diskgnn.specs.schema import ClassValue, EdgeType, are_class_values, edge_type_name, parse_edge_type
 from diskgnn.specs.targets import SEED_TASKS, LinkTarget, NodeTarget
@@ -93,6 +94,8 @@ def read_target(
     times, unit = None, opened.config.time_unit
     if _all_have("time", rows):
         times = {split: _times(split, each["time"], unit) for split, each in rows.items()}
+    elif any(each.config.has_times for each in ends.values()):
+        _warn_of_unread_times(opened, seeds, columns or TableColumns(), tuple(ends))
     known = None
     if classes is not None:
         if not has_label or isinstance(classes, str) or not are_class_values(classes, len(classes)):
@@ -108,6 +111,25 @@ def read_target(
         return NodeTarget(ends["id"].name, numbers["id"], **given)
     pairs = {split: np.stack([numbers[role][split] for role in ends], axis=1) for split in rows}
     return LinkTarget(edge_type, seeds=pairs, **given)  # type: ignore[arg-type]  # it parses the name
+
+
+def _warn_of_unread_times(
+    graph: Graph, seeds: PathLike | Mapping[str, PathLike], columns: TableColumns, ids: Sequence[str]
+) -> None:
+    """Warns of columns that may be when seeds are asked, where nobody said which is and seeds have times of their
+    own."""
+    path = next(iter(seeds.values())) if isinstance(seeds, Mapping) else seeds
+    labels = [columns.label or _LABEL] if isinstance(columns.label or _LABEL, str) else list(columns.label or ())
+    taken = {*labels, columns.split or "split", *(getattr(columns, role) or role for role in ids)}
+    found = [each.name for each in Table("seeds", path, columns).schema
+             if each.name not in taken and (is_date(each.type) or pa.types.is_integer(each.type))]  # fmt: skip
+    if found:
+        warnings.warn(
+            f"seeds: no column of {path} is named as their times, so draws by time go by those of the nodes in "
+            f"{graph.manifest.path}; if {' or '.join(found)} is when a seed is asked, say so (`columns`, time=NAME)",
+            DataWarning,
+            stacklevel=callers_level(),
+        )
 
 
 def _nodes_of(graph: Graph, node_type: str | None) -> NodeSet:

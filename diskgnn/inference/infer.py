@@ -184,9 +184,9 @@ def _require_no_times(graph: Graph, network: Network, sampling: Mapping[str, Any
         trained = "does not say how it was trained" if sampling is None else (
             f"was trained with temporal={sampling['temporal']!r}")  # fmt: skip
         raise ConfigError(
-            f"ignore_times: the model {trained}, edges of {edge_type_name(timed[0])} have times, and infer takes all "
-            "edges, later ones too: `diskgnn predict --at TIME`, or with times of the seeds, draws as in training; "
-            "pass ignore_times=True to take all edges"
+            f"infer takes all edges, later ones, too, while the model {trained}, and edges of "
+            f"{edge_type_name(timed[0])} have times: `diskgnn predict --at TIME`, or with times of the seeds, draws as "
+            "in training; or pass ignore_times=True to take all edges"
         )
 
 

@@ -56,7 +56,12 @@ class RowConversion:
         if scale is not None and (rows.dtype not in ("int8", "int4") or dtype not in (None, *_DEQUANTISED)):
             raise ConfigError(f"scale: expected int8 rows to be delivered as float32, found {stored} as {dtype}")
         if isinstance(rows, RecordFormat):  # columns have dtypes of their own, and x is float32
-            dtype = None if dtype is torch.float32 else dtype
+            if dtype not in (None, torch.float32):
+                raise ConfigError(
+                    f"dtype: rows that keep their columns have x in torch.float32, and each column in a dtype of its "
+                    f"own; found {dtype}, leave it out"
+                )
+            dtype = None
         if scale is None and dtype not in (None, stored, torch.float32):
             raise ConfigError(f"dtype: expected None, which is {stored} here, or torch.float32, found {dtype}")
         self.rows, self.dtype = rows, dtype or (torch.float32 if scale is not None else stored)

@@ -240,6 +240,13 @@ class LoaderRequest:
         """Returns the windows; one for all is for edges with times, and where edge types are called as by RelBench for
         those that lead to the row that is referred to."""
         window = self.time_window
+        if graph.config.time_unit is None:
+            given = [*window.values()] if isinstance(window, Mapping) else [window]
+            if named := [each for each in given if isinstance(each, str) and not each.isdecimal()]:
+                raise ConfigError(
+                    f"time_window: found {named[0]!r}, and nobody said what the numbers in {self.time_attr!r} count: "
+                    "pass a whole number as they are, such as 30 * 86400 of seconds"
+                )
         if window is None or isinstance(window, Mapping) or not any(map(_leads_to_referred, graph.edges)):
             return window
         nodes = graph.nodes

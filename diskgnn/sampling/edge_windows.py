@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping
 
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn.errors import ConfigError
+from diskgnn.errors import ConfigError, DataWarning, callers_level
 from diskgnn.graph.graph import Graph
 from diskgnn.specs.schema import EdgeType, edge_type_name
 from diskgnn.specs.time_windows import Windows, require_edge_types, window_in_unit
@@ -31,6 +32,13 @@ def edge_windows(
         return {}
     where = str(graph.manifest.path)
     timed = [each for each in graph.edges if _has_times(graph, each)]
+    if not timed:
+        raise ConfigError(
+            f"temporal_window: expected edges or nodes with times, found none in {where}: convert it again and say "
+            "when rows appear (of a database, `diskgnn convert --set times=TABLE.COLUMN`; `time` in relational.yaml; "
+            "`diskgnn convert --column time=COLUMN` of other tables)"
+        )
+    _say_units(graph, windows)
     if isinstance(windows, Mapping):
         require_edge_types(windows, tuple(graph.edges))
         if untimed := [each for each in windows if each not in timed]:
@@ -55,6 +63,19 @@ def edge_windows(
             f"({edge_type_name((unsaid or timed or list(graph.edges))[0])}={windows})"
         )
     return dict.fromkeys(held, length)
+
+
+def _say_units(graph: Graph, windows: Windows) -> None:
+    """Warns of windows that are numbers without a unit where the times have one: nobody wrote which."""
+    given = [*windows.values()] if isinstance(windows, Mapping) else [windows]
+    bare = [window for window in given if not isinstance(window, str) or window.isdecimal()]
+    if bare and (unit := graph.config.time_unit) is not None:
+        warnings.warn(
+            f"temporal_window: {bare[0]} has no unit, so it is {bare[0]} {unit}, as times of {graph.manifest.path} are "
+            f"in {unit}; write '{bare[0]}{unit}' if that is meant, or another unit, such as '{bare[0]}d'",
+            DataWarning,
+            stacklevel=callers_level(),
+        )
 
 
 def _has_times(graph: Graph, edge_type: EdgeType) -> bool:

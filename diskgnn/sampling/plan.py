@@ -25,7 +25,7 @@ from diskgnn.sampling.planned_minibatch import DrawRules, PlannedEpoch, PlannedM
 from diskgnn.sampling.seeds import SeedBatch, Seeds
 from diskgnn.sampling.target_seeds import seeds_of
 from diskgnn.sampling.time_units import warn_of_units
-from diskgnn.sampling.timed_types import reached_with_times, require_temporal
+from diskgnn.sampling.timed_types import has_times, reached_with_times, require_temporal
 from diskgnn.sampling.topology import TopologyParts
 from diskgnn.sampling.user_sampling import UserDraws
 from diskgnn.specs.sampling import SamplingSpec
@@ -144,6 +144,13 @@ class SamplingPlan:
         """Warn of what the user would not expect: numbers of edges that nobody kept, and labels that are no task."""
         self._warn_of_places()
         self.warn_of_times()
+        if self.spec.temporal == "ignore" and not has_times(self.graph):
+            warnings.warn(
+                f"temporal: expected times that draws could ignore, found none in {self.graph.manifest.path}; leave it "
+                "out, or convert the graph again with times of its nodes or edges",
+                DataWarning,
+                stacklevel=callers_level(),
+            )
         if isinstance(target := self._seeds.target, NodeTarget):
             warn_of_labels(self.graph, target, {split: self._seeds.listed(split) for split in self.splits})
 

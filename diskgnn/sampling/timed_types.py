@@ -78,15 +78,19 @@ def require_temporal(
         )
 
 
+def has_times(graph: Graph) -> bool:
+    """Returns True if some nodes or edges have times."""
+    of_nodes = any(nodes.config.has_times for nodes in graph.nodes.values())
+    return of_nodes or any(edges.config.has_times for edges in graph.edges.values())
+
+
 def require_times_to_ignore(graph: Graph) -> None:
     """Refuse to ignore the times of a graph that has none: whoever asks for that means another one.
 
     Raises:
         ConfigError: neither its nodes nor its edges have times.
     """
-    has_times = [each.config.has_times for each in graph.nodes.values()]
-    has_times += [each.config.has_times for each in graph.edges.values()]
-    if not any(has_times):
+    if not has_times(graph):
         raise ConfigError(
             f"ignore_times: only for a graph with times, and {graph.manifest.path} has none; leave it out"
         )

@@ -23,7 +23,8 @@ TARGET_KINDS = ("class", "multilabel", "regression")
 ORDERS = ("hash", "time")
 NO_LABELS = "none"  # what seeds are for that have no labels: to be scored, not to be trained on
 
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+LONGEST_NAME = 64
+_NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{LONGEST_NAME}}}")
 
 
 def check_type_name(name: object, what: str = "node type") -> str:

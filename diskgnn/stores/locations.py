@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 _ONE_SLASH = re.compile(r"[a-z][a-z0-9+.-]+:/(?!/)")  # what is left of a URL that was a `Path` for a while
 
-_DATABASE = re.compile(r"postgres(ql)?(\+\w+)?:", re.IGNORECASE)  # as SQLAlchemy has it, too
+# As SQLAlchemy has it, too; and without its colon, which may be a URL that is wrong, with a password in it.
+_DATABASE = re.compile(r"postgres(ql)?(\+\w+)?(:|//)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,10 @@ import pytest
 from commands import run
 
 import diskgnn
-from diskgnn.errors import ConfigError
+from diskgnn.errors import ConfigError, DataWarning, InputError
+from diskgnn.files import faults
 from diskgnn.graph.graph import Graph
+from diskgnn.progress.reporter import SILENT
 
 
 def database(path: Path, script: str) -> Path:
@@ -69,3 +71,273 @@ def test_a_very_wide_table_keeps_its_columns(tmp_path: Path) -> None:
                     fanouts=[2], batch_size=2, cpu_cache=0)  # fmt: skip
     (batch,) = diskgnn.Loader(tmp_path / "packed")
     assert batch.columns["users"]["number_699"][:2].tolist() == (batch.seeds[:2] + 699).tolist()
+
+
+def pairs(graph: Graph, *edge_type: str) -> list[tuple[int, int]]:
+    edges = graph.edges[edge_type]  # type: ignore[index]
+    heads = np.repeat(np.arange(len(edges.indptr) - 1), np.diff(edges.indptr))
+    return sorted(zip(edges.indices.tolist(), heads.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("referred", ["id INTEGER PRIMARY KEY, email TEXT UNIQUE", "email TEXT PRIMARY KEY"])
+def test_keys_are_equal_where_sqlite_says_so(tmp_path: Path, referred: str) -> None:
+    """By the collation of the column that is referred to. SQLite's own join says which rows belong together."""
+    referred = referred.replace("email TEXT", "email TEXT COLLATE NOCASE")
+    source = database(tmp_path / "shop.db", f"""
+        CREATE TABLE users ({referred});
+        CREATE TABLE sales (amount REAL, email TEXT REFERENCES users (email));
+        INSERT INTO users (email) VALUES ('Ann@x'), ('bob@x'), ('ZOE@x');
+        INSERT INTO sales VALUES (1, 'ann@X'), (2, 'bob@x'), (3, 'zoe@x'), (4, NULL), (5, 'Ann@x');
+    """)  # fmt: skip
+    with sqlite3.connect(source) as connection:
+        expected = connection.execute(
+            "SELECT sales.rowid - 1, users.rowid - 1 FROM users JOIN sales ON users.email = sales.email"
+        ).fetchall()
+    connection.close()
+    diskgnn.convert(tmp_path / "graph", source=source)
+    assert pairs(Graph.open(tmp_path / "graph"), "sales", "f2p_email", "users") == sorted(expected)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
+def test_keys_that_name_no_row_are_told(tmp_path: Path, kind: str) -> None:
+    """Also those that are looked up among values of a unique column."""
+    script = """
+        CREATE TABLE users (id BIGINT PRIMARY KEY, email TEXT UNIQUE);
+        CREATE TABLE sales (email TEXT, amount DOUBLE);
+        INSERT INTO users VALUES (30, 'c'), (10, 'a');
+        INSERT INTO sales VALUES ('a', 1), ('gone', 2), (NULL, 3), ('C', 4);
+        """
+    path = tmp_path / "shop"
+    if kind == "sqlite":
+        database(path, script)
+    else:
+        with pytest.importorskip("duckdb").connect(str(path)) as connection:
+            connection.execute(script)
+    options = {"links": "sales.email=users.email"}
+    with pytest.warns(DataWarning, match=r"edges by email of sales .2 rows have values, such as 'gone', that no row"):
+        report = diskgnn.convert(tmp_path / "graph", source=path, options=options)
+    (told,) = (item for item in report.contents.left_out if item.name == "edges by email")
+    assert told.reason == "2 rows have values, such as 'gone', that no row has in users.email"
+    assert pairs(Graph.open(tmp_path / "graph"), "sales", "f2p_email", "users") == [(0, 1)]
+    with pytest.raises(InputError, match=r"table sales .*column 'email': expected keys of rows, found others: 2 rows"):
+        diskgnn.convert(tmp_path / "strict", source=path, options=options | {"skip_unknown": False})
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "duckdb", "folder"])
+@pytest.mark.parametrize("link", ["sales.user=users", "sales.user=users.email"])
+def test_keys_of_another_kind_are_refused(tmp_path: Path, kind: str, link: str) -> None:
+    script = """
+        CREATE TABLE users (code TEXT PRIMARY KEY, email TEXT UNIQUE);
+        CREATE TABLE sales ("user" BIGINT, amount DOUBLE);
+        INSERT INTO users VALUES ('1', '2'), ('2', '3');
+        INSERT INTO sales VALUES (1, 1), (2, 2);
+        """
+    path = tmp_path / "shop"
+    if kind == "sqlite":
+        database(path, script)
+    elif kind == "duckdb":
+        with pytest.importorskip("duckdb").connect(str(path)) as connection:
+            connection.execute(script)
+    else:
+        path.mkdir()
+        pq.write_table(pa.table({"code": ["1", "2"], "email": ["2", "3"]}), path / "users.parquet")
+        pq.write_table(pa.table({"user": [1, 2], "amount": [1.0, 2.0]}), path / "sales.parquet")
+        key = "code" if link.endswith("users") else "email"
+        (path / "relational.yaml").write_text(
+            f"tables: {{users: {{file: users.parquet, pkey: {key}}}, sales: {{file: sales.parquet}}}}"
+        )
+    with pytest.raises(
+        InputError, match=r"sales: column 'user' has numbers .*, and users\.\w+, .* string .*never equal"
+    ):
+        diskgnn.convert(tmp_path / "graph", source=path, options={"links": link})
+    assert not (tmp_path / ".graph.partial").exists()
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
+def test_another_key_than_the_declared_one(tmp_path: Path, kind: str) -> None:
+    """Declared foreign keys name the same rows as before: rows have other ids now."""
+    script = """
+        CREATE TABLE users (id BIGINT PRIMARY KEY, email TEXT NOT NULL);
+        CREATE TABLE sales (u BIGINT REFERENCES users (id), amount DOUBLE);
+        INSERT INTO users VALUES (30, 'c'), (10, 'a');
+        INSERT INTO sales VALUES (10, 1), (30, 2), (10, 3);
+        """
+    path = tmp_path / "shop"
+    if kind == "sqlite":
+        database(path, script)
+    else:
+        with pytest.importorskip("duckdb").connect(str(path)) as connection:
+            connection.execute(script)
+    run("convert", tmp_path / "graph", "--from", f"{kind}:{path}", "--key", "users=email")
+    graph = Graph.open(tmp_path / "graph")
+    with graph.nodes["users"].user_ids as ids:  # type: ignore[union-attr]
+        order = ids.read().column(0).to_pylist()
+    of_row = [order.index("a"), order.index("c"), order.index("a")]
+    assert pairs(graph, "sales", "f2p_u", "users") == sorted(enumerate(of_row))
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
+def test_rows_that_nobody_can_name(tmp_path: Path, kind: str) -> None:
+    """A unique column may be null, so some rows have no id: they are nodes all the same."""
+    script = """
+        CREATE TABLE shops (code TEXT UNIQUE, size DOUBLE);
+        CREATE TABLE sales (shop TEXT REFERENCES shops (code), amount DOUBLE);
+        INSERT INTO shops VALUES (NULL, 1), ('b', 2), (NULL, 3), ('a', 4);
+        INSERT INTO sales VALUES ('a', 5), ('b', 6), (NULL, 7), ('a', 8);
+        """
+    path = tmp_path / "shop"
+    if kind == "sqlite":
+        database(path, script)
+    else:
+        with pytest.importorskip("duckdb").connect(str(path)) as connection:
+            connection.execute(script)
+    diskgnn.convert(tmp_path / "graph", source=path, options={"keep_columns": True})
+    graph = Graph.open(tmp_path / "graph")
+    assert pairs(graph, "sales", "f2p_shop", "shops") == [(0, 3), (1, 1), (3, 3)]
+    with graph.nodes["shops"].user_ids as ids:  # type: ignore[union-attr]
+        assert ids.read().column(0).to_pylist() == [None, "b", None, "a"]
+    assert np.load(tmp_path / "graph" / "features-shops.npy")["size"].tolist() == [1, 2, 3, 4]
+    pq.write_table(pa.table({"id": ["a", "b"]}), tmp_path / "seeds.parquet")
+    target = diskgnn.read_target(tmp_path / "graph", {"test": tmp_path / "seeds.parquet"}, node_type="shops")
+    assert np.asarray(target.seeds["test"]).tolist() == [3, 1]  # type: ignore[index]
+
+
+def test_long_names(tmp_path: Path) -> None:
+    """Types have names of 64 letters, databases have longer ones; `inspect` has both."""
+    users, orders = "users_" + "u" * 70, "orders_" + "o" * 70
+    key, other = "key_" + "k" * 70 + "_1", "key_" + "k" * 70 + "_2"
+    source = database(tmp_path / "shop.db", f"""
+        CREATE TABLE {users} (id INTEGER PRIMARY KEY, age REAL);
+        CREATE TABLE {orders} ({key} INTEGER REFERENCES {users}, {other} INTEGER REFERENCES {users}, at DATE, x REAL);
+        INSERT INTO {users} VALUES (1, 20), (2, 30);
+        INSERT INTO {orders} VALUES (1, 2, '2020-01-01', 5), (1, 1, '2020-01-02', 6);
+    """)  # fmt: skip
+    report = diskgnn.convert(tmp_path / "graph", source=source, options={"times": f"{orders}.at"})
+    graph = Graph.open(tmp_path / "graph")
+    named = {item.name: item.of for item in report.contents.read if item.use == "the name of the table"}
+    assert {*named} == {users, orders}
+    assert {*named.values()} == {*graph.nodes}
+    first, second = (each for each in graph.edges if each[0] == named[orders])
+    assert first[1] != second[1]
+    assert sorted([pairs(graph, *first), pairs(graph, *second)]) == [[(0, 0), (1, 0)], [(0, 1), (1, 0)]]
+    diskgnn.prepare(tmp_path / "graph", tmp_path / "packed", temporal="last", fanouts=[2], batch_size=2, cpu_cache=0,
+                    target=diskgnn.NodeTarget(named[users], {"train": [0, 1]}, {"train": [2**40] * 2}))  # fmt: skip
+
+
+@pytest.mark.parametrize("table", ["Order Details", "Order_Details"])
+def test_a_table_is_called_as_its_database_or_its_type(tmp_path: Path, table: str) -> None:
+    """In all options alike."""
+    source = database(tmp_path / "shop.db", """
+        CREATE TABLE users (id INTEGER, age REAL);
+        CREATE TABLE "Order Details" (number TEXT, user INTEGER, at DATE, note TEXT, size REAL, color REAL);
+        INSERT INTO users VALUES (1, 20), (2, 30);
+        INSERT INTO "Order Details" VALUES ('a', 1, '2020-01-01', 'x', 3, 1), ('b', 2, '2020-01-02', 'y', 4, 2);
+    """)  # fmt: skip
+    given = ["--key", "users=id", "--key", f"{table}=number", "--link", f"{table}.user=users", "--set",
+             f"times={table}.at", "--embed-text", f"{table}.note=hash:16", "--exclude", f"{table}.color"]  # fmt: skip
+    run("convert", tmp_path / "graph", "--from", f"sqlite:{source}", *given)
+    graph = Graph.open(tmp_path / "graph")
+    assert pairs(graph, "Order_Details", "f2p_user", "users") == [(0, 0), (1, 1)]
+    assert graph.nodes["Order_Details"].features.shape == (2, 17)  # the note and the size
+    assert graph.nodes["Order_Details"].times is not None
+
+
+def test_what_cannot_become_a_graph_is_told_before_tables_are_fetched(tmp_path: Path) -> None:
+    source = database(tmp_path / "shop.db", """
+        CREATE TABLE users (id INTEGER PRIMARY KEY, name TEXT);
+        CREATE TABLE "a b" (user INTEGER REFERENCES users); CREATE TABLE a_b (x INTEGER);
+        CREATE TABLE sales (user INTEGER REFERENCES users, amount REAL);
+        INSERT INTO users VALUES (1, 'x'); INSERT INTO "a b" VALUES (1); INSERT INTO a_b VALUES (1);
+        INSERT INTO sales VALUES (1, 2);
+    """)  # fmt: skip
+    fetched: list[str] = []
+
+    class Told:
+        def stage(self, description: str, total: int, unit: str) -> object:
+            fetched.append(description)
+            return SILENT.stage(description, total, unit)
+
+    columns = diskgnn.TableColumns
+    for error, message, given in (
+        (ConfigError, "another table would be called a_b as well", {}),
+        (ConfigError, "columns: name: expected number, .* found 'categorie'",
+         {"columns": columns(encode={"users.name": "categorie"})}),
+        (InputError, "users.name: expected lists", {"columns": columns(encode={"name": "vector"})}),
+        (ConfigError, "until: expected a whole number", {"options": {"until": "soon"}}),
+    ):  # fmt: skip
+        with pytest.raises(error, match=message):
+            diskgnn.convert(tmp_path / "graph", source=source, reporter=Told(), **given)  # type: ignore[arg-type]
+        with sqlite3.connect(source) as connection:
+            connection.execute("DROP TABLE IF EXISTS a_b")
+        connection.close()
+    assert fetched == []
+
+
+def test_keys_of_several_columns_alone(tmp_path: Path) -> None:
+    """Their reasons are in the message: nothing else says why there are no edges."""
+    source = database(tmp_path / "shop.db", """
+        CREATE TABLE lines (n INTEGER, line INTEGER, x REAL, PRIMARY KEY (n, line));
+        CREATE TABLE notes (n INTEGER, line INTEGER, FOREIGN KEY (n, line) REFERENCES lines);
+        INSERT INTO lines VALUES (1, 1, 2); INSERT INTO notes VALUES (1, 1);
+    """)  # fmt: skip
+    with pytest.raises(ConfigError, match=r"none in lines, notes \(notes: foreign key \(n, line\): it has several col"):
+        diskgnn.convert(tmp_path / "graph", source=source)
+
+
+SALES = """
+    CREATE TABLE users (id INTEGER PRIMARY KEY, age REAL);
+    CREATE TABLE sales (user INTEGER REFERENCES users, amount REAL);
+    INSERT INTO users VALUES (5, 20), (7, 30);
+    INSERT INTO sales VALUES (7, 1), (5, 2), (7, 4);
+    """
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
+def test_a_file_that_is_gone_after_it_was_fetched(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "shop"
+    if kind == "sqlite":
+        database(path, SALES)
+    else:
+        with pytest.importorskip("duckdb").connect(str(path)) as connection:
+            connection.execute(SALES.replace("INTEGER", "BIGINT"))
+    diskgnn.convert(tmp_path / "whole", source=path, format=kind)
+    stopped = faults.armed("work.piece", KeyboardInterrupt(), after=3), faults.pretending("unit.bytes", 1)
+    with stopped[0], stopped[1], pytest.raises(KeyboardInterrupt):
+        diskgnn.convert(tmp_path / "graph", source=path, format=kind)
+    path.unlink()
+    other = run("convert", tmp_path / "other", "--from", f"{kind}:{path}", exit_code=3)
+    assert f"source: expected a file or folder, found none at {path}" in " ".join(other.stderr.split())
+    diskgnn.convert(tmp_path / "graph", source=path, format=kind)
+    assert Graph.open(tmp_path / "graph").manifest.digest == Graph.open(tmp_path / "whole").manifest.digest
+
+
+def test_writers_wait_no_longer_than_the_fetch(tmp_path: Path) -> None:
+    """Also of one that was stopped, while the error is still at hand, as in a notebook."""
+    source = database(tmp_path / "shop.db", SALES)
+    with faults.armed("work.unit", KeyboardInterrupt()), pytest.raises(KeyboardInterrupt) as stopped:
+        diskgnn.convert(tmp_path / "graph", source=source)
+    writer = sqlite3.connect(source, timeout=0)
+    writer.execute("INSERT INTO users VALUES (9, 1)")
+    writer.commit()
+    writer.close()
+    assert stopped.value is not None
+
+
+def test_numbers_and_times_of_day_of_sqlite(tmp_path: Path) -> None:
+    """A column of NUMERIC may hold whole numbers of 64 bits: as keys they are exact, as features what floats are."""
+    source = database(tmp_path / "shop.db", f"""
+        CREATE TABLE users (id NUMERIC PRIMARY KEY, total DECIMAL(20, 0), wakes TIME);
+        CREATE TABLE sales (user NUMERIC REFERENCES users, amount REAL);
+        INSERT INTO users VALUES ({2**60 + 1}, {2**60 + 1}, '06:30'), ({2**60}, 5, '23:59:59.25'), (3, NULL, NULL);
+        INSERT INTO sales VALUES ({2**60}, 1), ({2**60 + 1}, 2), (3, 3);
+    """)  # fmt: skip
+    report = diskgnn.convert(tmp_path / "graph", source=source, options={"keep_columns": True})
+    told = {(item.of, item.name): item.reason for item in report.contents.left_out}
+    assert told == {("users", "digits of total"): "1 rows have more than 15, of which the first are kept"}
+    graph = Graph.open(tmp_path / "graph")
+    with graph.nodes["users"].user_ids as ids:  # type: ignore[union-attr]
+        assert ids.read().column(0).to_pylist() == [2**60 + 1, 2**60, 3]
+    assert pairs(graph, "sales", "f2p_user", "users") == [(0, 1), (1, 0), (2, 2)]
+    rows = np.load(tmp_path / "graph" / "features-users.npy")
+    assert rows["total"][:2].tolist() == [float(np.float32(2**60)), 5]
+    assert rows["wakes"][:2].tolist() == [6.5 * 3600, float(np.float32(86399.25))]

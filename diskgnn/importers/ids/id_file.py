@@ -27,7 +27,9 @@ class IdFile:
     def add(self, ids: pa.Array) -> None:
         """Adds `ids` after those that were added before."""
         if self.counts_rows:
-            self.counts_rows = bool((np.asarray(ids) == np.arange(self.count, self.count + len(ids))).all())
+            self.counts_rows = not ids.null_count and bool(
+                (np.asarray(ids) == np.arange(self.count, self.count + len(ids))).all()
+            )
         self._waiting.append(ids)
         self.count += len(ids)
         if sum(map(len, self._waiting)) >= 4 * ROW_GROUP_IDS:

@@ -34,6 +34,7 @@ class IdColumns:
     skips_unknown: bool = False  # edges to ids that no node has are left out, with a warning, and no error
     path: str | None = None  # of the table
     line: Callable[[int], str] = no_line  # says where a row is in its file, for the end of a message
+    may_lack: bool = False  # null is no error, but the id of a node that nobody names
 
     def place(self, row: int) -> str:
         """Names the place of an id, for messages."""
@@ -62,7 +63,7 @@ class IdColumns:
             return False
         position = 0
         for ids, *_ in self.chunks(1 << 20, 0):
-            if (np.asarray(ids) != np.arange(position, position + len(ids))).any():
+            if ids.null_count or (np.asarray(ids) != np.arange(position, position + len(ids))).any():
                 return False
             position += len(ids)
         return True
@@ -76,16 +77,17 @@ def checked_keys(
     chunk_rows: int,
     first: int,
     line: Callable[[int], str] = no_line,
+    may_lack: bool = False,
 ) -> Iterator[tuple[pa.Array, ...]]:
     """Yields what `read` does, about so many rows at a time from the `first` on, as keys.
 
     Raises:
-        InputError: null; names the first.
+        InputError: null, unless keys `may_lack`; names the first.
     """
     position = first
     for arrays_found in read(chunk_rows, first):
         for column, array in zip(columns, arrays_found, strict=True):
-            if array.null_count:
+            if array.null_count and not may_lack:
                 row = position + int(np.asarray(array.is_null()).argmax())
                 raise InputError(
                     f"{name}: expected an id in {column}, found null in {row_name} {row} (counted from 0){line(row)}; "

@@ -94,7 +94,7 @@ def join_ids(work: Work, ids: NodeIds, writer: ArtifactWriter, reporter: Reporte
         file = StepFile(writer, ids.path.name)
         numbering = partial(_write_ids, ids, file, known)
         work.fold(f"number-{ids.name}", numbering, {}, files=[file], consumes=[known])
-    return int(joined["nodes"])
+    return int(joined["nodes"]) if ids.listed is None else ids.listed.num_rows
 
 
 def _spread_listed(ids: NodeIds, known: Shuffle, state: State, output: Output) -> Generator[int, None, None]:
@@ -109,7 +109,9 @@ def _spread_listed(ids: NodeIds, known: Shuffle, state: State, output: Output) -
             position += batch.num_rows
             if len(found):
                 nodes = pa.array(np.arange(position - len(found), position))
-                there = pa.record_batch([found, nodes], ids.schema)
+                named = found.is_valid()
+                there = pa.record_batch([found.filter(named), nodes.filter(named)], ids.schema)
+                found = there.column(0)
                 for number, message in by_range(ids.sampled.ranges.find(found), there):
                     known.add(number, message)
                 state["rows"][...] = position

@@ -87,7 +87,8 @@ def _list(made: StepFile, column: IdColumns, state: State, output: Output) -> Ge
     sample = IdSample(column.key_kinds[0])
     file = IdFile(made.path, id_file_kind(column.kinds[0]), made.writer.disk)
     for (ids,) in column.chunks(_FIRST_CHUNK_IDS, 0):
-        sample.add(ids)
+        sample.add(ids.drop_null())
+        sample.count += ids.null_count
         file.add(ids)
         output.advance(len(ids))
     file.close()

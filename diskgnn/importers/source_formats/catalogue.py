@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any, overload
 
-from diskgnn.errors import ConfigError
-from diskgnn.importers.completing import require_columns_there
+from diskgnn.errors import ConfigError, InputError
 from diskgnn.importers.source_formats.relational_source import KeyedTable, RelationalSource
-from diskgnn.importers.source_formats.table_keys import ForeignKey, GivenKeys, TableKeys, id_column, type_word, why_not
+from diskgnn.importers.source_formats.table_keys import (
+    ForeignKey,
+    GivenKeys,
+    TableKeys,
+    id_column,
+    names_of,
+    type_word,
+    why_not,
+)
 from diskgnn.importers.source_listing import EXCLUDED
 from diskgnn.importers.tables.frames import RowTable
 
@@ -23,7 +32,9 @@ class CatalogueTable:
         left_out: columns that are not in `rows`, and why.
         encodings: of columns whose type says more than their values do.
         noticed: what of the values is not as it was, by what it is, and why; known once all rows were read.
+        unknown: foreign keys with values that name no row, and what is told of them; known then, too.
         about_rows: how many rows there are, about, if the database knows without counting; else 0.
+        odd: columns that the database compares otherwise than by what is read of them, and what they are.
     """
 
     rows: RowTable
@@ -31,7 +42,34 @@ class CatalogueTable:
     left_out: Mapping[str, str] = field(default_factory=dict)
     encodings: Mapping[str, str] = field(default_factory=dict)
     noticed: Callable[[], Mapping[str, str]] = dict
+    unknown: Callable[[], Mapping[str, str]] = dict
     about_rows: int = 0
+    odd: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class OpenCatalogue:
+    """Holds a file that is open.
+
+    Attributes:
+        catalogue: its tables.
+        look_up: makes the column of a table's key read as the values, in another column, of the rows that it names.
+        close: closes it; its tables cannot be read any more.
+    """
+
+    catalogue: Catalogue
+    look_up: Callable[[str, ForeignKey, str], None]
+    close: Callable[[], None]
+
+
+@contextmanager
+def closed_by_errors(close: Callable[[], None]) -> Iterator[None]:
+    """Calls `close` if the block raises."""
+    try:
+        yield
+    except BaseException:
+        close()
+        raise
 
 
 @dataclass(frozen=True)
@@ -61,26 +99,26 @@ class Catalogue:
         """Returns the same tables where types say no encodings: those of another graph count."""
         return replace(self, tables={name: replace(table, encodings={}) for name, table in self.tables.items()})
 
-    def require(self, times: str | None, exclude: Sequence[str], encode: Iterable[str]) -> None:
-        """Refuses what cannot become a graph, before any row is read.
+    @overload
+    def spelt(self, named: Sequence[str]) -> list[str]: ...
 
-        Raises:
-            ConfigError: no foreign keys, times of no table, or columns to exclude or to encode that no table has.
-        """
-        _times(self.tables, times)
-        there = {type_word(name): [*table.keys.columns, *table.left_out] for name, table in self.tables.items()}
-        require_columns_there(exclude, there, "exclude")
-        require_columns_there(encode, there, "encode")
-        if not any(table.keys.foreign_keys for table in self.tables.values()):
-            found = "no tables"
-            if self.tables:
-                found = f"none in {', '.join(self.tables)}; `links` names them where the database does not"
-            raise ConfigError(f"expected tables with foreign keys, found {found}")
+    @overload
+    def spelt(self, named: Mapping[str, str]) -> dict[str, str]: ...
+
+    def spelt(self, named: Any) -> Any:
+        """Returns what names columns, with tables called as their types are in place of as the database calls them."""
+        found = {
+            f"{name}.{column}": f"{type_word(name)}.{column}"
+            for name, table in self.tables.items() for column in (*table.keys.columns, *table.left_out)
+        }  # fmt: skip
+        if isinstance(named, Mapping):
+            return {found.get(each, each): value for each, value in named.items()}
+        return [found.get(each, each) for each in named]
 
     def columns_to_fetch(self, table: str, times: str | None, exclude: Sequence[str]) -> list[str]:
         """Returns the columns of a table but for those that the user excludes. Keys of rows and times stay: that they
         cannot be left out is told where the graph is described."""
-        found = self.tables[table]
+        found, exclude = self.tables[table], self.spelt(exclude)
         kept = {id_column(table, self.keys), _times(self.tables, times).get(table)}
         return [
             name
@@ -89,29 +127,38 @@ class Catalogue:
         ]
 
 
-def source_of(catalogue: Catalogue, times: str | None) -> RelationalSource:
+def source_of(
+    catalogue: Catalogue, times: str | None, empty: Collection[str] = (), *, skip_unknown: bool = True
+) -> RelationalSource:
     """Returns the tables as node types, and their keys as edges.
 
     Args:
         catalogue: the tables.
         times: columns that say when rows appear: "orders.at,users.since".
+        empty: tables without rows, which become no types.
+        skip_unknown: foreign keys that name no row are listed; False: they are an error.
 
     Raises:
-        ConfigError: times of no table, or two tables whose names differ in letters only that types do not have.
+        ConfigError: times of no table, or two tables that become types of one name.
+        InputError: a foreign key that names no row.
     """
     tables, keys = catalogue.tables, catalogue.keys
     time_of = _times(tables, times)
     reasons = {(type_word(name), "table"): reason for name, reason in catalogue.left_out.items()}
-    empty = [name for name, table in tables.items() if not table.rows.num_rows]
     reasons |= {(type_word(name), "table"): "it has no rows" for name in empty}
-    found: dict[str, KeyedTable] = {}
+    found, names = dict[str, KeyedTable](), dict[str, str]()
     for name, table in tables.items():
         word = type_word(name)
         if name in empty:
             continue
         if word in found:
             raise ConfigError(f"table {name!r}: another table would be called {word} as well; rename one of them")
+        names |= {word: name} if word != name else {}
         reasons |= {(word, column): reason for column, reason in {**table.left_out, **table.noticed()}.items()}
+        for column, reason in table.unknown().items():
+            if not skip_unknown:
+                raise InputError(f"{table.rows.name}: column {column!r}: expected keys of rows, found others: {reason}")
+            reasons[word, f"edges by {column}"] = reason
         ids = id_column(name, keys)
         if len(primary := table.keys.primary_key) > 1 and ids is None:
             reasons[word, f"primary key ({', '.join(primary)})"] = "it has several columns, so rows are numbered"
@@ -124,14 +171,15 @@ def source_of(catalogue: Catalogue, times: str | None) -> RelationalSource:
                 fkeys[key.columns[0]] = type_word(key.table)
         encodings = {column: how for column, how in table.encodings.items() if column not in {ids, *fkeys}}
         encodings.pop(time_of.get(name, ""), None)
-        found[word] = KeyedTable(table.rows, ids, fkeys, time_of.get(name), encodings)
-    return RelationalSource(found, left_out=reasons)
+        may_lack = (ids,) != tuple(primary)  # of unique values, which SQL lets be null
+        found[word] = KeyedTable(table.rows, ids, fkeys, time_of.get(name), encodings, may_lack)
+    return RelationalSource(found, left_out=reasons, names=names)
 
 
 def _why_not(
     key: ForeignKey,
     catalogue: Catalogue,
-    empty: Sequence[str],
+    empty: Collection[str],
     fkeys: Mapping[str, str],
     left_out: Mapping[str, str],
 ) -> str:
@@ -151,9 +199,10 @@ def with_given_keys(catalogue: Catalogue, keys: str | None, links: str | None) -
 
 
 def _times(tables: Mapping[str, CatalogueTable], times: str | None) -> dict[str, str]:
-    found: dict[str, str] = {}
+    found, names = dict[str, str](), names_of(tables)
     for pair in times.split(",") if times else []:
         table, _, column = pair.strip().rpartition(".")
+        table = names.get(table, table)
         if table not in tables:
             raise ConfigError(
                 f"times: expected TABLE.COLUMN of a table of {', '.join(tables) or 'none'}, found {pair.strip()!r}"

@@ -5,15 +5,19 @@ The tables are fetched first, each read once, in one snapshot (`importers.fetche
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
+from diskgnn.errors import InputError
 from diskgnn.importers.encoding_of import GivenEncoding
 from diskgnn.importers.graph_input import GraphInput
-from diskgnn.importers.source_formats.catalogue import Catalogue, source_of, with_given_keys
-from diskgnn.importers.source_formats.relational import graph_of
-from diskgnn.importers.source_formats.table_keys import ForeignKey, id_column, translated
+from diskgnn.importers.identity import file_states
+from diskgnn.importers.source_formats.catalogue import Catalogue, OpenCatalogue, source_of, with_given_keys
+from diskgnn.importers.source_formats.relational import graph_of, require_graph
+from diskgnn.importers.source_formats.relational_keys import require_comparable
+from diskgnn.importers.source_formats.table_keys import id_column, translated
 
 
 class Database(Protocol):
@@ -21,13 +25,11 @@ class Database(Protocol):
 
     Attributes:
         shown: what messages call it.
-        identity: names it; of a file, its path.
         is_server: whoever asks again sees another state.
         held_bytes: of memory, while tables are read.
     """
 
     shown: str
-    identity: str
     is_server: bool
     held_bytes: int
 
@@ -37,6 +39,17 @@ class Database(Protocol):
         Args:
             keys, links: those that the user gives.
             encode: columns that the user wants as features, TABLE.COLUMN or COLUMN.
+        """
+        ...
+
+    def identity(self, fetched: str) -> str:
+        """Names it; of a file, with its state.
+
+        Args:
+            fetched: what was the name of the database whose tables were fetched before; "" if none were.
+
+        Raises:
+            InputError: the file is not there any more, and it is not that one.
         """
         ...
 
@@ -50,7 +63,7 @@ class DatabaseFile:
 
     Args:
         path: of the file.
-        open_catalogue: returns its tables, and how a column looks up the ids that its values stand for.
+        open_catalogue: opens it.
         held_bytes: of memory, while tables are read.
     """
 
@@ -58,12 +71,13 @@ class DatabaseFile:
 
     def __init__(
         self,
-        open_catalogue: Callable[[Path], tuple[Catalogue, Callable[[str, ForeignKey], None]]],
+        open_catalogue: Callable[[Path], OpenCatalogue],
         held_bytes: int,
         path: Path,
     ) -> None:
-        self.shown = self.identity = str(path)
+        self.shown = str(path)
         self.held_bytes, self._open, self._path = held_bytes, open_catalogue, path
+        self._opened: OpenCatalogue | None = None
 
     def catalogue(self, keys: str | None, links: str | None, encode: Collection[str] = ()) -> Catalogue:
         """Returns its tables, with the keys that the user gives.
@@ -73,17 +87,50 @@ class DatabaseFile:
             InputError, UnavailableError: it cannot be read.
         """
         del encode
-        catalogue, look_up = self._open(self._path)
-        catalogue = with_given_keys(catalogue, keys, links)
-        named_by_ids, looked_up = translated(catalogue.keys)
+        self._opened = opened = self._open(self._path)
+        catalogue = with_given_keys(opened.catalogue, keys, links)
+        odd = {(name, column): kind for name, table in catalogue.tables.items() for column, kind in table.odd.items()}
+        named_by_ids, looked_up = translated(catalogue.keys, odd)
         for (table, column), key in looked_up.items():
-            here, there = (catalogue.tables[name].rows.schema.names for name in (table, key.table))
-            if column in here and id_column(key.table, catalogue.keys) in there:
-                look_up(table, key)
+            (referred,), ids = key.referred, id_column(key.table, catalogue.keys)
+            rows, others = (catalogue.tables[name].rows for name in (table, key.table))
+            if column in rows.schema.names and {referred, ids} <= {*others.schema.names}:
+                require_comparable(f"table {table}", rows, column, key.table, others, referred)
+                assert ids is not None
+                opened.look_up(table, key, ids)
         return catalogue.with_keys(named_by_ids)
 
+    def identity(self, fetched: str) -> str:
+        """Returns the path and the state of the file, or of one that is gone, what these were when it was fetched."""
+        if self._path.exists():
+            return json.dumps([str(self._path), file_states(self._path)])
+        if fetched and json.loads(fetched)[0] == str(self._path):
+            return fetched
+        raise InputError(f"source: expected a file or folder, found none at {self._path}")
+
     def close(self) -> None:
-        """Does nothing: the file is closed when nobody reads it."""
+        """Closes the file, so that others may write to it."""
+        if self._opened is not None:
+            self._opened.close()
+
+
+def require(
+    catalogue: Catalogue,
+    exclude: Sequence[str],
+    encode: Mapping[str, str],
+    encoding: GivenEncoding | None,
+    **options: Any,
+) -> None:
+    """Refuses, before any row is read, what cannot become a graph; see `read`, which takes the same `options`.
+
+    Raises:
+        ConfigError, InputError: as `read`, but for what only values show.
+    """
+    shown = catalogue if encoding is None else catalogue.without_encodings()
+    source = source_of(shown, options.get("times"))
+    moments = {name: options.get(name) for name in ("val_timestamp", "until")}
+    require_graph(source, **moments, keep_columns=options.get("keep_columns", False), encoding=encoding,
+                  exclude=catalogue.spelt(exclude), encode=catalogue.spelt(encode))  # fmt: skip
 
 
 def read(
@@ -125,5 +172,8 @@ def read(
         InputError: columns that are not what they are said to be.
     """
     del keys, links
-    source = source_of(catalogue if encoding is None else catalogue.without_encodings(), times)
+    shown = catalogue if encoding is None else catalogue.without_encodings()
+    empty = [name for name, table in catalogue.tables.items() if not table.rows.num_rows]
+    source = source_of(shown, times, empty, skip_unknown=skip_unknown)
+    exclude, encode = catalogue.spelt(exclude), catalogue.spelt(encode or {})
     return graph_of(source, val_timestamp, until, reverse, skip_unknown, keep_columns, exclude, encode, encoding)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from diskgnn.errors import ConfigError
 from diskgnn.importers.containers.file_kinds import kind_of
-from diskgnn.importers.source_formats.catalogue import Catalogue, CatalogueTable
-from diskgnn.importers.source_formats.table_keys import ForeignKey, TableKeys, id_column
+from diskgnn.importers.source_formats.catalogue import Catalogue, CatalogueTable, OpenCatalogue, closed_by_errors
+from diskgnn.importers.source_formats.table_keys import ForeignKey, TableKeys
 from diskgnn.importers.tables.duckdb_tables import DuckdbFile, DuckdbTable
 
 _KEYS = """
@@ -23,14 +22,19 @@ def recognises(source: object) -> bool:
     return isinstance(source, Path) and source.is_file() and kind_of(source) == "duckdb"
 
 
-def open_catalogue(path: Path) -> tuple[Catalogue, Callable[[str, ForeignKey], None]]:
-    """Returns the tables of a DuckDB file, and what makes a column look up the ids that its values stand for.
+def open_catalogue(path: Path) -> OpenCatalogue:
+    """Returns the tables of a DuckDB file.
 
     Raises:
         UnavailableError: the package duckdb is not there.
         InputError: no DuckDB file, or one that somebody writes to.
     """
     file = DuckdbFile(path)
+    with closed_by_errors(file.close):
+        return _catalogue(file)
+
+
+def _catalogue(file: DuckdbFile) -> OpenCatalogue:
     tables = dict[str, CatalogueTable]()
     for schema, name in file.rows(
         "SELECT schema_name, table_name FROM duckdb_tables() WHERE NOT internal AND database_name = current_database() "
@@ -44,14 +48,14 @@ def open_catalogue(path: Path) -> tuple[Catalogue, Callable[[str, ForeignKey], N
             if kind == "FOREIGN KEY"
         ]
         unique = frozenset(columns[0] for kind, columns, _, _ in keys if kind == "UNIQUE" and len(columns) == 1)
-        rows = DuckdbTable(file, schema, name)
+        rows = DuckdbTable(file, schema, name, _called(schema, name))
         if _called(schema, name) in tables:
             raise ConfigError(
                 f"two tables are called {_called(schema, name)!r}, where those of schema main have no prefix: rename "
                 "one"
             )
         tables[_called(schema, name)] = CatalogueTable(
-            rows, TableKeys(rows.schema.names, primary, foreign, unique), noticed=rows.noticed
+            rows, TableKeys(rows.schema.names, primary, foreign, unique), noticed=rows.noticed, unknown=rows.unknown
         )
     views = file.rows(
         "SELECT schema_name, view_name FROM duckdb_views() WHERE NOT internal AND database_name = current_database()"
@@ -59,15 +63,13 @@ def open_catalogue(path: Path) -> tuple[Catalogue, Callable[[str, ForeignKey], N
     left_out = {_called(schema, name): "it is a view" for schema, name in views}
     found = Catalogue(tables, left_out)
 
-    def look_up(table: str, key: ForeignKey) -> None:
+    def look_up(table: str, key: ForeignKey, ids: str) -> None:
         rows, others = tables[table].rows, tables[key.table].rows
         assert isinstance(rows, DuckdbTable)
         assert isinstance(others, DuckdbTable)
-        ids = id_column(key.table, found.keys)
-        assert ids is not None
         rows.look_up(key.columns[0], others, key.referred[0], ids)
 
-    return found, look_up
+    return OpenCatalogue(found, look_up, file.close)
 
 
 def _called(schema: str, table: str) -> str:

@@ -29,6 +29,7 @@ from diskgnn.importers.source_formats.table_keys import (
     type_word,
 )
 from diskgnn.importers.tables.frames import NamedColumns
+from diskgnn.importers.tables.looked_up import UnknownKeys
 from diskgnn.importers.tables.postgresql_server import HELD_BYTES, PostgresServer, quoted
 from diskgnn.stores.locations import is_database
 
@@ -58,14 +59,39 @@ _KEYS = """
     SELECT conrelid::int8, contype::text, conkey, confrelid::int8, confkey FROM pg_constraint
     WHERE contype IN ('p', 'f') AND conparentid = 0 AND conrelid <> 0 ORDER BY conrelid, contype, conkey, conname
     """
+# How a unique index compares: by this operator, values of another type cast to that of its own; and by a collation.
 _UNIQUE = """
-    SELECT indrelid::int8, indkey[0]::int4 FROM pg_index
-    WHERE indisunique AND indisvalid AND indnkeyatts = 1 AND indpred IS NULL AND indexprs IS NULL
+    SELECT i.indrelid::int8, i.indkey[0]::int4, format('OPERATOR(%I.%s)', n.nspname, o.oprname),
+        CASE WHEN tn.nspname <> 'pg_catalog' THEN '::' || format_type(c.opcintype, NULL) ELSE '' END
+            || CASE WHEN l.oid IS NULL THEN '' ELSE format(' COLLATE %I.%I', ln.nspname, l.collname) END,
+        COALESCE(l.collisdeterministic, true)
+    FROM pg_index i JOIN pg_opclass c ON c.oid = i.indclass[0]
+    JOIN pg_amop a ON a.amopfamily = c.opcfamily AND a.amopstrategy = 3 AND a.amoplefttype = c.opcintype
+        AND a.amoprighttype = c.opcintype
+    JOIN pg_operator o ON o.oid = a.amopopr JOIN pg_namespace n ON n.oid = o.oprnamespace
+    JOIN pg_type t ON t.oid = c.opcintype JOIN pg_namespace tn ON tn.oid = t.typnamespace
+    LEFT JOIN pg_collation l ON l.oid = i.indcollation[0] LEFT JOIN pg_namespace ln ON ln.oid = l.collnamespace
+    WHERE i.indisunique AND i.indisvalid AND i.indnkeyatts = 1 AND i.indpred IS NULL AND i.indexprs IS NULL
+    ORDER BY i.indisprimary, i.indexrelid
     """
 _NO_TABLES = {"v": "it is a view", "m": "it is a materialized view",
               "f": "it is a foreign table, whose rows are in no snapshot"}  # fmt: skip
 _NUMERIC_HEADER = 4  # of a typmod, beside precision and scale
 _FLAGS = 62  # of checks in one whole number
+
+
+@dataclass(frozen=True)
+class _Equals:
+    """How a unique index compares a column with values.
+
+    Attributes:
+        operator, cast: SQL: column, operator, value, cast.
+        is_exact: its collation takes different letters for different.
+    """
+
+    operator: str
+    cast: str
+    is_exact: bool
 
 
 @dataclass(frozen=True)
@@ -76,6 +102,7 @@ class _Described:
     types: Mapping[str, PostgresType]
     unreadable: frozenset[str]  # columns that the user must not read
     keys: TableKeys
+    equals: Mapping[str, _Equals]  # by column of unique values
     about_rows: int
 
 
@@ -90,7 +117,7 @@ class PostgresDatabase:
 
     def __init__(self, url: str) -> None:
         self._url = PostgresUrl.parse(url)
-        self.shown, self.identity = self._url.shown, self._url.identity
+        self.shown = self._url.shown
         self._server: PostgresServer | None = None
 
     def catalogue(self, keys: str | None, links: str | None, encode: Collection[str] = ()) -> Catalogue:
@@ -107,13 +134,13 @@ class PostgresDatabase:
         described, left_out = _describe(server)
         declared = {name: table.keys for name, table in described.items()}
         all_keys = GivenKeys.parse(keys, links, declared).applied(declared)
-        found_keys, looked_up = translated(all_keys)
+        found_keys, looked_up = translated(all_keys, _odd(described))
         tables = {}
         for name, table in described.items():
             columns, reasons = dict[str, ReadColumn](), dict[str, str]()
             for column in table.types:
                 read = _read(name, column, described, found_keys, looked_up)
-                if isinstance(read, str) and {column, f"{type_word(name)}.{column}"} & {*encode}:
+                if isinstance(read, str) and {column, f"{name}.{column}", f"{type_word(name)}.{column}"} & {*encode}:
                     read = read_text(column, f"t.{quoted(column)}")
                 if isinstance(read, str):
                     reasons[column] = read
@@ -124,9 +151,14 @@ class PostgresDatabase:
                 continue
             rows = PostgresTable(server, f"table {name} ({url.shown})", table.sql, columns)
             tables[name] = CatalogueTable(
-                rows, found_keys[name], reasons, encodings_of(columns), rows.noticed, table.about_rows
+                rows, found_keys[name], reasons, encodings_of(columns), rows.noticed, rows.unknown, table.about_rows
             )
         return Catalogue(tables, left_out, f"PostgreSQL {server.version.split()[0]}, as of {server.time} UTC")
+
+    def identity(self, fetched: str) -> str:
+        """Names the database, whatever the password."""
+        del fetched
+        return self._url.identity
 
     def close(self) -> None:
         """Ends the snapshot."""
@@ -153,13 +185,38 @@ def _read(
         # It names rows by another column than their primary key: its values become those of the primary key.
         ids, there = id_column(key.table, keys), described[key.table]
         assert ids is not None
-        named = f"r.{quoted(key.referred[0])}"
+        (referred,) = key.referred
+        _require_comparable(f"{table}.{column}", here.types[column], f"{key.table}.{referred}", there.types[referred])
+        equals, value = there.equals[referred], f"t.{quoted(column)}"
         read = read_column(ids, there.types[ids], is_key=True, value=f"r.{quoted(ids)}")
         if isinstance(read, str):
             return read
-        return ReadColumn(f"(SELECT {read.sql} FROM {there.sql} r WHERE {named} = t.{quoted(column)})")
+        return ReadColumn(
+            f"(SELECT {read.sql} FROM {there.sql} r WHERE r.{quoted(referred)} {equals.operator} {value}{equals.cast})",
+            asked=f"{value}::text", named=f"{key.table}.{referred}",
+        )  # fmt: skip
     is_key = column == id_column(table, keys) or any(key.columns == (column,) for key in keys[table].foreign_keys)
     return read_column(column, here.types[column], is_key=is_key, value=f"t.{quoted(column)}")
+
+
+def _odd(described: Mapping[str, _Described]) -> dict[tuple[str, str], str]:
+    """Returns the columns that the server compares otherwise than by what is read of them, and their types."""
+    found = {}
+    for name, table in described.items():
+        for column, kind in table.types.items():
+            equals = table.equals.get(column)
+            if kind.is_compared_otherwise or (equals is not None and not equals.is_exact):
+                found[name, column] = f"of type {kind.shown}"
+    return found
+
+
+def _require_comparable(column: str, kind: PostgresType, referred: str, other: PostgresType) -> None:
+    """Raises ConfigError for a key of numbers to a column of text, and the like, which a server has no operator for."""
+    if kind.compared_as != other.compared_as:
+        raise ConfigError(
+            f"links: {column} is of type {kind.shown}, and {referred}, by which it would name rows, of type "
+            f"{other.shown}: these cannot be equal"
+        )
 
 
 def _describe(server: PostgresServer) -> tuple[dict[str, _Described], dict[str, str]]:
@@ -202,16 +259,17 @@ def _describe(server: PostgresServer) -> tuple[dict[str, _Described], dict[str, 
         else:
             others = tuple(columns.get(other, {}).get(number, "") for number in referred)
             foreign.setdefault(oid, []).append(ForeignKey(own_columns, names.get(other, "of this schema"), others))
-    unique: dict[int, set[str]] = {}
-    for oid, number in server.rows(_UNIQUE):
+    unique: dict[int, dict[str, _Equals]] = {}
+    for oid, number, *how in server.rows(_UNIQUE):
         if oid in listed:
-            unique.setdefault(oid, set()).add(columns[oid][number])
+            unique.setdefault(oid, {})[columns[oid][number]] = _Equals(*how)
     return {
         name: _Described(
             sql, kinds.get(oid, {}), frozenset(unreadable.get(oid, ())),
             TableKeys(
                 [*kinds.get(oid, {})], primary.get(oid, ()), foreign.get(oid, []), frozenset(unique.get(oid, ()))
             ),
+            unique.get(oid, {}),
             max(0, int(about_rows)),
         )
         for oid, (name, sql, about_rows) in listed.items()
@@ -242,6 +300,10 @@ class PostgresTable(NamedColumns):
     def __init__(self, server: PostgresServer, name: str, table: str, columns: Mapping[str, ReadColumn]) -> None:
         self.name, self._server, self._table, self._columns = name, server, table, columns
         self._found: dict[tuple[str, Check], int] = {}
+        self._unknown = UnknownKeys()
+        for column, read in columns.items():
+            if read.asked is not None:
+                self._unknown.expect(column, read.named)
         found = server.schema(f"SELECT {self._list([*columns])} FROM {table} t")
         self.schema = pa.schema([pa.field(name, column.type) for name, column in zip(columns, found, strict=True)])
 
@@ -258,11 +320,15 @@ class PostgresTable(NamedColumns):
         """
         assert first == 0, "a table of a server is read once, from the front"
         self._found.clear()
+        self._unknown.clear()
+        asked = {name: sql for name in columns if (sql := self._columns[name].asked) is not None}
         checks = [(name, check) for name in columns for check in self._columns[name].checks]
         flags = [_flags(checks[begin : begin + _FLAGS]) for begin in range(0, len(checks), _FLAGS)]
-        listed = ", ".join([self._list(columns), *flags])
+        listed = ", ".join([self._list(columns), *asked.values(), *flags])
         for arrays in self._server.batches(f"SELECT {listed} FROM {self._table} t", self.name):
-            for part, found in enumerate(arrays[len(columns) :]):
+            for name, values in zip(asked, arrays[len(columns) :], strict=False):
+                self._unknown.add(name, values, arrays[columns.index(name)])
+            for part, found in enumerate(arrays[len(columns) + len(asked) :]):
                 self._count(checks[part * _FLAGS :], np.asarray(found))
             batch = pa.record_batch(arrays[: len(columns)], names=list(columns))
             for start in range(0, batch.num_rows, batch_rows):
@@ -271,6 +337,10 @@ class PostgresTable(NamedColumns):
     def noticed(self) -> dict[str, str]:
         """Returns what of the values is not as it was in the database, and why."""
         return dict(check.found(self.name, column, count) for (column, check), count in self._found.items())
+
+    def unknown(self) -> dict[str, str]:
+        """Returns the foreign keys with values that name no row, and what is told of them."""
+        return self._unknown.told()
 
     def _list(self, columns: Sequence[str]) -> str:
         return ", ".join(f"{self._columns[name].sql} AS {quoted(name)}" for name in columns)

@@ -29,6 +29,7 @@ _LAST = {
     "timestamptz": "timestamptz '294000-01-01 00:00:00+00'",
 }  # beyond it, microseconds since 1970 have no room
 _AS_THEY_ARE = {"bool", "int2", "int4", "int8", "float4", "float8"}
+_NUMBERS = {*_AS_THEY_ARE, "oid", "numeric", "money"} - {"bool"}
 _TEXTS = {"text", "varchar", "bpchar", "name", "char", "citext"}
 
 
@@ -41,6 +42,19 @@ class PostgresType:
     kind: str  # pg_type.typtype
     element: PostgresType | None = None  # of an array
     precision: int | None = None  # of numeric(p, s)
+
+    @property
+    def compared_as(self) -> str:
+        """Returns the same word for types whose values can be compared with each other."""
+        if self.name in _NUMBERS:
+            return "numbers"
+        return "texts" if self.name in _TEXTS else "moments" if self.name in _LAST else self.name
+
+    @property
+    def is_compared_otherwise(self) -> bool:
+        """Returns True if equal keys may be read as different texts, as without regard to capital letters."""
+        exact = _NUMBERS | _TEXTS | {*_LAST, "bool", "uuid", "bytea"}
+        return (self.name not in exact or self.name == "citext") and self.kind != "e"
 
 
 @dataclass(frozen=True)
@@ -66,7 +80,7 @@ class Check:
             InputError: they are refused.
         """
         if self.is_refused:
-            raise InputError(f"{where}: column {column!r}: {count:,} {self.told}; leave it out (`exclude`)")
+            raise InputError(f"{where}: column {column!r}: {count:,} {self.told}; leave it out (`exclude`), or cast it")
         return self.what, f"{count:,} {self.told}"
 
 
@@ -78,11 +92,15 @@ class ReadColumn:
         sql: its values, of a table called t.
         checks: what is counted on the way.
         encoding: if the type says it.
+        asked: the key that is looked up for these values, as text; None: they are those of the column.
+        named: TABLE.COLUMN, among whose values it is looked up.
     """
 
     sql: str
     checks: tuple[Check, ...] = ()
     encoding: str | None = None
+    asked: str | None = None
+    named: str = ""
 
 
 def read_column(column: str, of: PostgresType, *, is_key: bool, value: str) -> ReadColumn | str:
@@ -130,8 +148,10 @@ def read_text(column: str, value: str) -> ReadColumn:
 
 
 def _numeric(column: str, of: PostgresType, value: str, is_key: bool) -> ReadColumn:
-    if is_key:  # a text that is no whole number of 64 bits is an error
-        return ReadColumn(f"trim_scale({value})::text::int8")
+    if is_key:
+        is_whole = f"{value} = trunc({value}) AND {value} BETWEEN -9223372036854775808 AND 9223372036854775807"
+        check = Check(f"NOT ({is_whole})", column, "rows have keys that are no whole numbers of 64 bits", True)
+        return ReadColumn(f"CASE WHEN {is_whole} THEN {value}::int8 END", (check,))
     if of.precision is not None and of.precision <= 15:
         return ReadColumn(f"{value}::float8")
     # A cast from float8 has 15 digits.

@@ -124,6 +124,10 @@ class ChosenSource:
         """
         return None if self.format.database is None else self.format.database(self.source)
 
+    def require(self, encoding: GivenEncoding | None, tables: Catalogue) -> None:
+        """Refuses tables of a database that cannot become a graph, before any row is read; see `databases.require`."""
+        databases.require(tables, self.exclude, self.encode, encoding, **self.options)
+
     def read(
         self, resources: Resources, encoding: GivenEncoding | None = None, tables: Catalogue | None = None
     ) -> GraphInput:
@@ -172,7 +176,8 @@ def choose_source(
         raise ConfigError("source: expected the URL of a database, such as postgresql:///shop, found none")
     elif isinstance(source, (str, os.PathLike)):
         source = local(source, "source")
-        if not source.exists():
+        fetches = name in FORMATS and FORMATS[name].database is not None  # what was fetched goes on without the file
+        if not source.exists() and not fetches:
             raise InputError(f"source: expected a file or folder, found none at {source}")
     chosen = _recognised(source) if name == AUTO else FORMATS.get(name)
     if chosen is None:

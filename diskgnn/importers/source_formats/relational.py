@@ -24,7 +24,7 @@ from diskgnn.importers.containers.rows import CHUNK_EDGES, RowSource
 from diskgnn.importers.encoding_of import GivenEncoding
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
 from diskgnn.importers.source_formats import relbench_folder
-from diskgnn.importers.source_formats.relational_keys import key_edges, primary_key
+from diskgnn.importers.source_formats.relational_keys import key_edges, primary_key, require_comparable
 from diskgnn.importers.source_formats.relational_source import (
     DESCRIPTION,
     KeyedTable,
@@ -37,7 +37,7 @@ from diskgnn.importers.source_formats.table_keys import (
     GivenKeys,
     TableKeys,
     id_column,
-    type_word,
+    key_word,
     why_not,
 )
 from diskgnn.importers.source_listing import AUTO, EXCLUDED, SourceListing
@@ -127,10 +127,10 @@ def graph_of(
 ) -> GraphInput:
     """Returns the graph of a database whose description was read; see `read`."""
     listing = SourceListing()
-    source = _without_excluded(_encoded(source, encode or {}), exclude, listing)
-    for (of, name), reason in source.left_out.items():
-        listing.leave_out(of, name, reason)
-    source = _cut(_without_hidden(source, listing), source.until if until == AUTO else until, listing)
+    for word, name in source.names.items():
+        listing.read(word, name, "the name of the table")
+    source = require_graph(source, val_timestamp, until, keep_columns, exclude, encode, encoding, listing)
+    source = _cut(source, source.until if until == AUTO else until, listing)
     val_timestamp = source.val_timestamp if val_timestamp is None else val_timestamp
     statistics_until = None if val_timestamp is None else moment("val_timestamp", val_timestamp)
     nodes = {
@@ -140,8 +140,7 @@ def graph_of(
     edges: dict[EdgeType, EdgeInput] = {}
     for name, table in source.tables.items():
         for column, other in table.fkeys.items():
-            _require_key(f"table {name}: fkeys: {column}", source, other)
-            edges[name, f"f2p_{type_word(column)}", other] = EdgeInput(
+            edges[name, key_word(column), other] = EdgeInput(
                 key_edges(name, table.rows, column, skip_unknown), reverse=reverse, foreign_key=True
             )
             listing.read(name, column, f"edges to {other}")
@@ -155,13 +154,54 @@ def graph_of(
         if keep_columns:
             nodes[name] = replace(nodes[name], features=None, constant=True)
         _list_task(name, task, listing)
-        edges[entity, f"rev_f2p_{type_word(column)}", name] = EdgeInput(
-            key_edges(name, rows, column, False, turned=True)
-        )
-    if not edges:
-        found = f"none in {', '.join(source.tables)}" if source.tables else "no tables"
-        raise ConfigError(f"expected tables with foreign keys, found {found}")
+        edges[entity, f"rev_{key_word(column)}", name] = EdgeInput(key_edges(name, rows, column, False, turned=True))
     return GraphInput(nodes, edges, listing.contents(), time_unit=_time_unit(source), order="time")
+
+
+def require_graph(
+    source: RelationalSource,
+    val_timestamp: str | int | None = None,
+    until: str | int | None = None,
+    keep_columns: bool = False,
+    exclude: Sequence[str] = (),
+    encode: Mapping[str, str] | None = None,
+    encoding: GivenEncoding | None = None,
+    listing: SourceListing | None = None,
+) -> RelationalSource:
+    """Returns `source` with the encodings and without the columns that the user says, if it can become a graph. No row
+    is read; see `read`, whose arguments these are.
+
+    Raises:
+        ConfigError, InputError: as `read`, but for what only values show.
+    """
+    listing = SourceListing() if listing is None else listing
+    for name, given in (("val_timestamp", val_timestamp), ("until", None if until == AUTO else until)):
+        if given is not None:
+            moment(name, given)
+    source = _without_excluded(_encoded(source, encode or {}), exclude, listing)
+    for (of, name), reason in source.left_out.items():
+        listing.leave_out(of, name, reason)
+    source = _without_hidden(source, listing)
+    if val_timestamp is not None and encoding is None and not any(table.time for table in source.tables.values()):
+        raise ConfigError(
+            "val_timestamp: expected tables with times, by which rows up to it are known, found none; say when rows "
+            "appear (`times` of a database, such as times=orders.at; `time` in relational.yaml), or leave it out"
+        )
+    for name, table in source.tables.items():
+        _encoding(name, table, encoding, keep_columns, wanted=False)
+        for column, other in table.fkeys.items():
+            _require_key(f"table {name}: fkeys: {column}", source, other)
+            named = source.tables[other]
+            assert named.pkey is not None
+            require_comparable(f"table {name}", table.rows, column, other, named.rows, named.pkey)
+    if not source.tasks and not any(table.fkeys for table in source.tables.values()):
+        found = "no tables"
+        if source.tables:
+            reasons = [f"{of}: {name}: {why}" for (of, name), why in source.left_out.items() if "foreign key" in name]
+            found = f"none in {', '.join(source.tables)}" + (f" ({'; '.join(reasons)})" if reasons else "")
+            found += "; `links` names them where the database does not"
+        raise ConfigError(f"expected tables with foreign keys, found {found}")
+    return source
 
 
 def _time_unit(source: RelationalSource) -> str | None:
@@ -311,34 +351,43 @@ def _nodes(
     keep_columns: bool,
 ) -> NodeInput:
     rows = table.rows
-    for column in (table.pkey, table.time, *table.fkeys):
-        if column is not None:
-            rows.field(column)
-    free = {*_free(table)}
-    kinds = {column.name: column.type for column in rows.schema if column.name in free}
-    encoding: TableEncoding
-    if keep_columns:
-        records = None if given is None else given.records(name)
-        kept = [rows.schema.field(each) for each in kinds]
-        encoding, is_known = RecordEncoding.of(f"table {name}", kept, table.columns, records), records is not None
-    else:
-        known = None if given is None else given.columns(name)
-        encoding, is_known = TableEncoding(f"table {name}", kinds, table.columns, known=known), known is not None
+    encoding, is_known = _encoding(name, table, given, keep_columns)
     find_statistics(encoding, rows, time=table.time, until=None if is_known else until)
     for column, use in ((table.pkey, "ids"), (table.time, "times")):
         if column is not None:
             listing.read(name, column, use)
     encoding.list_columns(name, listing)
+    if until is not None and known is None and table.time is None and encoding.columns:
+        listing.leave_out(name, "val_timestamp", "it has no times, so features are scaled by all rows", expected=True)
     is_constant = keep_columns and not encoding.columns
     if table.time is not None:
         encoding.warn_of_later(name, table.time)
     return NodeInput(
         num_nodes=rows.num_rows,
-        ids=None if table.pkey is None else primary_key(name, rows, table.pkey),
+        ids=None if table.pkey is None else primary_key(name, rows, table.pkey, may_lack=table.may_lack_key),
         features=None if is_constant else encoding.rows(f"features of table {name}", rows),
         constant=is_constant,
         times=None if table.time is None else times(rows, table.time, f"times of table {name}"),
     )
+
+
+def _encoding(
+    name: str, table: KeyedTable, given: GivenEncoding | None, keep_columns: bool, *, wanted: bool = True
+) -> tuple[TableEncoding, bool]:
+    """Returns how the columns become features, no row read, and whether another graph says that. Where it should and
+    does not, there is a warning, unless it is not `wanted`."""
+    rows = table.rows
+    for column in (table.pkey, table.time, *table.fkeys):
+        if column is not None:
+            rows.field(column)
+    free = {*_free(table)}
+    kinds = {column.name: column.type for column in rows.schema if column.name in free}
+    if keep_columns:
+        records = None if given is None else given.records(name, wanted=wanted)
+        kept = [rows.schema.field(each) for each in kinds]
+        return RecordEncoding.of(f"table {name}", kept, table.columns, records), records is not None
+    known = None if given is None else given.columns(name, wanted=wanted)
+    return TableEncoding(f"table {name}", kinds, table.columns, known=known), known is not None
 
 
 def _list_task(name: str, task: TaskTables, listing: SourceListing) -> None:

@@ -15,9 +15,11 @@ from diskgnn.importers.ids.id_streams import IdColumns, checked_keys, skipping
 from diskgnn.importers.ids.id_types import id_kind
 from diskgnn.importers.tables.frames import RowTable
 
+_EXACT = 1 << 53  # whole numbers up to it are floats
 
-def primary_key(name: str, rows: RowTable, column: str) -> IdColumns:
-    """Returns the ids of the rows of a table."""
+
+def primary_key(name: str, rows: RowTable, column: str, *, may_lack: bool) -> IdColumns:
+    """Returns the ids of the rows of a table; some `may_lack` one."""
     where, quoted = f"table {name}", (f"column {column!r}",)
     kind = _key_kind(where, rows, column)
 
@@ -25,8 +27,8 @@ def primary_key(name: str, rows: RowTable, column: str) -> IdColumns:
         for batch in rows.batches([column], chunk_rows, first):
             yield (_keys(batch.column(0), kind, where, column),)
 
-    chunks = partial(checked_keys, where, "row", quoted, read_keys)
-    return IdColumns(where, "row", quoted, (kind,), rows.num_rows, True, chunks)
+    chunks = partial(checked_keys, where, "row", quoted, read_keys, may_lack=may_lack)
+    return IdColumns(where, "row", quoted, (kind,), rows.num_rows, True, chunks, may_lack=may_lack)
 
 
 def key_edges(name: str, rows: RowTable, column: str, skip_unknown: bool, *, turned: bool = False) -> IdColumns:
@@ -55,6 +57,33 @@ def key_edges(name: str, rows: RowTable, column: str, skip_unknown: bool, *, tur
     return IdColumns(where, "edge", quoted, kinds, num_rows, True, chunks, int(turned), skip_unknown)
 
 
+def require_comparable(where: str, rows: RowTable, column: str, table: str, others: RowTable, referred: str) -> None:
+    """Refuses keys that can be equal to none of those that they would name rows by, such as numbers to text.
+
+    Args:
+        where: the keys are, for messages.
+        rows, column: their table and column.
+        table, others, referred: the table whose rows they name, and its column.
+
+    Raises:
+        InputError: they are of another kind.
+    """
+    kind, other = rows.field(column).type, others.field(referred).type
+    if _words_of(kind) != _words_of(other):
+        raise InputError(
+            f"{where}: column {column!r} has {_words_of(kind)} ({kind}), and {table}.{referred}, by which it would "
+            f"name rows, {_words_of(other)} ({other}): these are never equal; name another column by `links` or "
+            "`keys`, or cast one of these"
+        )
+
+
+def _words_of(kind: pa.DataType) -> str:
+    if pa.types.is_floating(kind) or pa.types.is_integer(kind):
+        return "numbers"
+    found = id_kind(kind)
+    return "no keys" if found is None else "numbers" if pa.types.is_integer(found) else str(found)[len("large_") :]
+
+
 def _null_count(keys: pa.Array) -> int:
     return int(pc.sum(keys.is_null(nan_is_null=True)).as_py() or 0)
 
@@ -72,6 +101,11 @@ def _keys(keys: pa.Array, kind: pa.DataType, where: str, column: str) -> pa.Arra
     if not pa.types.is_floating(keys.type):
         return keys
     keys = pc.if_else(pc.is_nan(keys), pa.scalar(None, keys.type), keys)
+    if (pc.max(pc.abs(keys)).as_py() or 0) > _EXACT:
+        raise InputError(
+            f"{where}: expected keys in column {column!r}, found {keys.type} numbers beyond 2^53, of which several "
+            "keys may be one; store them as whole numbers or text"
+        )
     try:
         return keys.cast(kind)
     except pa.ArrowInvalid as error:

@@ -27,6 +27,7 @@ class KeyedTable:
     fkeys: Mapping[str, str] = field(default_factory=dict)  # column -> the table whose rows it names
     time: str | None = None  # the column that says when a row appears
     columns: Mapping[str, str] = field(default_factory=dict)  # column -> its encoding, where it is not the natural one
+    may_lack_key: bool = False  # null in `pkey` is no error: nobody names such a row
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ class RelationalSource:
     val_timestamp: Any = None  # features are scaled by rows up to this time; None: by all
     until: Any = None  # rows of tables with times after this one are left out
     left_out: Mapping[tuple[str, str], str] = field(default_factory=dict)  # (of, name) of what is not here -> why
+    names: Mapping[str, str] = field(default_factory=dict)  # table -> what its database calls it, where that differs
 
     @staticmethod
     def of(database: Any, tasks: Mapping[str, Mapping[str, Any]] | None = None) -> RelationalSource:

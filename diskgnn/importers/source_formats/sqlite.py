@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from itertools import groupby
 from pathlib import Path
 
 from diskgnn.importers.containers.file_kinds import kind_of
-from diskgnn.importers.source_formats.catalogue import Catalogue, CatalogueTable
-from diskgnn.importers.source_formats.table_keys import ForeignKey, TableKeys, id_column
+from diskgnn.importers.source_formats.catalogue import Catalogue, CatalogueTable, OpenCatalogue, closed_by_errors
+from diskgnn.importers.source_formats.table_keys import ForeignKey, TableKeys
 from diskgnn.importers.tables.sqlite_tables import SqliteFile, SqliteTable, quoted
 
 
@@ -17,13 +17,18 @@ def recognises(source: object) -> bool:
     return isinstance(source, Path) and source.is_file() and kind_of(source) == "sqlite"
 
 
-def open_catalogue(path: Path) -> tuple[Catalogue, Callable[[str, ForeignKey], None]]:
-    """Returns the tables of an SQLite file, and what makes a column look up the ids that its values stand for.
+def open_catalogue(path: Path) -> OpenCatalogue:
+    """Returns the tables of an SQLite file.
 
     Raises:
         InputError: no SQLite file, or values that are not of their column's type.
     """
     file = SqliteFile(path)
+    with closed_by_errors(file.close):
+        return _catalogue(file)
+
+
+def _catalogue(file: SqliteFile) -> OpenCatalogue:
     tables, left_out = dict[str, CatalogueTable](), dict[str, str]()
     virtual: list[str] = []
     listed = file.rows("SELECT name, type, sql FROM sqlite_master WHERE type IN ('table', 'view') ORDER BY rowid")
@@ -43,14 +48,12 @@ def open_catalogue(path: Path) -> tuple[Catalogue, Callable[[str, ForeignKey], N
             tables[name] = _table(file, name, names)
     found = Catalogue(tables, left_out)
 
-    def look_up(table: str, key: ForeignKey) -> None:
+    def look_up(table: str, key: ForeignKey, ids: str) -> None:
         rows, others = tables[table].rows, tables[key.table].rows
         assert isinstance(rows, SqliteTable)
-        ids = id_column(key.table, found.keys)
-        assert ids is not None
         rows.look_up(key.columns[0], others.field(ids).type, key.table, key.referred[0], ids)
 
-    return found, look_up
+    return OpenCatalogue(found, look_up, file.close)
 
 
 def _table(file: SqliteFile, name: str, names: Mapping[str, str]) -> CatalogueTable:
@@ -67,19 +70,23 @@ def _table(file: SqliteFile, name: str, names: Mapping[str, str]) -> CatalogueTa
         referred = tuple(called.get(part[4].lower(), part[4]) for part in parts if part[4] is not None)
         foreign_keys.append(ForeignKey(tuple(part[3] for part in parts), others, referred))
     order = ["rowid"] if _has_rowid(file, name) else [quoted(column) for column in primary_key]
-    rows = SqliteTable(file, name, columns, order)
-    keys = TableKeys([column for column, _ in columns], primary_key, foreign_keys, _unique(file, name))
-    return CatalogueTable(rows, keys, rows.left_out)
+    collations = _unique(file, name)
+    keys_of = {*primary_key, *collations, *(column for key in foreign_keys for column in key.columns)}
+    rows = SqliteTable(file, name, columns, order, keys_of)
+    keys = TableKeys([column for column, _ in columns], primary_key, foreign_keys, frozenset(collations))
+    odd = {column: f"compared by COLLATE {how}" for column, how in collations.items() if how.upper() != "BINARY"}
+    return CatalogueTable(rows, keys, rows.left_out, noticed=rows.noticed, unknown=rows.unknown, odd=odd)
 
 
-def _unique(file: SqliteFile, name: str) -> frozenset[str]:
-    """Returns the columns that have a unique index of all rows each."""
-    found = set()
+def _unique(file: SqliteFile, name: str) -> dict[str, str]:
+    """Returns the columns that have a unique index of all rows each, and the collation by which it compares."""
+    found = dict[str, str]()
     for _, index, is_unique, _, is_partial in file.rows(f"PRAGMA index_list({quoted(name)})"):
-        columns = [column for _, _, column in file.rows(f"PRAGMA index_info({quoted(index)})")]
-        if is_unique and not is_partial and len(columns) == 1 and columns[0] is not None:
-            found.add(columns[0])
-    return frozenset(found)
+        columns = [(column, how) for _, _, column, _, how, is_key in file.rows(f"PRAGMA index_xinfo({quoted(index)})")
+                   if is_key]  # fmt: skip
+        if is_unique and not is_partial and len(columns) == 1 and columns[0][0] is not None:
+            found.setdefault(*columns[0])
+    return found
 
 
 def _has_rowid(file: SqliteFile, name: str) -> bool:

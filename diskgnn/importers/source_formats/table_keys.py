@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from diskgnn.errors import ConfigError
+from diskgnn.specs.schema import LONGEST_NAME
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ class GivenKeys:
         Raises:
             ConfigError: no such table or column, or no pairs.
         """
-        names = {type_word(name): name for name in tables} | {name: name for name in tables}
+        names = names_of(tables)
 
         def table(option: str, name: str) -> str:
             if name not in names:
@@ -95,8 +97,12 @@ class GivenKeys:
                 ForeignKey((key,), other, () if referred is None else (referred,))
                 for key, (other, referred) in given.items()
             ]
-            primary = (self.keys[name],) if name in self.keys else table.primary_key
-            found[name] = replace(table, primary_key=primary, foreign_keys=[*kept, *added])
+            primary, unique = table.primary_key, table.unique
+            if name in self.keys:
+                primary = (self.keys[name],)
+                if unique is not None and len(table.primary_key) == 1:
+                    unique |= {*table.primary_key}  # declared keys name rows by it
+            found[name] = replace(table, primary_key=primary, foreign_keys=[*kept, *added], unique=unique)
         return found
 
 
@@ -127,18 +133,38 @@ def why_not(key: ForeignKey, tables: Mapping[str, TableKeys]) -> str:
     return ""
 
 
-def translated(tables: Mapping[str, TableKeys]) -> tuple[dict[str, TableKeys], dict[tuple[str, str], ForeignKey]]:
-    """Returns the tables as if each foreign key to unique values named rows by their id, and by (table, column) the
-    keys that do not: whoever reads these columns has to look the ids up."""
+def translated(
+    tables: Mapping[str, TableKeys], odd: Mapping[tuple[str, str], str]
+) -> tuple[dict[str, TableKeys], dict[tuple[str, str], ForeignKey]]:
+    """Returns the tables as if each foreign key named rows by their id, as it is read, and by (table, column) the keys
+    that do not: whoever reads these columns has to look the ids up, as the database compares them.
+
+    Args:
+        tables: by name.
+        odd: columns (table, column) that the database compares otherwise than by what is read of them, such as without
+            regard to capital letters, and their types.
+
+    Raises:
+        ConfigError: ids are such values, and no index says that they are unique, so that nobody could look them up.
+    """
     found, others = dict[str, TableKeys](), dict[tuple[str, str], ForeignKey]()
     for name, table in tables.items():
         keys = []
         for key in table.foreign_keys:
-            is_single = len(key.columns) == 1 == len(key.referred) and key.table in tables
+            is_single = len(key.columns) == 1 and len(key.referred) <= 1 and key.table in tables
             ids = id_column(key.table, tables) if is_single else None
-            if ids is not None and not _same(ids, key.referred[0]) and key.referred[0] in _known(tables[key.table]):
-                others.setdefault((name, key.columns[0]), key)
-                key = replace(key, referred=())
+            if ids is not None:
+                (referred,) = key.referred or (ids,)
+                is_known = any(_same(referred, each) for each in _known(tables[key.table]))
+                kind = odd.get((key.table, ids)) if _same(ids, referred) else None
+                if kind is not None and not is_known:
+                    raise ConfigError(
+                        f"keys: {key.table}.{ids} is {kind}, and the database does not compare such values letter by "
+                        "letter: that needs a unique index of the column, found none"
+                    )
+                if is_known and (kind is not None or not _same(ids, referred)):
+                    others.setdefault((name, key.columns[0]), replace(key, referred=(referred,)))
+                    key = replace(key, referred=())
             keys.append(key)
         found[name] = replace(table, foreign_keys=keys)
     return found, others
@@ -158,9 +184,25 @@ def _same(column: str, other: str) -> bool:
     return column.casefold() == other.casefold()  # SQLite does not tell them apart
 
 
-def type_word(name: str) -> str:
-    """Returns `name` in letters that names of types may have."""
-    return re.sub("[^A-Za-z0-9_-]", "_", name)
+def type_word(name: str, most: int = LONGEST_NAME) -> str:
+    """Returns `name` in letters that names of types may have, and at most so many: of a longer one, the end is a hash,
+    so that names that begin alike stay different."""
+    word = re.sub("[^A-Za-z0-9_-]", "_", name)
+    if len(word) <= most:
+        return word
+    digest = hashlib.blake2b(name.encode(), digest_size=4).hexdigest()
+    return f"{word[: most - len(digest) - 1]}_{digest}"
+
+
+def key_word(column: str) -> str:
+    """Returns the middle name of the edges that a foreign key makes; `rev_` before it fits, too."""
+    return "f2p_" + type_word(column, LONGEST_NAME - len("rev_f2p_"))
+
+
+def names_of(tables: Iterable[str]) -> dict[str, str]:
+    """Returns the names of tables by how options may spell them: as the database does, or as their types are called."""
+    tables = [*tables]
+    return {type_word(name): name for name in tables} | {name: name for name in tables}
 
 
 def _pairs(option: str, given: str | None, expected: str) -> list[tuple[str, str]]:

@@ -13,6 +13,7 @@ import pyarrow as pa
 from diskgnn.errors import InputError, UnavailableError
 from diskgnn.importers.tables.dictionaries import decoded, decoded_schema
 from diskgnn.importers.tables.frames import NamedColumns
+from diskgnn.importers.tables.looked_up import UnknownKeys
 from diskgnn.importers.tables.times import is_date
 
 # DuckDB keeps blocks of what it reads, up to a limit, and went up to 30 MiB beyond it (2.0.0, 12 million rows of texts
@@ -23,7 +24,7 @@ _BATCH_ROWS = 2048  # as many as DuckDB has at a time
 
 
 class DuckdbFile:
-    """A DuckDB file, opened for reading. Nobody can write to it meanwhile: DuckDB locks it.
+    """A DuckDB file, opened for reading until `close`. Nobody can write to it meanwhile: DuckDB locks it.
 
     Raises:
         UnavailableError: the package duckdb is not there.
@@ -62,6 +63,10 @@ class DuckdbFile:
         with self._errors_named():
             yield from self._connection.cursor().sql(query).to_arrow_reader(min(batch_rows, _BATCH_ROWS))
 
+    def close(self) -> None:
+        """Closes the file: others may write to it again."""
+        self._connection.close()
+
     @contextmanager
     def _errors_named(self) -> Iterator[None]:
         try:
@@ -82,16 +87,17 @@ def quoted(name: str) -> str:
 
 
 class DuckdbTable(NamedColumns):
-    """A table of a DuckDB file, in the order in which it has its rows."""
+    """A table of a DuckDB file, in the order in which it has its rows. Messages name its columns as `called`."""
 
     stored_bytes = 0
 
-    def __init__(self, file: DuckdbFile, schema: str, table: str) -> None:
-        self.name, self._file = f"table {table} ({file.path})", file
+    def __init__(self, file: DuckdbFile, schema: str, table: str, called: str) -> None:
+        self.name, self.called, self._file = f"table {table} ({file.path})", called, file
         self._table = f"{quoted(schema)}.{quoted(table)}"
         self.schema = decoded_schema(file.schema(f"SELECT * FROM {self._table}"))
         self._looked_up: dict[str, str] = {}
         self._infinite: dict[str, int] = {}
+        self._unknown = UnknownKeys()
 
     def look_up(self, column: str, other: DuckdbTable, referred: str, ids: str) -> None:
         """Reads a column as the `ids` of the rows of another table whose unique column `referred` has its values."""
@@ -99,6 +105,7 @@ class DuckdbTable(NamedColumns):
         self._looked_up[column] = (
             f"(SELECT r.{quoted(ids)} FROM {other._table} r WHERE r.{quoted(referred)} = {value}) AS {quoted(column)}"
         )
+        self._unknown.expect(column, f"{other.called}.{referred}")
         position = self.schema.get_field_index(column)
         self.schema = self.schema.set(position, pa.field(column, other.schema.field(ids).type))
 
@@ -113,11 +120,17 @@ class DuckdbTable(NamedColumns):
         self._infinite = dict.fromkeys(times, 0)
         listed = [self._looked_up.get(name, self._value(name, name in times)) for name in columns]
         listed += [f"NOT {self._is_finite(name)}" for name in times]
+        asked = [name for name in columns if name in self._looked_up]
+        listed += [f"{quoted(name)}::VARCHAR" for name in asked]
+        self._unknown.clear()
         query = f"SELECT {', '.join(listed)} FROM {self._table} OFFSET {first}"
         for batch in self._file.batches(query, batch_rows):
-            for name, is_infinite in zip(times, batch.columns[len(columns) :], strict=True):
+            for name, is_infinite in zip(times, batch.columns[len(columns) :], strict=False):
                 self._infinite[name] += is_infinite.true_count
-            yield pa.record_batch([*map(decoded, batch.columns[: len(columns)])], names=list(columns))
+            arrays = [*map(decoded, batch.columns[: len(columns)])]
+            for name, keys in zip(asked, batch.columns[len(columns) + len(times) :], strict=True):
+                self._unknown.add(name, keys, arrays[columns.index(name)])
+            yield pa.record_batch(arrays, names=list(columns))
 
     def noticed(self) -> dict[str, str]:
         """Returns what of the values that were read last is not as it was in the database, and why."""
@@ -126,6 +139,10 @@ class DuckdbTable(NamedColumns):
             for name, count in self._infinite.items()
             if count
         }
+
+    def unknown(self) -> dict[str, str]:
+        """Returns the foreign keys with values that name no row, and what is told of them."""
+        return self._unknown.told()
 
     def _value(self, column: str, is_time: bool) -> str:
         value = quoted(column)

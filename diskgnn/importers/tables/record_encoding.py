@@ -364,8 +364,11 @@ class RecordEncoding(TableEncoding):
         batch_rows = max(1, CHUNK_BYTES // record.row_bytes, min(_BATCH_ROWS, most))
 
         def read(first: int) -> Iterator[npt.NDArray[Any]]:
+            num_cut = dict[str, int]()
             for batch in table.batches(columns, batch_rows, first):
-                yield self._encoded(record, values, dict(zip(columns, batch.columns, strict=True)), batch.num_rows)
+                given = dict(zip(columns, batch.columns, strict=True))
+                yield self._encoded(record, values, given, batch.num_rows, num_cut)
+            self._warn_of_cut(record, num_cut)
 
         categories = self.categories if self._known_records is None else self._known_records.nodes
         return RowSource(
@@ -374,13 +377,19 @@ class RecordEncoding(TableEncoding):
         )  # fmt: skip
 
     def _encoded(
-        self, record: RecordFormat, values: Mapping[str, pa.Array], given: Mapping[str, pa.Array], num_rows: int
+        self,
+        record: RecordFormat,
+        values: Mapping[str, pa.Array],
+        given: Mapping[str, pa.Array],
+        num_rows: int,
+        num_cut: dict[str, int],
     ) -> npt.NDArray[Any]:
         out = np.zeros(num_rows, record.file_dtype)
         encodings = {column.name: column for column in self._stored}
         for field, name in zip(record.fields, record.file_dtype.names or (), strict=False):
             column, where = given[field.name], f"{self._table}.{field.name}"
-            _fill(out[name], field, encodings[field.name], column, values.get(field.name), where)
+            cut = _fill(out[name], field, encodings[field.name], column, values.get(field.name), where)
+            num_cut[field.name] = num_cut.get(field.name, 0) + cut
             if field.null_bit is not None:
                 nulls = np.asarray(column.is_null())
                 out[NULLS][:, field.null_bit // 8] |= nulls.astype(np.uint8) << np.uint8(field.null_bit % 8)
@@ -388,6 +397,16 @@ class RecordEncoding(TableEncoding):
                 said = "the column says" if self._known_records is None else f"in {self._known_records.graph}"
                 raise InputError(f"{where}: expected values in all rows, as {said}, found null")
         return out
+
+    def _warn_of_cut(self, record: RecordFormat, num_cut: Mapping[str, int]) -> None:
+        for field in record.fields:
+            if count := num_cut.get(field.name, 0):
+                warnings.warn(
+                    f"{self._table}.{field.name}: {count} lists are longer than those that were known, of up to "
+                    f"{field.width} values, and are cut off",
+                    DataWarning,
+                    stacklevel=callers_level(),
+                )
 
 
 def _is_text_list(kind: pa.DataType) -> bool:
@@ -416,8 +435,8 @@ def _fill(
     given: pa.Array,
     values: pa.Array | None,
     where: str,
-) -> None:
-    """Writes the values of a column to `out`, [n] or [n, width], which is 0."""
+) -> int:
+    """Writes the values of a column to `out`, [n] or [n, width], which is 0. Returns how many lists were cut off."""
     if pa.types.is_null(given.type) and field.num_values is None:  # in which no row has a value
         given = given.cast(pa.from_numpy_dtype(field.dtype) if field.kind == "numerical" else _NULLS[field.kind])
     if field.kind == "numerical" and field.dtype == "int64":
@@ -434,13 +453,15 @@ def _fill(
         found = pc.index_in(column_values.words(given, where), value_set=values)
         out[:] = np.where(np.asarray(given.is_null()), -1, np.asarray(found.fill_null(-1)))
     elif field.kind == "multicategorical":
-        _fill_lists(out.reshape(len(given), field.width), given, values, where)
+        return _fill_lists(out.reshape(len(given), field.width), given, values, where)
     else:
         _fill_vectors(out, field, column, given, where)
+    return 0
 
 
-def _fill_lists(out: npt.NDArray[Any], given: pa.Array, values: pa.Array | None, where: str) -> None:
-    """Writes the codes of each list's known values to `out` [n, width], as many as there is room for, then -1."""
+def _fill_lists(out: npt.NDArray[Any], given: pa.Array, values: pa.Array | None, where: str) -> int:
+    """Writes the codes of each list's known values to `out` [n, width], as many as there is room for, then -1. Returns
+    how many lists had more."""
     out[:] = -1
     words = column_values.words(given.flatten(), where)
     codes = np.asarray(pc.index_in(words.drop_null(), value_set=values).fill_null(-1))
@@ -449,14 +470,8 @@ def _fill_lists(out: npt.NDArray[Any], given: pa.Array, values: pa.Array | None,
     rows, codes = rows[codes >= 0], codes[codes >= 0]
     places = np.arange(len(rows)) - np.searchsorted(rows, rows)
     fits = places < out.shape[1]
-    if not fits.all():
-        warnings.warn(
-            f"{where}: {len(np.unique(rows[~fits]))} lists are longer than those that were known, of up to "
-            f"{out.shape[1]} values, and are cut off",
-            DataWarning,
-            stacklevel=callers_level(),
-        )
     out[rows[fits], places[fits]] = codes[fits]
+    return len(np.unique(rows[~fits]))
 
 
 def _fill_vectors(

@@ -6,8 +6,9 @@ nothing, it is read as the one type that its values have.
 
 from __future__ import annotations
 
+import re
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -15,17 +16,21 @@ from typing import Any
 from urllib.parse import quote
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from diskgnn.errors import InputError
 from diskgnn.importers.tables.frames import field_of
+from diskgnn.importers.tables.looked_up import UnknownKeys
 from diskgnn.importers.tables.times import timestamps
 
 _MOST_ROWS, _FIRST_ROWS = 1 << 14, 1 << 6  # at a time, as Python objects, which take some 100 bytes each
 _TEXT_BYTES = 4 << 20  # of text in them: beyond it, fewer rows are read at a time
-_TIMESTAMP = pa.timestamp("us")
+_TIMESTAMP, _CLOCK = pa.timestamp("us"), pa.time64("us")
+_TIME_OF_DAY = re.compile(r"\s*TIME\b", re.IGNORECASE)  # and not TIMESTAMP
+_EXACT = 1 << 53  # whole numbers up to it are floats
 _TAKES: dict[pa.DataType, tuple[type, ...]] = {
     pa.int64(): (int,), pa.float64(): (float, int), pa.string(): (str,), pa.binary(): (bytes,), pa.bool_(): (int,),
-    _TIMESTAMP: (str,),
+    _TIMESTAMP: (str,), _CLOCK: (str,),
 }  # fmt: skip
 _DECLARED = {  # the first that is part of a declared type decides
     "BOOL": pa.bool_(), "INT": pa.int64(), "CHAR": pa.string(), "CLOB": pa.string(), "TEXT": pa.string(),
@@ -38,7 +43,7 @@ _STORED = {
 
 
 class SqliteFile:
-    """An SQLite file in one transaction, which ends with this object. Nothing is written to it.
+    """An SQLite file in one transaction, until `close`. Nothing is written to it.
 
     Raises:
         InputError: no SQLite file, or one that cannot be read as it is.
@@ -69,6 +74,10 @@ class SqliteFile:
                     min(2 * piece_rows, _MOST_ROWS) if 2 * text_bytes < _TEXT_BYTES else max(1, piece_rows // 2)
                 )
 
+    def close(self) -> None:
+        """Ends the transaction: others may write again."""
+        self._connection.close()
+
     @contextmanager
     def _errors_named(self) -> Iterator[None]:
         try:
@@ -93,16 +102,25 @@ class SqliteTable:
 
     stored_bytes = 0
 
-    def __init__(self, file: SqliteFile, table: str, columns: Sequence[tuple[str, str]], order: Sequence[str]) -> None:
+    def __init__(
+        self,
+        file: SqliteFile,
+        table: str,
+        columns: Sequence[tuple[str, str]],
+        order: Sequence[str],
+        keys: Collection[str],
+    ) -> None:
         self.name, self._file, self._table = f"table {table} ({file.path})", file, table
-        self._order = ", ".join(order)
+        self._order, self._keys = ", ".join(order), keys
         self._declared = dict(columns)
         self.left_out: dict[str, str] = {}
-        fields = [
-            pa.field(name, kind) for name, declared in columns if (kind := self._kind(name, declared)) is not None
-        ]
-        self.schema = pa.schema(fields)
+        found = {name: self._kind(name, declared) for name, declared in columns}
+        self._kinds = {name: kind for name, kind in found.items() if kind is not None}
+        self.schema = pa.schema([(name, pa.float64() if kind == _CLOCK else kind)
+                                 for name, kind in self._kinds.items()])  # fmt: skip
+        self._inexact: dict[str, int] = {}
         self._looked_up: dict[str, str] = {}
+        self._unknown = UnknownKeys()
 
     def look_up(self, column: str, kind: pa.DataType, table: str, referred: str, ids: str) -> None:
         """Reads a column as the `ids`, of type `kind`, of the rows of a table whose unique column `referred` has its
@@ -111,7 +129,20 @@ class SqliteTable:
             f"(SELECT r.{quoted(ids)} FROM {quoted(table)} r WHERE r.{quoted(referred)} = "
             f"{quoted(self._table)}.{quoted(column)})"
         )
+        self._kinds[column] = kind
+        self._unknown.expect(column, f"{table}.{referred}")
         self.schema = self.schema.set(self.schema.get_field_index(column), pa.field(column, kind))
+
+    def noticed(self) -> dict[str, str]:
+        """Returns what of the values that were read last is not as it was in the file, and why."""
+        return {
+            f"digits of {name}": f"{count:,} rows have more than 15, of which the first are kept"
+            for name, count in self._inexact.items()
+        }
+
+    def unknown(self) -> dict[str, str]:
+        """Returns the foreign keys with values that name no row, and what is told of them."""
+        return self._unknown.told()
 
     @cached_property
     def num_rows(self) -> int:
@@ -132,36 +163,46 @@ class SqliteTable:
         Raises:
             InputError: a value that is not of the type of its column.
         """
-        names = ", ".join(self._looked_up.get(name, quoted(name)) for name in columns)
+        asked = [name for name in columns if name in self._looked_up]
+        values_of = [self._looked_up.get(name, quoted(name)) for name in columns]
+        listed = ", ".join([*values_of, *(f"CAST({quoted(name)} AS TEXT)" for name in asked)])
         position = first
-        query = f"SELECT {names} FROM {quoted(self._table)} ORDER BY {self._order} LIMIT -1 OFFSET {first}"
+        self._unknown.clear()
+        self._inexact.clear()
+        query = f"SELECT {listed} FROM {quoted(self._table)} ORDER BY {self._order} LIMIT -1 OFFSET {first}"
         for rows in self._file.pieces(query, batch_rows):
-            values = zip(*rows, strict=True)
-            arrays = [self._array(name, found, position) for name, found in zip(columns, values, strict=True)]
+            values = [*zip(*rows, strict=True)]
+            arrays = [self._array(name, found, position) for name, found in zip(columns, values, strict=False)]
+            for name, keys in zip(asked, values[len(columns) :], strict=True):
+                self._unknown.add(name, pa.array(keys, pa.string()), arrays[columns.index(name)])
             yield pa.record_batch(arrays, names=list(columns))
             position += len(rows)
 
     def _kind(self, column: str, declared: str) -> pa.DataType | None:
         is_time = any(word in declared.upper() for word in ("DATE", "TIME"))
         if not is_time:
-            for word, kind in _DECLARED.items():
-                if word in declared.upper():
-                    return kind
+            kind = next((kind for word, kind in _DECLARED.items() if word in declared.upper()), None)
+            # Numbers of 15 digits are enough for features, but not for keys.
+            if kind is not None and not (kind == pa.float64() and column in self._keys):
+                return kind
         query = f"SELECT DISTINCT typeof({quoted(column)}) FROM {quoted(self._table)}"
         stored = frozenset(kind for (kind,) in self._file.rows(query)) - {"null"}
         if is_time and stored <= {"text"}:
-            return _TIMESTAMP
+            return _CLOCK if _TIME_OF_DAY.match(declared) else _TIMESTAMP
         if stored not in _STORED:
             values = f"values of several types ({', '.join(sorted(stored))})" if stored else "no values"
             self.left_out[column] = f"declared as {declared or 'nothing'}, it has {values}"
         return _STORED.get(stored)
 
     def _array(self, column: str, values: Sequence[Any], position: int) -> pa.Array:
-        kind = self.schema.field(column).type
+        kind = self._kinds[column]
         try:
             if not {*map(type, values)} <= {*_TAKES[kind], type(None)}:
                 raise pa.ArrowInvalid("another type")
-            return _converted(values, kind)
+            found = _converted(values, kind)
+            if kind == pa.float64() and (inexact := sum(map(_is_inexact, values))):
+                self._inexact[column] = self._inexact.get(column, 0) + inexact
+            return found
         except (pa.ArrowInvalid, OverflowError):
             row = next(row for row, value in enumerate(values) if not _fits(value, kind))
             raise InputError(
@@ -172,7 +213,8 @@ class SqliteTable:
 
 _WORDS = {
     pa.int64(): "whole numbers", pa.float64(): "numbers", pa.string(): "text", pa.binary(): "bytes",
-    pa.bool_(): "0 or 1", _TIMESTAMP: "times in ISO 8601, such as 2024-01-31 or 2024-01-31 12:00:00",
+    pa.bool_(): "0 or 1", _CLOCK: "times of day, such as 12:00 or 12:00:00.5",
+    _TIMESTAMP: "times in ISO 8601, such as 2024-01-31 or 2024-01-31 12:00:00",
 }  # fmt: skip
 
 
@@ -181,9 +223,19 @@ def _converted(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
         if not {*values} <= {0, 1, None}:
             raise pa.ArrowInvalid("neither 0 nor 1")
         return pa.array([None if value is None else bool(value) for value in values], kind)
+    if kind == pa.float64():
+        return pa.array([None if value is None else float(value) for value in values], kind)
+    if kind == _CLOCK:
+        on_a_day = pc.binary_join_element_wise("1970-01-01", pa.array(values, pa.string()), " ")
+        return pc.divide(timestamps(on_a_day).cast(pa.int64()).cast(pa.float64()), 1e6)
     if kind != _TIMESTAMP:
         return pa.array(values, kind)
     return timestamps(pa.array(values, pa.string()))
+
+
+def _is_inexact(value: Any) -> bool:
+    """Returns True for a whole number that has more digits than floats have."""
+    return type(value) is int and abs(value) > _EXACT and int(float(value)) != value
 
 
 def _fits(value: Any, kind: pa.DataType) -> bool:

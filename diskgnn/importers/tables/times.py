@@ -35,7 +35,12 @@ def seconds(values: pa.Array, where: str) -> pa.Array:
         InputError: something else; names the first text that is no time, and says how to convert it.
     """
     if pa.types.is_integer(values.type):
-        return values.cast(pa.int64())
+        try:
+            return values.cast(pa.int64())
+        except pa.ArrowInvalid:
+            raise InputError(
+                f"{where}: expected times below 2^63, found {pc.max(values).as_py()}; is it what was meant?"
+            ) from None
     if pa.types.is_floating(values.type):  # whole numbers, where a data frame had gaps
         try:
             return pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values).cast(pa.int64())

@@ -198,6 +198,11 @@ def predict(
             require_tables(asked.net, loader.schema.tables, source)
             given = read_nodes(nodes, None) if isinstance(nodes, str | os.PathLike) else nodes
             found = rows_of_nodes(asked, loader, reporter)
+            if out.suffix != ".npy":
+                say(reporter, lambda: (
+                    f"rows are named by the numbers of their nodes: {source} keeps no ids of yours; `predict` of the "
+                    "graph that it was made from writes these"
+                ))  # fmt: skip
             write_nodes(folder, asked, *found, None if given is None else np.asarray(given), None)
     return StageReport("predict", time.perf_counter() - started, 0, out.stat().st_size)
 

@@ -9,7 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 from commands import run
+from object_store import ObjectStore
 
 import diskgnn
 from diskgnn.errors import ConfigError, DataWarning, InputError
@@ -58,7 +60,7 @@ def test_what_is_no_format_is_not_shown_behind_its_colon(tmp_path: Path, url: st
     assert "planted" not in done.stdout + done.stderr
 
 
-def test_a_very_wide_table_keeps_its_columns(tmp_path: Path) -> None:
+def test_a_very_wide_table_keeps_its_columns(tmp_path: Path, store: ObjectStore) -> None:
     """NumPy itself refuses headers beyond 10,000 bytes unless it is told."""
     wide = {f"number_{number}": np.arange(3) + number for number in range(700)}
     pq.write_table(pa.table({"id": [0, 1, 2], **wide}), tmp_path / "users.parquet")
@@ -67,8 +69,12 @@ def test_a_very_wide_table_keeps_its_columns(tmp_path: Path) -> None:
         "tables:\n  users: {file: users.parquet, pkey: id}\n  sales: {file: sales.parquet, fkeys: {user: users}}\n"
     )
     diskgnn.convert(tmp_path / "graph", source=tmp_path, format="relational", options={"keep_columns": True})
+    there = Graph.open(store.upload(tmp_path / "graph", f"{tmp_path.name}/graph"))
+    assert there.nodes["users"].config.rows == Graph.open(tmp_path / "graph").nodes["users"].config.rows
     diskgnn.prepare(tmp_path / "graph", tmp_path / "packed", target=diskgnn.NodeTarget("users", {"train": [1, 2]}),
                     fanouts=[2], batch_size=2, cpu_cache=0)  # fmt: skip
+    with pytest.raises(ConfigError, match=r"dtype: rows that keep their columns have x in torch.float32"):
+        diskgnn.Loader(tmp_path / "packed", dtype=torch.float16)
     (batch,) = diskgnn.Loader(tmp_path / "packed")
     assert batch.columns["users"]["number_699"][:2].tolist() == (batch.seeds[:2] + 699).tolist()
 

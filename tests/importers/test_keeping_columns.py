@@ -35,7 +35,7 @@ from diskgnn.graph.artifact_description import describe
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.graph_input import TableColumns
 from diskgnn.importers.source_formats.relational_source import RelationalSource
-from diskgnn.importers.tables.frames import FrameTable
+from diskgnn.importers.tables.frames import FrameTable, JoinedTables
 from diskgnn.importers.tables.record_encoding import RecordEncoding
 from diskgnn.preparing.repair import repair
 from diskgnn.system.resources import Resources
@@ -530,6 +530,20 @@ def test_lists_and_texts_beyond_what_codes_are_for(tmp_path: Path) -> None:
     assert reasons["long"] == "lists of up to 33 values, more than 32"
     assert reasons["text"] == "more than 65536 values, too many or too rare for a category: text or ids"
     assert [each.num_values for each in found.nodes["users"].config.rows.fields] == [9000, 2]
+
+
+def test_lists_that_are_cut_off_are_told_once() -> None:
+    """Whatever the number of batches in which rows are read."""
+    parts = [pa.table({"x": pa.array([["a", "a"]] * count, pa.list_(pa.string()))}) for count in (3, 4, 5)]
+    encoding = RecordEncoding.of("table", [pa.field("x", pa.list_(pa.string()))], {})
+    encoding.add([pa.array([["a"]])])
+    encoding.complete()
+    rows = encoding.rows("rows", JoinedTables("table", [FrameTable("table", part) for part in parts]))
+    with pytest.warns(DataWarning) as told:
+        assert sum(map(len, rows.chunks())) == 12
+    assert [str(each.message) for each in told] == [
+        "table.x: 12 lists are longer than those that were known, of up to 1 values, and are cut off"
+    ]
 
 
 @settings(max_examples=40, deadline=None)

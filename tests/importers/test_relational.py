@@ -208,3 +208,19 @@ def test_equals_relbench(tmp_path: Path) -> None:
     ages = graph.nodes["users"].features[:, 0]
     np.testing.assert_allclose(ages, (users["age"] - users["age"].mean()) / users["age"].std(ddof=0), rtol=1e-5)
     assert graph.nodes["task"].labels.tolist() == list(range(9))
+
+
+def test_where_val_timestamp_has_no_effect(tmp_path):
+    """A table without times is scaled by all rows, which is listed; if none has times, it is refused."""
+    pq.write_table(pa.table({"id": [1, 2], "age": [20.0, 40.0]}), tmp_path / "users.parquet")
+    pq.write_table(pa.table({"user": [1, 2], "at": [3, 9], "x": [1.0, 5.0]}), tmp_path / "orders.parquet")
+    tables = (
+        "tables:\n  users: {file: users.parquet, pkey: id}\n  orders: {file: orders.parquet, fkeys: {user: users}%s}\n"
+    )
+    (tmp_path / "relational.yaml").write_text(tables % "")
+    with pytest.raises(ConfigError, match=r"val_timestamp: expected tables with times, .* found none; say when rows"):
+        diskgnn.convert(tmp_path / "graph", source=tmp_path, options={"val_timestamp": 5})
+    (tmp_path / "relational.yaml").write_text(tables % ", time: at")
+    report = diskgnn.convert(tmp_path / "graph", source=tmp_path, options={"val_timestamp": 5})
+    told = {(each.of, each.name): each.reason for each in report.contents.left_out}
+    assert told == {("users", "val_timestamp"): "it has no times, so features are scaled by all rows"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from datetime import datetime
 
 import numpy as np
@@ -15,7 +16,7 @@ from pyarrow import csv
 
 import diskgnn
 from diskgnn import LinkTarget, Loader, NodeTarget, TableColumns, read_target
-from diskgnn.errors import ConfigError, InputError
+from diskgnn.errors import ConfigError, DataWarning, InputError
 from diskgnn.formats.samples import Samples
 
 DAY = 86_400
@@ -383,3 +384,24 @@ def test_labels_that_are_values_come_back_as_such(shop, tmp_path, values):
             diskgnn.predict(shop / "graph", folder / f"{what}.npy", folder / "run", what=what, **asked)
             found[what] = np.load(folder / f"{what}.npy")
         assert found["classes"].tolist() == [ascending[best] for best in found["logits"].argmax(1)]
+
+
+def test_times_of_seeds_that_nobody_named_are_told(shop, tmp_path):
+    """Where nodes have times of their own, seeds would go by these, whatever the table has."""
+    users = {"name": ["zoe", "ann", "bob"], "since": pa.array([day(0), day(1), day(2)], pa.timestamp("us"))}
+    for table_of, name in ((users, "users"), (pq.read_table(shop / "orders.parquet").to_pydict(), "orders")):
+        pq.write_table(pa.table(table_of), tmp_path / f"{name}.parquet")
+    (tmp_path / "relational.yaml").write_text(DESCRIPTION.replace("pkey: name", "pkey: name, time: since"))
+    diskgnn.convert(tmp_path / "graph", source=tmp_path)
+    unnamed, tables = TableColumns(id="user", label="left"), {"train": shop / "train.parquet"}
+    with pytest.warns(DataWarning, match=r"no column of .*train.parquet is named as their times.* if day is when"):
+        found = read_target(tmp_path / "graph", tables, node_type="users", columns=unnamed)
+    assert found.times is None
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="seeds: no column")
+        assert read_target(tmp_path / "graph", tables, node_type="users", columns=COLUMNS).times is not None
+        read_target(shop / "graph", tables, node_type="users", columns=unnamed)  # whose users have no times
+    with pytest.warns(DataWarning, match="if day is when a seed is asked"):
+        run("sample", tmp_path / "graph", tmp_path / "samples", "--target", "users", "--target-seeds",
+            f"train={shop}/train.parquet", "--target-column", "id=user", "--target-column", "label=left", "--temporal",
+            "last", "--fanouts", 1)  # fmt: skip

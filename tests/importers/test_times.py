@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import diskgnn
-from diskgnn.errors import ConfigError
+from diskgnn.errors import ConfigError, InputError
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.tables.times import moment
 
@@ -100,3 +100,13 @@ def test_options_respect_zones(tmp_path: Path, until: str, kept: int) -> None:
     found = np.array(Graph.open(tmp_path / "scaled").nodes["a"].features)[:, 0]
     expected = (np.array([1.0, 2.0, 4.0]) - known.mean()) / known.std() if kept > 1 else np.zeros(3)
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("largest", [2**63, 2**64 - 1])
+def test_whole_numbers_that_are_too_large(tmp_path: Path, largest: int) -> None:
+    """A message of our own, and not of Arrow's."""
+    rows = pa.table({"id": [0, 1], "up": [0, 0], "at": pa.array([3, largest], pa.uint64())})
+    pq.write_table(rows, tmp_path / "a.parquet")
+    (tmp_path / "relational.yaml").write_text("tables: {a: {file: a.parquet, pkey: id, fkeys: {up: a}, time: at}}")
+    with pytest.raises(InputError, match=rf"times of table a, .* expected times below 2\^63, found {largest}"):
+        diskgnn.convert(tmp_path / "graph", source=tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import warnings
 from datetime import date, datetime
 from pathlib import Path
@@ -207,6 +208,8 @@ def test_without_a_time_it_is_refused(made, tmp_path):
         with pytest.raises(ConfigError, match=message):
             ask()
     assert list(tmp_path.iterdir()) == []
+    with pytest.raises(ConfigError, match=r"^infer takes all edges, later ones, too, while the model was trained with"):
+        diskgnn.infer(made / "graph", tmp_path / "out.npy", made / "users")
     for command in ("predict", "infer"):
         told = run(command, made / "graph", "--checkpoint", made / "users", "--out", tmp_path / "out.npy", exit_code=2)
         assert all(flag in " ".join(told.stderr.split()) for flag in ("--at", "--ignore-times"))
@@ -327,3 +330,15 @@ def test_dates_are_seconds_and_no_days(made, tmp_path):
         diskgnn.prepare(tmp_path / "graph", tmp_path / "dated", target=dated, temporal="last", **OPTIONS)
     with pytest.raises(ConfigError, match="node_type: the model was trained for user, and says nothing of item nodes"):
         said(tmp_path, tmp_path, model, at=50, node_type="item")
+
+
+def test_evaluate_proposes_what_is_not_refused(made, tmp_path):
+    said = run("evaluate", made / "users-packed", "--checkpoint", made / "users", "--split", "train").stderr
+    (line,) = (line for line in said.splitlines() if line.startswith("next: "))
+    words = shlex.split(line.removeprefix("next: diskgnn ").partition("   #")[0])
+    given = {"GRAPH": made / "graph", "TIME": "50", "predictions.parquet": tmp_path / "predictions.parquet"}
+    assert words[0] == "predict"
+    run(*(given.get(word, word) for word in words))
+    assert pq.read_metadata(tmp_path / "predictions.parquet").num_rows == USERS
+    said = run("evaluate", made / "ignoring-packed", "--checkpoint", made / "ignoring", "--split", "train").stderr
+    assert "next: diskgnn infer GRAPH" in said

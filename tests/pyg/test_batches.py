@@ -219,6 +219,10 @@ def test_windows_leave_out_what_is_older(quiet):
     assert drawn[0] < drawn[1] < drawn[2]  # each was prepared for itself
     with pytest.raises(ConfigError, match="time_window: expected time_attr, too"):
         NeighborLoader(data, [-1], input_nodes=nodes, time_window=3, **quiet)
+    with pytest.raises(
+        ConfigError, match=r"time_window: found '30d', and nobody said what the numbers in 'time' count"
+    ):
+        next(iter(NeighborLoader(data, [-1], **given, time_window="30d")))
 
 
 def test_one_window_of_a_database_is_for_what_refers(quiet):

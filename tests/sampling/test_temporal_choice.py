@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import warnings
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from typed_graphs import CITES, WRITES, citations
 
 import diskgnn
 from diskgnn.baselines.in_memory import InMemory
-from diskgnn.errors import ConfigError
+from diskgnn.errors import ConfigError, DataWarning
 from diskgnn.formats.packed import Packed
 from diskgnn.formats.samples import Samples
 from diskgnn.graph.graph import Graph
@@ -59,7 +60,12 @@ def test_every_door_asks_and_takes_each_answer(graph, tmp_path, door):
 def test_ignoring_times_draws_what_a_graph_without_them_draws(tmp_path):
     for name, times, temporal in (("timed", True, "ignore"), ("plain", False, None), ("said", False, "ignore")):
         found = years(tmp_path / name, times)
-        diskgnn.sample(found, tmp_path / f"{name}-samples", fanouts=[2, 2], batch_size=3, temporal=temporal)
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            diskgnn.sample(found, tmp_path / f"{name}-samples", fanouts=[2, 2], batch_size=3, temporal=temporal)
+        said = [str(each.message) for each in told if issubclass(each.category, DataWarning)]
+        assert len(said) == (name == "said"), said
+        assert all("temporal: expected times that draws could ignore, found none" in each for each in said)
     timed, plain, said = (Samples.open(tmp_path / f"{name}-samples") for name in ("timed", "plain", "said"))
     assert (timed.config.spec.temporal, plain.config.spec.temporal) == ("ignore", None)
     for other in (timed, said):

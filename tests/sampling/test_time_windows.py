@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import tempfile
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from sampling_oracle import assert_is, sample_by_hand
 
 import diskgnn
 from diskgnn._native import DrawRequest, Expansion32, NeighborSampler, Relation, TopologySweep, TreeExpansion32
-from diskgnn.errors import ConfigError
+from diskgnn.errors import ConfigError, DataWarning
 from diskgnn.formats import artifacts
 from diskgnn.formats.artifacts import edge_file
 from diskgnn.formats.manifest import open_artifact
@@ -239,6 +240,19 @@ def test_a_window_with_a_unit_needs_that_of_the_graph(tmp_path: Path) -> None:
         sampled(weeks(tmp_path / "short", time_unit="ns"), tmp_path / "samples", temporal_window="999999w")
 
 
+def test_a_number_is_said_to_be_in_the_unit_of_the_graph(tmp_path: Path) -> None:
+    graph, plain = weeks(tmp_path / "graph", time_unit="s"), weeks(tmp_path / "plain")
+    for window in (60, "60", {ORDERED: 60}):
+        with pytest.warns(
+            DataWarning, match=r"temporal_window: 60 has no unit, so it is 60 s, .* write '60s' .* '60d'"
+        ):
+            sampled(graph, tmp_path / "samples", temporal_window=window)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="temporal_window")
+        sampled(graph, tmp_path / "samples", temporal_window="60s")
+        sampled(plain, tmp_path / "samples", temporal_window=60)  # nobody knows its unit
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -284,8 +298,9 @@ def test_one_window_needs_to_know_which_edges_it_is_for(tmp_path: Path) -> None:
     assert np.diff(minibatch.blocks[0][0].indptr).tolist() == [0, 1, *[2] * 6]  # t - 2 and t - 1, not t itself
     diskgnn.convert(tmp_path / "none", schema={"nodes": {"node": node}, "edges": {"node:to:node": edges}})
     target = NodeTarget("node", {"train": [0]}, {"train": [3]})
-    for window in (3, {"node:to:node": 3}):
-        with pytest.raises(ConfigError, match=r"temporal_window: .*times"), pytest.warns():
+    for window in (3, {"node:to:node": 3}, "60d"):
+        message = r"temporal_window: expected edges or nodes with times, found none .*convert --set times="
+        with pytest.raises(ConfigError, match=message), pytest.warns():
             SamplingPlan(Graph.open(tmp_path / "none"), SamplingSpec(target=target, temporal_window=window, **options))
 
 

@@ -357,7 +357,7 @@ def _nodes(
         if column is not None:
             listing.read(name, column, use)
     encoding.list_columns(name, listing)
-    if until is not None and known is None and table.time is None and encoding.columns:
+    if until is not None and not is_known and table.time is None and encoding.columns:
         listing.leave_out(name, "val_timestamp", "it has no times, so features are scaled by all rows", expected=True)
     is_constant = keep_columns and not encoding.columns
     if table.time is not None:

@@ -72,8 +72,9 @@ class NodeFeatures:
             )
         if rows.record is not None and nodes.quantise is not None:
             raise ConfigError(
-                f"{where}quantise: expected vectors, found a table that keeps its columns; leave it out, or convert "
-                "the table to vectors (without `keep_columns`)"
+                f"{where}quantise: expected vectors, found a table that keeps its columns, whose numbers and codes are "
+                "exact; leave it out: lists of int8 and text that is hashed (hash:256) take a byte for each number "
+                "anyway; or convert the table to vectors (without `keep_columns`)"
             )
         given = rows.record or RowFormat.stored_as(rows.dtype, rows.row_shape[0])
         stored = given if nodes.quantise is None else quantised_format(nodes.quantise, given)

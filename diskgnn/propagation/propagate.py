@@ -368,8 +368,9 @@ def _features(graph: Graph, node_type: str) -> RowFormat:
         raise ConfigError(f"{graph.manifest.path} has no features: make it again with `diskgnn convert` and name them")
     if isinstance(rows, RecordFormat):
         raise ConfigError(
-            f"{node_type}: expected vectors, found records ({rows.told}) in {graph.manifest.path}; convert the tables "
-            "again without `keep_columns`"
+            f"{node_type}: expected vectors, found records ({rows.told}) in {graph.manifest.path}; hops are made of x, "
+            f"which a graph of vectors has, too: convert the tables without keep_columns by `diskgnn convert "
+            f"--encoding-of {graph.manifest.path}`, which makes the same numbers of them"
         )
     return rows
 

@@ -36,6 +36,7 @@ def show_packed(output: Output, packed: Packed, path: AnyPath, num_ranks: int) -
         "fanouts": _fanouts(spec.split_fanouts("train")),
         "fanouts of evaluation": _fanouts(spec.split_fanouts("test")),
         "times": _times(packed),
+        **({"columns left out": ", ".join(spec.without)} if spec.without else {}),
         "seed of draws": spec.seed,
         "memory of cpu tier_bytes": max((_cpu_bytes(packed, split) for split in config.splits), default=0),
         "memory of device and pinned tiers_bytes": static_bytes,

@@ -91,8 +91,8 @@ class Graph:
 
     @property
     def keeps_columns(self) -> bool:
-        """Returns True if rows of some type are records."""
-        return any(isinstance(nodes.config.rows, RecordFormat) for nodes in self.nodes.values())
+        """Returns True if rows of some type are records in their file, whatever is left out of them."""
+        return bool(self.kept_columns)
 
     @property
     def kept_columns(self) -> tuple[str, ...]:

@@ -56,9 +56,9 @@ def minibatch_schema(graph: Graph, spec: SamplingSpec) -> SourceSchema:
     Raises:
         ConfigError: see `source_schema`.
     """
-    keeps_columns, graph = graph.keeps_columns, graph.without(spec.without)
+    graph = graph.without(spec.without)
     timed = tuple(each.name for each in graph.nodes.values() if each.config.has_times)
-    keeps_times = (spec.keep_times or keeps_columns) and spec.is_temporal
+    keeps_times = (spec.keep_times or graph.keeps_columns) and spec.is_temporal
     return replace(
         source_schema(graph, spec.target),
         tables=kept_tables(graph),

@@ -50,7 +50,6 @@ class SamplingPlan:
     """
 
     def __init__(self, graph: Graph, spec: SamplingSpec, seeds: Seeds | None = None) -> None:
-        keeps_times = spec.keep_times or graph.keeps_columns
         self.graph = graph = graph.without(spec.without)
         self._given_seeds = seeds
         self._seeds = seeds or seeds_of(graph, spec)
@@ -65,6 +64,7 @@ class SamplingPlan:
         self.spec = replace(spec, temporal_window=named_windows(windows, graph.config.time_unit) or None)
         if spec.group_seeds > 1:
             _require_groups(spec)
+        keeps_times = spec.keep_times or graph.keeps_columns
         self.layout = SamplesLayout(
             trees=spec.is_temporal,
             pairs=isinstance(spec.target, LinkTarget),

@@ -227,6 +227,22 @@ def test_the_label_is_no_longer_told(graphs: dict[str, Path], tables: dict[str, 
         diskgnn.prepare(graphs["records"], tmp_path / "untold", **given, without="users.left")
 
 
+def test_times_are_kept_where_no_column_is(
+    graphs: dict[str, Path], tables: dict[str, pa.Table], tmp_path: Path
+) -> None:
+    """Of tables that keep columns minibatches have times unasked: also without any of the columns."""
+    drawing = {**options(tables), "without": list(Graph.open(graphs["records"]).kept_columns)}
+    diskgnn.prepare(graphs["records"], tmp_path / "packed", **drawing, cpu_cache=0)
+    fresh = diskgnn.FreshEpochs(graphs["records"], tmp_path / "fresh", cpu_cache=0, **drawing)
+    with fresh, diskgnn.Loader(tmp_path / "packed", "train") as loader:
+        assert fresh.schema == loader.schema
+        for found, expected in zip(fresh.epoch(0), loader.epoch(0), strict=True):
+            for batch in (found, expected):
+                assert {name: each.shape[1] for name, each in batch.x.items()} == {"users": 1, "orders": 1}
+                assert batch.times is not None
+                assert torch.equal(batch.times["orders"], expected.times["orders"])
+
+
 def test_a_graph_without_columns_is_the_same_in_another_process(graphs: dict[str, Path]) -> None:
     graph = Graph.open(graphs["records"]).without(OUT)
     assert graph.without(OUT[:1]) is graph
@@ -265,4 +281,7 @@ def test_the_command_line_says_it(graphs: dict[str, Path], tmp_path: Path) -> No
         "--temporal", "ignore", "--fanouts", "3", "--without", "users.secret", "--without", "users.left")  # fmt: skip
     config = json.loads((out / "manifest.json").read_text())["config"]
     assert config["samples"]["without"] == ["users.left", "users.secret"]
-    run("inspect", out)
+    told = run("inspect", out).output
+    assert [line.split()[3:] for line in told.splitlines() if line.strip().startswith("columns left out")] == [
+        ["users.left,", "users.secret"]
+    ]

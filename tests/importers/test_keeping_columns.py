@@ -38,7 +38,7 @@ from diskgnn.importers.source_formats.relational_source import RelationalSource
 from diskgnn.importers.tables.frames import FrameTable, JoinedTables
 from diskgnn.importers.tables.record_encoding import RecordEncoding
 from diskgnn.preparing.repair import repair
-from diskgnn.system.resources import Resources
+from diskgnn.system.resources import Resources, SmallBudgetError
 
 USERS, ORDERS = 800, 9000
 TAGS = np.array(["red", "green", "blue", "grün"])
@@ -310,6 +310,33 @@ def test_the_bytes_do_not_follow_memory(tables: dict[str, pa.Table], tmp_path: P
     with_least(convert, 64 << 10)
     files = [json.loads((tmp_path / name / "manifest.json").read_text())["files"] for name in ("least", "plenty")]
     assert files[0] == files[1]
+
+
+def test_values_of_categories_count_in_memory(tmp_path: Path) -> None:
+    """They are kept while a graph is made: what does not fit is refused before it is taken."""
+    rows = 40_000
+    columns = {f"column{number}": [f"{value:040d} of {number}" for value in range(rows)] for number in range(5)}
+    pq.write_table(pa.table({"id": np.arange(rows), **columns}), tmp_path / "users.parquet", row_group_size=10_000)
+    pq.write_table(pa.table({"user": [3, 4]}), tmp_path / "sales.parquet")
+    encodings = ", ".join(f"{name}: category" for name in columns)
+    (tmp_path / "relational.yaml").write_text(
+        f"tables:\n  users: {{file: users.parquet, pkey: id, columns: {{{encodings}}}}}\n"
+        "  sales: {file: sales.parquet, fkeys: {user: users}}\n"
+    )
+    told = list[str]()
+
+    def convert(memory: Any, threads: int | None = None) -> None:
+        try:
+            diskgnn.convert(tmp_path / "graph", source=tmp_path, format="relational", memory=memory,
+                            options={"keep_columns": True})  # fmt: skip
+        except SmallBudgetError as error:
+            told.append(str(error))
+            raise
+
+    values_bytes = 5 * rows * 45
+    with_least(convert, values_bytes)
+    assert any("to keep the values of categories of table users" in each for each in told)
+    assert Graph.open(tmp_path / "graph").nodes["users"].categories().num_rows == 5 * rows
 
 
 def test_refusals(tables: dict[str, pa.Table], graphs: dict[str, Path], tmp_path: Path) -> None:

@@ -93,7 +93,11 @@ def test_a_module_of_ones_own(graph: Graph, tmp_path: Path):
 def test_seeds_of_a_packed_directory_as_they_were_sampled(graph: Graph, tmp_path: Path):
     packed = prepare_graph(graph, tmp_path, fanouts=(2, 2))
     net = make_model("sage", 6, 8, graph.num_classes, 2).eval()
-    diskgnn.predict(packed, tmp_path / "out.parquet", net)
+    lines: list[str] = []
+    diskgnn.predict(
+        packed, tmp_path / "out.parquet", net, reporter=SimpleNamespace(say=lines.append, stage=SILENT.stage)
+    )
+    assert [line for line in lines if "keeps no ids of yours" in line]
     expected = {}
     with diskgnn.Loader(packed, "test") as loader, torch.no_grad():
         for batch in loader:

@@ -18,6 +18,7 @@ from diskgnn.importers.source_formats.catalogue import Catalogue, OpenCatalogue,
 from diskgnn.importers.source_formats.relational import graph_of, require_graph
 from diskgnn.importers.source_formats.relational_keys import require_comparable
 from diskgnn.importers.source_formats.table_keys import id_column, translated
+from diskgnn.system.resources import Resources
 
 
 class Database(Protocol):
@@ -147,6 +148,7 @@ def read(
     exclude: Sequence[str] = (),
     encode: Mapping[str, str] | None = None,
     encoding: GivenEncoding | None = None,
+    resources: Resources | None = None,
 ) -> GraphInput:
     """Returns the graph of the tables of a database that were fetched.
 
@@ -165,6 +167,7 @@ def read(
         exclude: columns to leave out, TABLE.COLUMN, or COLUMN of every table that has it.
         encode: how columns become features, by such names.
         encoding: of another graph, for tables that are to be encoded alike; `val_timestamp` then means nothing.
+        resources: have the memory for the values of categories.
 
     Raises:
         ConfigError: times of no table, no foreign keys, or columns to exclude or to encode that no table has, or that
@@ -176,4 +179,6 @@ def read(
     empty = [name for name, table in catalogue.tables.items() if not table.rows.num_rows]
     source = source_of(shown, times, empty, skip_unknown=skip_unknown)
     exclude, encode = catalogue.spelt(exclude), catalogue.spelt(encode or {})
-    return graph_of(source, val_timestamp, until, reverse, skip_unknown, keep_columns, exclude, encode, encoding)
+    return graph_of(
+        source, val_timestamp, until, reverse, skip_unknown, keep_columns, exclude, encode, encoding, resources
+    )

@@ -72,7 +72,7 @@ class SourceFormat:
         return {name: given for name, given in parameters.items() if given.kind is inspect.Parameter.KEYWORD_ONLY}
 
 
-_OF_TABLES = ("exclude", "encode", "encoding")  # what `read` takes that is said of columns of all tables
+_OF_TABLES = ("exclude", "encode", "encoding", "resources")  # what `read` takes beside options of the format
 
 FORMATS = {
     known.name: known
@@ -145,7 +145,7 @@ class ChosenSource:
         """
         source = self.source if tables is None else tables
         resources.require("to read the source", self.format.held_bytes(source))
-        of_tables = {"exclude": self.exclude, "encode": self.encode, "encoding": encoding}
+        of_tables = {"exclude": self.exclude, "encode": self.encode, "encoding": encoding, "resources": resources}
         found = self.format.read(source, **self.options, **(of_tables if self.format.has_tables else {}))
         require_named(found.contents, {name: self.options[name] for name in self.format.naming if name in self.options})
         return found

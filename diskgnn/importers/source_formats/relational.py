@@ -53,6 +53,7 @@ from diskgnn.importers.tables.rows_until import RowsUntil
 from diskgnn.importers.tables.table_rows import times
 from diskgnn.importers.tables.times import counts_numbers, moment
 from diskgnn.specs.schema import EdgeType
+from diskgnn.system.resources import Resources
 
 
 def recognises(source: object) -> bool:
@@ -81,6 +82,7 @@ def read(
     exclude: Sequence[str] = (),
     encode: Mapping[str, str] | None = None,
     encoding: GivenEncoding | None = None,
+    resources: Resources | None = None,
 ) -> GraphInput:
     """Returns the graph of a database.
 
@@ -98,6 +100,7 @@ def read(
         exclude: columns to leave out, TABLE.COLUMN, or COLUMN of every table that has it.
         encode: how columns become features, by such names.
         encoding: of another graph, for tables that are to be encoded alike; `val_timestamp` then means nothing.
+        resources: have the memory for the values of categories.
 
     Raises:
         ConfigError: a description that is none, keys of tables that there are not, or columns to exclude or to encode
@@ -111,7 +114,9 @@ def read(
         source = RelationalSource.of(source)
     source = _with_given_keys(source, keys, links)
     chosen = _chosen(source, tasks)
-    return graph_of(chosen, val_timestamp, until, reverse, skip_unknown, keep_columns, exclude, encode, encoding)
+    return graph_of(
+        chosen, val_timestamp, until, reverse, skip_unknown, keep_columns, exclude, encode, encoding, resources
+    )
 
 
 def graph_of(
@@ -124,6 +129,7 @@ def graph_of(
     exclude: Sequence[str] = (),
     encode: Mapping[str, str] | None = None,
     encoding: GivenEncoding | None = None,
+    resources: Resources | None = None,
 ) -> GraphInput:
     """Returns the graph of a database whose description was read; see `read`."""
     listing = SourceListing()
@@ -133,10 +139,11 @@ def graph_of(
     source = _cut(source, source.until if until == AUTO else until, listing)
     val_timestamp = source.val_timestamp if val_timestamp is None else val_timestamp
     statistics_until = None if val_timestamp is None else moment("val_timestamp", val_timestamp)
-    nodes = {
-        name: _nodes(name, table, statistics_until, listing, encoding, keep_columns=keep_columns)
-        for name, table in source.tables.items()
-    }
+    nodes, lookup_bytes = dict[str, NodeInput](), 0
+    for name, table in source.tables.items():
+        nodes[name], found = _nodes(name, table, statistics_until, listing, encoding, keep_columns, resources)
+        resources = None if resources is None else resources.less(found.held_bytes)
+        lookup_bytes = max(lookup_bytes, found.lookup_bytes)
     edges: dict[EdgeType, EdgeInput] = {}
     for name, table in source.tables.items():
         for column, other in table.fkeys.items():
@@ -155,7 +162,9 @@ def graph_of(
             nodes[name] = replace(nodes[name], features=None, constant=True)
         _list_task(name, task, listing)
         edges[entity, f"rev_{key_word(column)}", name] = EdgeInput(key_edges(name, rows, column, False, turned=True))
-    return GraphInput(nodes, edges, listing.contents(), time_unit=_time_unit(source), order="time")
+    return GraphInput(
+        nodes, edges, listing.contents(), reading_bytes=lookup_bytes, time_unit=_time_unit(source), order="time"
+    )
 
 
 def require_graph(
@@ -347,12 +356,13 @@ def _nodes(
     until: int | None,
     listing: SourceListing,
     given: GivenEncoding | None,
-    *,
     keep_columns: bool,
-) -> NodeInput:
+    resources: Resources | None,
+) -> tuple[NodeInput, TableEncoding]:
+    """Returns the nodes of a table, and how its columns are encoded."""
     rows = table.rows
     encoding, is_known = _encoding(name, table, given, keep_columns)
-    find_statistics(encoding, rows, time=table.time, until=None if is_known else until)
+    find_statistics(encoding, rows, time=table.time, until=None if is_known else until, resources=resources)
     for column, use in ((table.pkey, "ids"), (table.time, "times")):
         if column is not None:
             listing.read(name, column, use)
@@ -362,13 +372,14 @@ def _nodes(
     is_constant = keep_columns and not encoding.columns
     if table.time is not None:
         encoding.warn_of_later(name, table.time)
-    return NodeInput(
+    nodes = NodeInput(
         num_nodes=rows.num_rows,
         ids=None if table.pkey is None else primary_key(name, rows, table.pkey, may_lack=table.may_lack_key),
         features=None if is_constant else encoding.rows(f"features of table {name}", rows),
         constant=is_constant,
         times=None if table.time is None else times(rows, table.time, f"times of table {name}"),
     )
+    return nodes, encoding
 
 
 def _encoding(

@@ -37,6 +37,7 @@ from diskgnn.importers.tables.odd_text import read_by_people
 from diskgnn.importers.tables.text_embedding import is_embedder, named_embedder, require_same_embedder
 from diskgnn.importers.tables.times import counts_numbers, is_date, seconds
 from diskgnn.specs.feature_columns import ENCODINGS, FeatureColumn
+from diskgnn.system.resources import Resources
 
 _CHOICES = (*(each for each in ENCODINGS if each != "text"), "hash:256", "module:function", "none")
 _STATISTICS_ROWS = 1 << 16  # at a time: what is found must not depend on memory
@@ -190,6 +191,16 @@ class TableEncoding:
         return column_values.fits(encoding, kind)
 
     @property
+    def held_bytes(self) -> int:
+        """Returns what is kept in memory of the values of columns; 0 for a few of each."""
+        return 0
+
+    @property
+    def lookup_bytes(self) -> int:
+        """Returns what encoding rows by these values takes beside that."""
+        return 0
+
+    @property
     def columns(self) -> list[str]:
         """Returns the columns of the table that are read."""
         return list(self._finders)
@@ -285,9 +296,18 @@ class TableEncoding:
 
 
 def find_statistics(
-    encoding: TableEncoding, rows: RowTable, *, time: str | None = None, until: int | None = None
+    encoding: TableEncoding,
+    rows: RowTable,
+    *,
+    time: str | None = None,
+    until: int | None = None,
+    resources: Resources | None = None,
 ) -> None:
-    """Read the columns once, up to `until` by the column `time` if both are given, and complete the encoding."""
+    """Read the columns once, up to `until` by the column `time` if both are given, and complete the encoding.
+
+    Raises:
+        SmallBudgetError: what is found of the columns does not fit in `resources`.
+    """
     num_rows, columns = 0, encoding.columns
     # Whole numbers may count anything.
     compares = time is not None and not counts_numbers(rows.field(time).type) and any(
@@ -304,6 +324,9 @@ def find_statistics(
                     batch = batch.filter(pc.less_equal(times, until).fill_null(False))
             encoding.add(batch.columns[: len(columns)])
             num_rows += batch.num_rows
+            if resources is not None:
+                needed_bytes = encoding.held_bytes + encoding.lookup_bytes
+                resources.require(f"to keep the values of categories of {rows.name}", needed_bytes)
         if until is not None and time is not None and rows.num_rows and not num_rows:
             warnings.warn(
                 f"val_timestamp: no row of {rows.name} is as early, so nothing is known of its columns: numbers become "

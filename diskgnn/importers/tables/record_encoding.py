@@ -50,6 +50,9 @@ from diskgnn.specs.feature_columns import FeatureColumn
 
 MOST_CATEGORIES = 1 << 20  # of a column
 _MOST_VALUE_BYTES = 32 << 20  # of them
+# Values are there as they were counted, as codes are looked up, and as they are written. Of one column at a time, Arrow
+# has a hash table, too.
+_VALUE_COPIES, _LOOKUP_COPIES = 3, 2
 _LEAST_ROWS = 4  # of a value of a category, on average
 _MOST_LISTED = 32  # values of a cell
 _MANY = 1 << 16  # values, by which text is told early from a category: it must not wait for 2^20 of them
@@ -79,6 +82,11 @@ class CountedValues:
         self._waiting.append(found)
         if sum(map(len, self._waiting)) >= len(self._counted):
             self._merge()
+
+    @property
+    def held_bytes(self) -> int:
+        """Returns the bytes of the values with their counts."""
+        return int(self._counted.nbytes) + sum(int(each.nbytes) for each in self._waiting)
 
     def _merge(self) -> None:
         joined = pa.concat_tables([self._counted, *self._waiting])
@@ -280,6 +288,20 @@ class RecordEncoding(TableEncoding):
     _fields: Mapping[str, pa.Field]
     _known_records: KnownRecords | None = None
     _stored: tuple[FeatureColumn, ...] = ()  # all columns of a record
+
+    @property
+    def held_bytes(self) -> int:
+        """Returns what is kept in memory of the values of categories."""
+        return _VALUE_COPIES * sum(self._value_bytes)
+
+    @property
+    def lookup_bytes(self) -> int:
+        """Returns what the hash table of the values of a column takes; columns take turns."""
+        return _LOOKUP_COPIES * max(self._value_bytes, default=0)
+
+    @property
+    def _value_bytes(self) -> list[int]:
+        return [each.held_bytes for each in self._finders.values() if isinstance(each, CountedValues)]
 
     def complete(self) -> None:
         """All known rows were added."""

@@ -16,6 +16,7 @@ from torch_geometric.sampler import HeteroSamplerOutput, SamplerOutput
 from diskgnn.batches.blocks import Block
 from diskgnn.batches.minibatch import AnyMiniBatch, MiniBatch
 from diskgnn.formats.record_view import DecodedRecords, RecordView
+from diskgnn.formats.row_format import FeatureFile
 from diskgnn.formats.sampled_minibatch import SampledMinibatch
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.type_data import EdgeSet, NodeSet
@@ -144,8 +145,12 @@ def rows_of(data: NodeSet | EdgeSet, positions: Any) -> Tensor:
     """Returns [n, D] rows of features as loaders deliver them, from the memory map."""
     file = data.feature_file
     assert file is not None
+    return file.x(_stored(data, file, positions))
+
+
+def _stored(data: NodeSet | EdgeSet, file: FeatureFile, positions: Any) -> Tensor:
     stored = np.ascontiguousarray(data.features[positions]).view(np.uint8).reshape(-1)
-    return file.x(file.rows.as_tensor(file.kept(stored)))
+    return file.rows.as_tensor(file.kept(stored))
 
 
 def columns_of(nodes: NodeSet, ids: npt.NDArray[np.int64]) -> DecodedRecords:
@@ -154,7 +159,7 @@ def columns_of(nodes: NodeSet, ids: npt.NDArray[np.int64]) -> DecodedRecords:
     if file is None:
         return DecodedRecords({}, {})
     assert isinstance(file.view, RecordView)
-    return file.view.decode(file.rows.as_tensor(np.ascontiguousarray(nodes.features[ids])))
+    return file.view.decode(_stored(nodes, file, ids))
 
 
 def places_of(known: Tensor, ids: Tensor) -> Tensor | None:

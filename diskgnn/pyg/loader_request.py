@@ -234,6 +234,7 @@ class LoaderRequest:
             temporal=self.temporal_strategy if self.disjoint else "ignore", temporal_window=self._windows(graph),
             strict_time=False,
             weighted=self.weight_attr is not None, edge_ids=True, expand_once=True, shuffle=self.shuffle,
+            without=graph.left_out,
         )  # fmt: skip
 
     def _windows(self, graph: Graph) -> Windows | None:

@@ -30,7 +30,8 @@ class NeighborLoader(PreparedBatches, NodeLoader):  # type: ignore[misc]
     with the same data and arguments, read them. Batches have what PyG's have, in the same order.
 
     Args:
-        data: as PyG has it, or the path of a graph directory that `diskgnn convert` made: then nothing is in memory.
+        data: as PyG has it, or the path of a graph directory that `diskgnn convert` made: then nothing is in memory. Or
+            an opened `Graph`, such as one `without` some columns.
         num_neighbors: per hop; a mapping has a list for each edge type. -1 takes all.
         input_nodes: ids, a mask, a node type, or (node type, either); "train" or ("paper", "train") of a path.
         input_time: of input_nodes, with `time_attr`.

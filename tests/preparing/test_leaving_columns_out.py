@@ -243,6 +243,23 @@ def test_times_are_kept_where_no_column_is(
                 assert torch.equal(batch.times["orders"], expected.times["orders"])
 
 
+def test_loaders_of_pyg_take_a_graph_without_columns(graphs: dict[str, Path], tmp_path: Path) -> None:
+    """In the cache they are apart from those with all columns."""
+    pytest.importorskip("torch_geometric")
+    from diskgnn.pyg import NeighborLoader
+
+    def batches(graph: Graph) -> list[Any]:
+        loader = NeighborLoader(graph, [3, 2], ("users", torch.arange(200)), batch_size=64, cache=tmp_path,
+                                progress=False)  # fmt: skip
+        return list(loader)
+
+    whole, cut = (batches(Graph.open(graphs["records"]).without(each)) for each in ([], OUT))
+    for found, expected in zip(cut, whole, strict=True):
+        for name in ("users", "orders"):
+            assert torch.equal(found[name].n_id, expected[name].n_id)
+            assert torch.equal(found[name].x, without_features(expected[name].x, graphs["records"], name))
+
+
 def test_a_graph_without_columns_is_the_same_in_another_process(graphs: dict[str, Path]) -> None:
     graph = Graph.open(graphs["records"]).without(OUT)
     assert graph.without(OUT[:1]) is graph

@@ -159,12 +159,14 @@ def test_keys_of_another_kind_are_refused(tmp_path: Path, kind: str, link: str) 
     assert not (tmp_path / ".graph.partial").exists()
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
-def test_another_key_than_the_declared_one(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "referred"), [("sqlite", "users (id)"), ("sqlite", "users"), ("duckdb", "users (id)")]
+)
+def test_another_key_than_the_declared_one(tmp_path: Path, kind: str, referred: str) -> None:
     """Declared foreign keys name the same rows as before: rows have other ids now."""
-    script = """
-        CREATE TABLE users (id BIGINT PRIMARY KEY, email TEXT NOT NULL);
-        CREATE TABLE sales (u BIGINT REFERENCES users (id), amount DOUBLE);
+    script = f"""
+        CREATE TABLE users (id INTEGER PRIMARY KEY, email TEXT NOT NULL);
+        CREATE TABLE sales (u INTEGER REFERENCES {referred}, amount DOUBLE);
         INSERT INTO users VALUES (30, 'c'), (10, 'a');
         INSERT INTO sales VALUES (10, 1), (30, 2), (10, 3);
         """
@@ -180,6 +182,17 @@ def test_another_key_than_the_declared_one(tmp_path: Path, kind: str) -> None:
         order = ids.read().column(0).to_pylist()
     of_row = [order.index("a"), order.index("c"), order.index("a")]
     assert pairs(graph, "sales", "f2p_u", "users") == sorted(enumerate(of_row))
+
+
+def test_another_key_than_a_folder_has(tmp_path: Path) -> None:
+    """Its foreign keys name rows by the key that it has, and nothing looks these up: they have to be given, too."""
+    pq.write_table(pa.table({"id": ["x", "y"], "email": ["a", "c"]}), tmp_path / "users.parquet")
+    pq.write_table(pa.table({"u": ["x", "y"], "mail": ["c", "a"]}), tmp_path / "sales.parquet")
+    (tmp_path / "relational.yaml").write_text(
+        "tables: {users: {file: users.parquet, pkey: id}, sales: {file: sales.parquet, fkeys: {u: users}}}"
+    )
+    with pytest.raises(ConfigError, match=r"keys: sales.u: it names users by id, which is not its primary key"):
+        diskgnn.convert(tmp_path / "graph", source=tmp_path, options={"keys": "users=email"})
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "duckdb"])

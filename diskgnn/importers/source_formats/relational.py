@@ -241,8 +241,9 @@ def _with_given_keys(source: RelationalSource, keys: str | None, links: str | No
     found, tables = given.applied(declared), dict[str, KeyedTable]()
     for name, table in source.tables.items():
         for key in found[name].foreign_keys:
-            if (name, key.columns[0]) in given.links and (reason := why_not(key, found)):
-                raise ConfigError(f"links: {name}.{key.columns[0]}: {reason}")
+            is_link = (name, key.columns[0]) in given.links
+            if (is_link or key.table in given.keys) and (reason := why_not(key, found)):
+                raise ConfigError(f"{'links' if is_link else 'keys'}: {name}.{key.columns[0]}: {reason}")
         fkeys = {key.columns[0]: key.table for key in found[name].foreign_keys}
         tables[name] = replace(table, pkey=id_column(name, found), fkeys=fkeys)
     return replace(source, tables=tables)

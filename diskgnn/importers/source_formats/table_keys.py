@@ -92,7 +92,12 @@ class GivenKeys:
         found = {}
         for name, table in tables.items():
             given = {key: to for (of, key), to in self.links.items() if of == name}
-            kept = [key for key in table.foreign_keys if len(key.columns) > 1 or key.columns[0] not in given]
+            kept = [
+                # What is declared names rows by the key that was declared.
+                replace(key, referred=key.referred or tables[key.table].primary_key) if key.table in self.keys else key
+                for key in table.foreign_keys
+                if len(key.columns) > 1 or key.columns[0] not in given
+            ]
             added = [
                 ForeignKey((key,), other, () if referred is None else (referred,))
                 for key, (other, referred) in given.items()

@@ -2,9 +2,9 @@ from collections.abc import Iterator
 
 import pytest
 from comparisons import steps_forked
-from report_pages import browser, page
+from report_pages import browser, page, write_page
 
-__all__ = ["browser", "page"]
+__all__ = ["browser", "page", "write_page"]
 
 
 @pytest.fixture

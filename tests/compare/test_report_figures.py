@@ -11,7 +11,6 @@ from report_pages import DRAWN, MARKS, assert_all_ok
 
 from diskgnn.compare.comparison_record import LoaderResult
 from diskgnn.compare.report.figures import color_of
-from diskgnn.compare.report.write import write_report
 from diskgnn.compare.variants import LOADERS as COMPARED
 
 # Values and names of bars that lie on a bar, on a tick or on each other by more than 3 pixels, and values on a line.
@@ -41,16 +40,17 @@ COLLISIONS = """
 
 
 @pytest.fixture(scope="class")
-def opened(browser, page):
+def opened(browser, write_page):
     browser.look(width=1200)
-    browser.open(page, DRAWN)
+    browser.open(page := write_page(comparison()), DRAWN)
+    return page
 
 
 @pytest.mark.usefixtures("opened")
 class TestDrawn:
     """The page of `comparison()`, opened once."""
 
-    def test_every_figure_is_drawn_without_complaint_or_network(self, browser, page):
+    def test_every_figure_is_drawn_without_complaint_or_network(self, browser, opened):
         traced = [one for one in comparison().results if one.trace]
         read = sum(one[2] > 0 for one in LOADERS.values())
         marks = {
@@ -69,10 +69,10 @@ class TestDrawn:
         assert found == {key: count for key, (_, count) in marks.items()}
         assert browser.evaluate(f"{MARKS}('#seconds-to-score .bars .point path')") > 0
         assert browser.evaluate("document.querySelectorAll('.drawing').length") == len(marks) + 1
-        assert_all_ok(browser, page)
-        assert page.stat().st_size < 5.5e6
+        assert_all_ok(browser, opened)
+        assert opened.stat().st_size < 5.5e6
 
-    def test_bars_are_as_long_as_their_numbers(self, browser, page):
+    def test_bars_are_as_long_as_their_numbers(self, browser):
         """On axes that start at 0, however far apart the numbers are."""
         read_bytes = sorted(rows * size for _, _, rows, size, *_ in LOADERS.values() if rows)
         loading = sorted(seconds for seconds, *_ in LOADERS.values())
@@ -81,7 +81,7 @@ class TestDrawn:
             widths = browser.evaluate(f"{bars}.map(e => e.getBoundingClientRect().width)")
             np.testing.assert_allclose(np.divide(widths, widths[-1]), np.divide(expected, expected[-1]), atol=0.01)
 
-    def test_the_list_of_lines_shows_what_is_drawn(self, browser, page):
+    def test_the_list_of_lines_shows_what_is_drawn(self, browser):
         drawn = browser.evaluate(
             "[...document.querySelectorAll('#cache-sweep .js-line')].map(e => getComputedStyle(e).stroke).sort()"
         )
@@ -94,10 +94,10 @@ class TestDrawn:
         assert len(set(looks)) == len(looks) == len(LOADERS)
 
 
-def test_a_spread_is_drawn_where_something_was_measured_several_times(browser, tmp_path):
-    page, runs = tmp_path / "report.html", [result("diskgnn, one epoch reused"), result("in-memory")]
+def test_a_spread_is_drawn_where_something_was_measured_several_times(browser, write_page):
+    runs = [result("diskgnn, one epoch reused"), result("in-memory")]
     repeated = dataclasses.replace(runs[0].training, repeats_seconds=(20.0, 28.0, 40.0))
-    write_report(comparison(results=(dataclasses.replace(runs[0], training=repeated), runs[1])), page)
+    page = write_page(comparison(results=(dataclasses.replace(runs[0], training=repeated), runs[1])))
     browser.look(width=1200)
     browser.open(page, DRAWN)
     widths = browser.evaluate(
@@ -114,12 +114,11 @@ def untraced(results):
 
 
 @pytest.mark.parametrize(("width", "epochs"), [(1200, 8), (700, 1), (400, 8)])
-def test_no_number_lies_on_a_tick_or_a_line(browser, tmp_path, width, epochs):
+def test_no_number_lies_on_a_tick_or_a_line(browser, write_page, width, epochs):
     """With ticks right behind the bars' ends, where their numbers once were."""
-    close_page = tmp_path / "report.html"
     results = untraced(result(name, seed, epochs) for name in LOADERS for seed in range(2))
     shifted = (dataclasses.replace(one, bound_seconds=1.1 * (one.loading or one.training).seconds) for one in results)
-    write_report(comparison(results=tuple(shifted)), close_page)
+    close_page = write_page(comparison(results=tuple(shifted)))
     browser.look(width=width)
     browser.open(close_page, DRAWN)
     assert browser.evaluate(f"{MARKS}('#epoch-times .annotation-text')") == 3 * len(LOADERS) + 1
@@ -128,10 +127,9 @@ def test_no_number_lies_on_a_tick_or_a_line(browser, tmp_path, width, epochs):
     assert_all_ok(browser, close_page)
 
 
-def test_one_epoch_makes_bars_of_accuracy(browser, tmp_path):
-    page = tmp_path / "report.html"
+def test_one_epoch_makes_bars_of_accuracy(browser, write_page):
     results = untraced(result(name, seed, 1) for name in LOADERS for seed in range(3))
-    write_report(comparison(results=results), page)
+    page = write_page(comparison(results=results))
     browser.look(width=1200)
     browser.open(page, DRAWN)
     shown = browser.evaluate("[...document.querySelectorAll('#score .annotation-text')].map(e => e.textContent)")
@@ -170,9 +168,8 @@ def _rgb(color):
         ({"results": (), "graph": {}, "settings": {}, "machine": {}}, {"cache-sweep"}),
     ],
 )  # fmt: skip
-def test_what_there_is_no_data_for_is_left_out(browser, tmp_path, changes, figures):
-    page = tmp_path / "report.html"
-    write_report(comparison(**changes), page)
+def test_what_there_is_no_data_for_is_left_out(browser, write_page, changes, figures):
+    page = write_page(comparison(**changes))
     browser.look(width=800)
     browser.open(page, DRAWN)
     shown = browser.evaluate("[...document.querySelectorAll('.figure')].map(figure => figure.id)")

@@ -1,4 +1,4 @@
-"""The page of a comparison's report on screens, small ones, dark ones, and on paper."""
+"""The page of a comparison's report on screens, small ones, dark ones, and on paper, and with others' words in it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ import pytest
 from comparisons import LOADERS, MISSING, comparison, result
 from report_pages import DRAWN, assert_all_ok
 
-from diskgnn.compare.report.write import write_report
+from diskgnn.compare.comparison_record import LoaderResult, SweepPoint
+from diskgnn.loading.tracing import TraceEvent
+
+SCRIPT = "<script>window.hacked = 1</script>"
 
 # Contrast (WCAG 2) of all elements that show text of their own, or are drawn, with what is behind them.
 CONTRASTS = """
@@ -82,11 +85,10 @@ def test_light_and_dark_are_both_legible(browser, page):
 
 
 @pytest.mark.parametrize("copies", [1, 4])
-def test_on_paper_figures_are_whole_and_light(browser, tmp_path, copies):
-    page = tmp_path / "report.html"
+def test_on_paper_figures_are_whole_and_light(browser, write_page, copies):
     results = [dataclasses.replace(result(name), trace=()) for name in LOADERS]  # of timelines, one copy shows enough
     many = (dataclasses.replace(one, name=f"{one.name} {copy}") for one in results for copy in range(copies))
-    write_report(comparison(results=tuple(many)) if copies > 1 else comparison(), page)
+    page = write_page(comparison(results=tuple(many)) if copies > 1 else comparison())
     browser.look(width=1200, dark=True, paper=True)
     browser.open(page, DRAWN)
     browser.evaluate("window.dispatchEvent(new Event('beforeprint'))")
@@ -103,3 +105,28 @@ def test_on_paper_figures_are_whole_and_light(browser, tmp_path, copies):
         assert printed.startswith(b"%PDF")
         assert 3 <= len(re.findall(rb"/Type\s*/Page\b", printed)) <= 7
     assert_all_ok(browser, page)
+
+
+def test_outside_words_are_shown_not_run(browser, write_page):
+    hostile = f"</script>{SCRIPT}<b>&amp;'\"%{{x}}<img src=x onerror='window.hacked=2'>"
+    ok = dataclasses.replace(
+        result("ginex"), name=hostile, loader=hostile, variant=hostile, bound=hostile,
+        trace=(TraceEvent(hostile, hostile, 0, 0, 5_000_000),),
+    )  # fmt: skip
+    made = comparison(
+        command=hostile, started=hostile, machine={hostile: hostile}, graph={"name": hostile}, warnings=(hostile,),
+        settings={"fanouts": hostile}, sweep=(SweepPoint(hostile, hostile, 1, 10, 5, 4),),
+        results=(ok, result("in-memory"), LoaderResult(f"{hostile}2", hostile, "", "failed", hostile)),
+    )  # fmt: skip
+    page = write_page(made)
+    browser.look(width=400)
+    browser.open(page, DRAWN)
+    assert_all_ok(browser, page)
+    assert browser.evaluate("window.hacked") is None
+    assert browser.evaluate("document.scripts.length") == 3
+    assert browser.evaluate("document.images.length") == 0
+    assert browser.evaluate("document.querySelector('pre').textContent") == hostile
+    assert browser.evaluate("document.querySelector('#timeline-0 h3').textContent") == hostile
+    assert browser.evaluate("document.documentElement.scrollWidth") <= 400
+    drawn = browser.evaluate("[...document.querySelectorAll('#read-bytes .annotation-text')].map(e => e.textContent)")
+    assert any(hostile in text for text in drawn), drawn

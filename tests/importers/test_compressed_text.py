@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import gzip
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from commands import run_python
 from pyarrow import csv as pacsv
+
+
+def printed(program: str, path: Path) -> list[str]:
+    """Words of a Python that has imported little: each of its children takes all of that apart at its end."""
+    command = [sys.executable, "-c", program, path]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+
 
 ENDING = """
 import os, signal, sys
@@ -34,8 +42,7 @@ def test_a_process_that_stops_reading_ends_by_itself(tmp_path: Path) -> None:
     ends, text = np.random.default_rng(0).integers(10_000, 100_000, (1_000_000, 2)), pa.BufferOutputStream()
     pacsv.write_csv(pa.table({"src": ends[:, 0], "dst": ends[:, 1]}), text)
     (tmp_path / "edges.csv.gz").write_bytes(gzip.compress(text.getvalue(), 6))
-    given = ENDING, tmp_path / "edges.csv.gz"
-    found = run_python("-c", *given, ends_whole=True, capture_output=True, text=True, check=True).stdout.split()
+    found = printed(ENDING, tmp_path / "edges.csv.gz")
     assert found == ["0"] * 16, f"{-signal.SIGABRT}: a thread of Arrow's aborts it; {-signal.SIGALRM}: it hangs"
 
 
@@ -64,6 +71,5 @@ def test_a_process_whose_table_cannot_be_read_ends_by_itself(tmp_path: Path) -> 
         file.write(b'id,name\n1,"')  # a quote that is never closed
         for _ in range(200):
             file.write(b"a" * (1 << 20))
-    given = FAILING, tmp_path / "nodes.csv.gz"
-    found = run_python("-c", *given, ends_whole=True, capture_output=True, text=True, check=True).stdout.split()
+    found = printed(FAILING, tmp_path / "nodes.csv.gz")
     assert found == ["3"] * 4, f"{-signal.SIGABRT}: a thread of Arrow's aborts it; {-signal.SIGALRM}: it hangs"

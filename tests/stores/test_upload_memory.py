@@ -142,7 +142,7 @@ def test_the_smallest_budget_is_kept_while_what_is_made_is_sent(store, tmp_path,
     from measure_budgets import least_bytes, run
 
     url, made = store.url(f"{tmp_path.name}/made"), str(tmp_path / "made")
-    generate = ["--num-nodes", "40000", "--num-features", "1024", "--threads", "1"]  # 156 MiB
+    generate = ["--num-nodes", "40000", "--num-features", "768", "--threads", "1"]  # 117 MiB
     if stage == "generate":
         here, there = ["generate", made, *generate], ["generate", f"{url}?smart_defaults=standard", *generate]
     else:

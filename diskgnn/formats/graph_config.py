@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from diskgnn.formats.column_records import Columns, ColumnsMember, check_columns
+from diskgnn.formats.column_statistics import ColumnStatistics, check_statistics
 from diskgnn.formats.record_format import ROWS
 from diskgnn.formats.records import INLINE, LEFT_OUT, Codec, Key, Record, or_none
 from diskgnn.formats.row_format import RowFormat
@@ -52,6 +53,8 @@ class NodeTypeConfig(Record):
     # That the features were made from; None: they were given as an array.
     columns: ColumnsMember = field(default=None, kw_only=True)
     values: Annotated[ValueCounts, LEFT_OUT] = field(default=NOTHING_UNUSUAL, kw_only=True)  # of the features
+    # Of numbers, timestamps and truth values of records, in the rows by which features are scaled.
+    statistics: Annotated[tuple[ColumnStatistics, ...] | None, LEFT_OUT] = field(default=None, kw_only=True)
     target: TargetConfig | None  # None: no labels
     has_times: bool = False
     # Of a table that keeps its columns and has none: x is a single 1, and nothing is stored.
@@ -67,6 +70,7 @@ class NodeTypeConfig(Record):
     def check_parsed(self) -> None:
         """Refuses columns that are not those of the rows."""
         check_columns(self.columns, self.rows)
+        check_statistics(self.statistics, self.rows)
         if self.is_constant and self.rows is not None:
             raise ValueError(f"a constant with rows of features, {self.rows.told}")
 

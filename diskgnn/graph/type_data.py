@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from diskgnn.errors import ArtifactError, ConfigError
@@ -23,6 +24,7 @@ from diskgnn.files.checked_files import checksum_file, npy_data_offset
 from diskgnn.files.file_reading import raise_if_disk_failed, read_array
 from diskgnn.formats import artifacts
 from diskgnn.formats.artifacts import categories_file, edge_file, node_file
+from diskgnn.formats.column_statistics import col_stats, constant_stats
 from diskgnn.formats.graph_config import EdgeTypeConfig, NodeTypeConfig
 from diskgnn.formats.manifest import Manifest
 from diskgnn.formats.record_format import RecordFormat
@@ -35,6 +37,7 @@ from diskgnn.stores.locations import Location
 
 if TYPE_CHECKING:
     import torch_frame
+    from torch_frame.data.stats import StatType
 
 
 @dataclass(frozen=True)
@@ -216,11 +219,40 @@ class NodeSet(TypeData):
             stored = np.require(records, requirements=["C", "W"]).view(np.uint8).reshape(-1)
             return view.tensor_frame(file.rows.as_tensor(file.kept(stored)))
         if not self.config.is_constant:
-            raise ConfigError(
-                f"{self.manifest.path}: expected rows of {self.name} that keep their columns, found vectors; convert "
-                "the table with keep_columns=true"
-            )
+            raise ConfigError(self._no_columns)
         return tensor_frame((), {}, {}, len(records), "cpu")
+
+    def col_stats(self) -> dict[str, dict[StatType, Any]]:
+        """Returns the statistics of the columns that a table kept, as torch_frame has them: what its encoders are made
+        with. They are of the rows by which features are scaled. Values of categories are text.
+
+        Raises:
+            ArtifactError: the file of categories is damaged.
+            ConfigError: the rows are vectors, or records of no table.
+            UnavailableError: torch_frame cannot be imported.
+        """
+        rows, statistics = self.config.rows, self.config.statistics
+        if self.config.is_constant:
+            return constant_stats(self.num_nodes)
+        if not isinstance(rows, RecordFormat):
+            raise ConfigError(self._no_columns)
+        if statistics is None:
+            raise ConfigError(
+                f"{self.manifest.path}: nothing is known of the columns of {self.name}; convert its table"
+            )
+        categories, counts = self.categories(), dict[str, tuple[list[str], list[int]]]()
+        for field in rows.fields:
+            if categories is not None and field.num_values is not None:
+                found = categories.filter(pc.equal(categories["column"], field.name))
+                counts[field.name] = found["value"].to_pylist(), found["count"].to_pylist()
+        return col_stats(rows, statistics, counts)
+
+    @property
+    def _no_columns(self) -> str:
+        return (
+            f"{self.manifest.path}: expected rows of {self.name} that keep their columns, found vectors; convert the "
+            "table with keep_columns=true"
+        )
 
     def labels_of(self, nodes: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Returns the labels, [n] or [n, C], of ascending `nodes` [n]. All labels are read, front to back, and checked.

@@ -31,6 +31,8 @@ from diskgnn.importers.graph_sources import (
     rows_of,
     type_owner,
 )
+from diskgnn.importers.ids.id_streams import IdColumns
+from diskgnn.importers.ids.skipped_edges import known_edges
 from diskgnn.importers.source_listing import SourceListing, warn_of_left_out
 from diskgnn.importers.value_scan import ValueScan
 from diskgnn.specs.schema import EdgeType, edge_type_name
@@ -106,6 +108,10 @@ def open_graph(given: GraphInput, *, typed: bool, topologies: Mapping[EdgeType, 
     num_nodes = {name: opened.num_nodes for name, opened in nodes.items()}
     edges = {}
     for edge_type, edges_given in given.edges.items():
+        found = edges_given.edges
+        if isinstance(found, IdColumns) and found.skips_unknown and _has_numbers_as_ids(given, edge_type, found):
+            both = num_nodes[edge_type[0]], num_nodes[edge_type[2]]
+            topologies[edge_type] = known_edges(found, topologies[edge_type], both)
         opening = open_edges(
             edge_type, edges_given, topologies[edge_type], owners[edge_type], num_nodes, listing, given.encoding
         )
@@ -122,6 +128,14 @@ def open_graph(given: GraphInput, *, typed: bool, topologies: Mapping[EdgeType, 
     contents = listing.contents()
     warn_of_left_out(contents)
     return OpenGraph(typed, nodes, edges, contents, given.time_unit)
+
+
+def _has_numbers_as_ids(given: GraphInput, edge_type: EdgeType, found: IdColumns) -> bool:
+    """Returns whether edges name nodes by ids that are their numbers already, so that nobody has looked them up."""
+    return any(
+        side != found.numbered and given.nodes[end].ids is not None
+        for side, end in enumerate((edge_type[0], edge_type[2]))
+    )
 
 
 @dataclass(frozen=True)
@@ -159,6 +173,7 @@ def write_graph(writer: ArtifactWriter, graph: OpenGraph, resources: Resources) 
                 name, nodes.num_nodes, None if features is None else features.stored, target, nodes.times is not None,
                 is_constant=nodes.given.constant, values=values,
                 columns=None if features is None else features.rows.columns,
+                statistics=None if features is None else features.rows.statistics,
             )
         )  # fmt: skip
         facts: Details = {"num_nodes": nodes.num_nodes}

@@ -168,6 +168,33 @@ def test_minibatches_have_a_frame_of_each_type(
             assert (found["orders"].tf.num_rows == 0) == (len(fanouts) == 1)
 
 
+def test_encoders_of_torch_frame_take_frames_and_statistics(graph: Path, expected: dict[str, Any]) -> None:
+    """Rows of a table become what they do with torch_frame's own statistics: by RelBench's encoders of each stype."""
+    nodes = Graph.open(graph).nodes["users"]
+    frame, found = nodes.tensor_frame(nodes.features), []
+    encoders = {
+        torch_frame.categorical: torch_frame.nn.EmbeddingEncoder(),
+        torch_frame.numerical: torch_frame.nn.LinearEncoder(),
+        torch_frame.multicategorical: torch_frame.nn.MultiCategoricalEmbeddingEncoder(),
+        torch_frame.embedding: torch_frame.nn.LinearEmbeddingEncoder(),
+        torch_frame.timestamp: torch_frame.nn.TimestampEncoder(na_strategy=torch_frame.NAStrategy.MEDIAN_TIMESTAMP),
+    }  # fmt: skip
+    for stats in (nodes.col_stats(), expected["users"].col_stats):
+        torch.manual_seed(0)
+        encoder = torch_frame.nn.StypeWiseFeatureEncoder(8, stats, frame.col_names_dict, encoders)
+        found.append(encoder(frame)[0])
+    assert found[0].shape == (USERS, len(STYPES["users"]), 8)
+    torch.testing.assert_close(*found, equal_nan=True)
+    links = Graph.open(graph).nodes["links"]
+    ones = torch_frame.nn.StypeWiseFeatureEncoder(
+        8,
+        links.col_stats(),
+        {torch_frame.numerical: ["__const__"]},
+        {torch_frame.numerical: torch_frame.nn.LinearEncoder()},
+    )
+    assert ones(links.tensor_frame(np.empty(9)))[0].isfinite().all()
+
+
 @settings(deadline=None)
 @given(st.lists(st.integers(-(2**63) + 1, 2**63 - 1), min_size=1, max_size=50))
 def test_calendars_are_those_of_torch_frame(moments: list[int]) -> None:
@@ -187,6 +214,9 @@ def test_without_torch_frame_it_is_said(graph: Path, tmp_path: Path, monkeypatch
     users = Graph.open(graph).nodes["users"]
     with pytest.raises(UnavailableError, match="pip install pytorch-frame"):
         users.tensor_frame(users.features[:3])
+    monkeypatch.setitem(sys.modules, "torch_frame.data.stats", None)
+    with pytest.raises(UnavailableError, match="pip install pytorch-frame"):
+        users.col_stats()
 
 
 def test_vectors_are_no_frames(tmp_path: Path) -> None:
@@ -195,3 +225,5 @@ def test_vectors_are_no_frames(tmp_path: Path) -> None:
     node = Graph.open(tmp_path / "graph").nodes["node"]
     with pytest.raises(ConfigError, match="found vectors"):
         node.tensor_frame(node.features)
+    with pytest.raises(ConfigError, match="found vectors"):
+        node.col_stats()

@@ -141,9 +141,9 @@ def test_categories_are_counted_in_known_rows(graphs: dict[str, Path], tables: d
     found = Graph.open(graphs["records"]).nodes["users"].categories()
     assert of_graph_constants(graphs["records"]) == {"links", "churn"}
     for name in ("plan", "city", "tags"):
-        listed = users[name].combine_chunks()
-        listed = listed.flatten() if name == "tags" else listed
-        counts = Counter(listed.drop_null().to_pylist()).most_common()
+        listed = users[name].drop_null().to_pylist()
+        listed = [tag for each in listed for tag in dict.fromkeys(each)] if name == "tags" else listed
+        counts = Counter(listed).most_common()
         of_column = found.filter(pc.equal(found["column"], name))
         assert list(zip(of_column["value"].to_pylist(), of_column["count"].to_pylist(), strict=True)) == counts
     assert {*found["column"].to_pylist()} == {"plan", "city", "tags"}
@@ -167,7 +167,7 @@ def expected_columns(tables: dict[str, pa.Table], graph: Path) -> tuple[dict[str
         codes = {value: code for code, value in enumerate(known)}
         values[name] = np.array([codes.get(value, -1) for value in users[name].to_pylist()], np.int32)
     known = categories.filter(pc.equal(categories["column"], "tags"))["value"].to_pylist()
-    tags = [[known.index(tag) for tag in each or []] for each in users["tags"].to_pylist()]
+    tags = [[known.index(tag) for tag in dict.fromkeys(each or [])] for each in users["tags"].to_pylist()]
     values["tags"] = np.array([[*each, *[-1] * (4 - len(each))] for each in tags], np.int32)
     values["face"] = np.array([each or [0] * 5 for each in users["face"].to_pylist()], np.float32)
     values["codes"] = np.array(users["codes"].to_pylist(), np.int8)
@@ -410,7 +410,7 @@ def test_records_of_later_rows_are_those_of_the_graph_named(
 def test_what_the_graph_named_does_not_know(
     graphs: dict[str, Path], tables: dict[str, pa.Table], tmp_path: Path
 ) -> None:
-    """Values without a code are -1, not null, and counted; lists are cut off; other kinds of columns are refused."""
+    """Values without a code are -1, not null, and counted; other kinds of columns are refused."""
 
     def converted(**changed: Any) -> Graph:
         users = tables["users"]
@@ -430,14 +430,13 @@ def test_what_the_graph_named_does_not_know(
     known = sum(city is not None for city in cities)
     assert f"has no code for them: 2 of {known} values, first 'Ulm'" in told
     assert f"has no code for them: 1 of {USERS + 10} values, first 'pink'" in told
-    assert "users.tags: 1 lists are longer than those that were known, of up to 4 values" in told
     assert rows["city"][[3, 5, 8]].tolist() == [-1, -1, -1]
     fields = Graph.open(tmp_path / "out").nodes["users"].config.rows.fields
     bit = next(each.null_bit for each in fields if each.name == "city")
     assert ((rows[NULLS][:, bit // 8] >> (bit % 8)) & 1)[[3, 5, 8]].tolist() == [0, 0, 1]
     codes = {value: code for code, value in enumerate(values_of(graphs["records"], "tags"))}
     np.testing.assert_array_equal(rows["tags"][0], [codes["red"], codes["green"], -1, -1])
-    np.testing.assert_array_equal(rows["tags"][1], [codes["red"]] * 4)
+    np.testing.assert_array_equal(rows["tags"][1], [codes["red"], -1, -1, -1])
     numbers = pa.array(np.arange(USERS))
     for changed, message in [
         ({"big": pa.array(np.arange(USERS) + 0.5)}, "users.big: expected whole numbers"),
@@ -541,7 +540,7 @@ def test_lists_and_texts_beyond_what_codes_are_for(tmp_path: Path) -> None:
     """Lists that are longer in later rows are cut off, longer than 32 left out; so is text of few equal values."""
     num_rows = 70_000
     long = [[f"value {number}" for number in range(33)], *[["value 1"]] * (num_rows - 1)]
-    grown = [["a", "b"]] * (num_rows - 1) + [["b", "unknown", None, "a", "b", "b"]]
+    grown = [["a", "b", "a"]] * (num_rows - 2) + [["c"], ["b", "unknown", None, "b", "a", "c"]]
     users = pa.table({
         "id": np.arange(num_rows), "at": np.arange(num_rows), "long": pa.array(long), "grown": pa.array(grown),
         "text": [f"text {number % 68_000}" for number in range(num_rows)],
@@ -558,19 +557,19 @@ def test_lists_and_texts_beyond_what_codes_are_for(tmp_path: Path) -> None:
         diskgnn.convert(tmp_path / "graph", source=database,
                         options={"keep_columns": True, "val_timestamp": num_rows - 2})  # fmt: skip
     rows = np.load(tmp_path / "graph" / "features-users.npy")
-    np.testing.assert_array_equal(rows["grown"], [*[[0, 1]] * (num_rows - 1), [1, 0]])
+    np.testing.assert_array_equal(rows["grown"], [*[[0, 1]] * (num_rows - 2), [2, -1], [1, 0]])
     found = Graph.open(tmp_path / "graph")
     reasons = {each.name: each.reason for each in found.config.contents.left_out}
     assert reasons["long"] == "lists of up to 33 values, more than 32"
     assert reasons["text"] == "more than 65536 values, too many or too rare for a category: text or ids"
-    assert [each.num_values for each in found.nodes["users"].config.rows.fields] == [9000, 2]
+    assert [each.num_values for each in found.nodes["users"].config.rows.fields] == [9000, 3]
 
 
 def test_lists_that_are_cut_off_are_told_once() -> None:
     """Whatever the number of batches in which rows are read."""
-    parts = [pa.table({"x": pa.array([["a", "a"]] * count, pa.list_(pa.string()))}) for count in (3, 4, 5)]
+    parts = [pa.table({"x": pa.array([["a", "b"]] * count, pa.list_(pa.string()))}) for count in (3, 4, 5)]
     encoding = RecordEncoding.of("table", [pa.field("x", pa.list_(pa.string()))], {})
-    encoding.add([pa.array([["a"]])])
+    encoding.add([pa.array([["a"], ["b"]])])
     encoding.complete()
     rows = encoding.rows("rows", JoinedTables("table", [FrameTable("table", part) for part in parts]))
     with pytest.warns(DataWarning) as told:
@@ -586,9 +585,10 @@ def test_lists_that_are_cut_off_are_told_once() -> None:
     known=st.integers(1, 30),
 )
 def test_lists_of_any_values(lists: list[list[str] | None], known: int) -> None:
-    """Codes by how often values come in the rows that are known; others are dropped."""
+    """Codes by how many lists that are known have a value; others are dropped, and each is once in its list."""
     kind = pa.list_(pa.string())
-    listed = [value for each in lists[:known] for value in each or [] if value is not None]
+    distinct = [[value for value in dict.fromkeys(each or []) if value is not None] for each in lists]
+    listed = [value for each in distinct[:known] for value in each]
     table = FrameTable("table", pa.table({"x": pa.array(lists, kind)}))
     encoding = RecordEncoding.of("table", [pa.field("x", kind)], {})
     encoding.add([pa.array(lists[:known], kind)])
@@ -597,12 +597,12 @@ def test_lists_of_any_values(lists: list[list[str] | None], known: int) -> None:
         assert "x" in encoding.left_out
         return
     values = [value for value, _ in Counter(listed).most_common()]
-    width = max(len(each or []) for each in lists[:known])
+    width = max(map(len, distinct[:known]))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)
         (rows,) = encoding.rows("rows", table).chunks()
-    for found, each in zip(rows["x"].reshape(len(lists), width).tolist(), lists, strict=True):
-        codes = [values.index(value) for value in each or [] if value in values][:width]
+    for found, each in zip(rows["x"].reshape(len(lists), width).tolist(), distinct, strict=True):
+        codes = [values.index(value) for value in each if value in values][:width]
         assert found == [*codes, *[-1] * (width - len(codes))]
     np.testing.assert_array_equal(rows[NULLS][:, 0] & 1, [each is None for each in lists])
 

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from diskgnn.errors import InputError
+from diskgnn.formats.column_statistics import ColumnStatistics
 from diskgnn.formats.record_format import RecordFormat
 from diskgnn.graph.edge_buckets import EdgeChunk, EdgesFrom, EdgeSource, edges_from
 from diskgnn.graph.type_data import NodeSet
@@ -44,6 +45,7 @@ class RowSource:
     record: RecordFormat | None = None  # of features that are records, a structured array [N]
     # Of records, what codes stand for, see `record_encoding`; or a type of another graph, whose codes they are.
     categories: pa.Table | NodeSet | None = None
+    statistics: tuple[ColumnStatistics, ...] | None = None  # of the columns of records
     bfloat16: bool = False  # these are bits of bfloat16 numbers, which NumPy has no type for: the dtype is uint16
 
     @property

@@ -6,7 +6,6 @@ ranges of each type are joined with the ids that there are. What comes after tha
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn.errors import DataWarning, InputError, callers_level
+from diskgnn.errors import InputError
 from diskgnn.formats import artifacts
 from diskgnn.graph.edge_buckets import EdgeChunk
 from diskgnn.importers.class_labels import ClassLabels
@@ -28,6 +27,7 @@ from diskgnn.importers.ids.id_streams import IdColumns, in_parts
 from diskgnn.importers.ids.joining_ids import NodeIds, join_ids, join_step
 from diskgnn.importers.ids.partition_join import DenseEnds, Ends, Lookup, Parts
 from diskgnn.importers.ids.sampling_ids import ID_BYTES, sample_ids
+from diskgnn.importers.ids.skipped_edges import known_edges
 from diskgnn.importers.ids.user_ids import UserIds
 from diskgnn.importers.tables import table_rows
 from diskgnn.importers.tables.table import Table, is_table
@@ -265,22 +265,9 @@ def _stream(name: str, num_edges: int, ends: Sequence[Ends]) -> EdgeStream:
 
 def _topology(found: IdColumns, *ends: Ends) -> EdgeStream:
     edges = _stream(found.name, found.num_rows, ends)
-    if not found.skips_unknown:
-        return edges
-    unknown = sum(int(((src < 0) | (dst < 0)).sum()) for src, dst in edges.chunks())
-    if unknown:
+
+    def such_as() -> str:
         skipped = [end for end in ends if isinstance(end, Lookup) and end.skipped is not None]
-        first = f", such as {skipped[0].skipped!r}{skipped[0].hint_of_skipped}" if skipped else ""
-        warnings.warn(
-            f"{found.name}: left out {unknown} of {found.num_rows} edges by {' and '.join(found.columns)}, to ids "
-            f"that no node has{first}",
-            DataWarning,
-            stacklevel=callers_level(),
-        )
-    return EdgeStream(found.name, found.num_rows - unknown, partial(_known_pairs, edges))
+        return f", such as {skipped[0].skipped!r}{skipped[0].hint_of_skipped}" if skipped else ""
 
-
-def _known_pairs(edges: EdgeStream) -> Iterator[EdgeChunk]:
-    for src, dst in edges.chunks():
-        known = (src >= 0) & (dst >= 0)
-        yield src[known], dst[known]
+    return known_edges(found, edges, such_as=such_as) if found.skips_unknown else edges

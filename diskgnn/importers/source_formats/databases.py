@@ -15,7 +15,8 @@ from diskgnn.importers.encoding_of import GivenEncoding
 from diskgnn.importers.graph_input import GraphInput
 from diskgnn.importers.identity import file_states
 from diskgnn.importers.source_formats.catalogue import Catalogue, OpenCatalogue, source_of, with_given_keys
-from diskgnn.importers.source_formats.relational import graph_of, require_graph
+from diskgnn.importers.source_formats.given_kinds import with_read_kinds
+from diskgnn.importers.source_formats.relational import VALIDATION, graph_of, require_graph
 from diskgnn.importers.source_formats.relational_keys import require_comparable
 from diskgnn.importers.source_formats.table_keys import id_column, translated
 from diskgnn.system.resources import Resources
@@ -128,7 +129,7 @@ def require(
         ConfigError, InputError: as `read`, but for what only values show.
     """
     shown = catalogue if encoding is None else catalogue.without_encodings()
-    source = source_of(shown, options.get("times"))
+    source = with_read_kinds(source_of(shown, options.get("times")), options.get("kinds"))
     moments = {name: options.get(name) for name in ("val_timestamp", "until")}
     require_graph(source, **moments, keep_columns=options.get("keep_columns", False), encoding=encoding,
                   exclude=catalogue.spelt(exclude), encode=catalogue.spelt(encode))  # fmt: skip
@@ -143,6 +144,8 @@ def read(
     reverse: bool = True,
     skip_unknown: bool = True,
     keep_columns: bool = False,
+    kinds: str | None = None,
+    statistics: str = VALIDATION,
     keys: str | None = None,
     links: str | None = None,
     exclude: Sequence[str] = (),
@@ -160,6 +163,7 @@ def read(
         reverse: edges lead both ways.
         skip_unknown: keys that no row has make no edge, and a warning; False: they are an error.
         keep_columns: rows are records, which keep their columns, in place of vectors; see `record_encoding`.
+        kinds, statistics: see `relational.read`.
         keys: columns that name rows, beside or in place of primary keys: "users=id". They were heeded when the tables
             were fetched.
         links: columns that name rows of other tables, beside or in place of foreign keys: "orders.user_id=users". The
@@ -180,5 +184,16 @@ def read(
     source = source_of(shown, times, empty, skip_unknown=skip_unknown)
     exclude, encode = catalogue.spelt(exclude), catalogue.spelt(encode or {})
     return graph_of(
-        source, val_timestamp, until, reverse, skip_unknown, keep_columns, exclude, encode, encoding, resources
+        source,
+        val_timestamp,
+        until,
+        reverse,
+        skip_unknown,
+        keep_columns,
+        exclude,
+        encode,
+        encoding,
+        resources,
+        kinds,
+        statistics,
     )

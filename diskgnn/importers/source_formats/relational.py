@@ -24,6 +24,7 @@ from diskgnn.importers.containers.rows import CHUNK_EDGES, RowSource
 from diskgnn.importers.encoding_of import GivenEncoding
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
 from diskgnn.importers.source_formats import relbench_folder
+from diskgnn.importers.source_formats.given_kinds import require_encodings, with_kinds, with_read_kinds
 from diskgnn.importers.source_formats.relational_keys import key_edges, primary_key, require_comparable
 from diskgnn.importers.source_formats.relational_source import (
     DESCRIPTION,
@@ -55,6 +56,8 @@ from diskgnn.importers.tables.times import counts_numbers, moment
 from diskgnn.specs.schema import EdgeType
 from diskgnn.system.resources import Resources
 
+VALIDATION = "validation"  # whose rows statistics are not of, nor of those later
+
 
 def recognises(source: object) -> bool:
     """Returns True for a folder with relational.yaml, that file, a folder of RelBench, a `RelationalSource`, or an
@@ -77,6 +80,8 @@ def read(
     reverse: bool = True,
     skip_unknown: bool = True,
     keep_columns: bool = False,
+    kinds: str | None = None,
+    statistics: str = VALIDATION,
     keys: str | None = None,
     links: str | None = None,
     exclude: Sequence[str] = (),
@@ -95,6 +100,9 @@ def read(
         reverse: edges lead both ways.
         skip_unknown: keys that no row has make no edge, as in RelBench, and a warning; False: they are an error.
         keep_columns: rows are records, which keep their columns, in place of vectors; see `record_encoding`.
+        kinds: a JSON file with the kinds of all columns that are kept, see `given_kinds`.
+        statistics: "validation": `val_timestamp` counts; "all": categories, means and the like are of all rows, as in
+            RelBench.
         keys: columns that name rows, beside or in place of those that the description has: "users=id".
         links: columns that name rows of other tables, the same: "orders.user_id=users".
         exclude: columns to leave out, TABLE.COLUMN, or COLUMN of every table that has it.
@@ -115,7 +123,18 @@ def read(
     source = _with_given_keys(source, keys, links)
     chosen = _chosen(source, tasks)
     return graph_of(
-        chosen, val_timestamp, until, reverse, skip_unknown, keep_columns, exclude, encode, encoding, resources
+        chosen,
+        val_timestamp,
+        until,
+        reverse,
+        skip_unknown,
+        keep_columns,
+        exclude,
+        encode,
+        encoding,
+        resources,
+        kinds,
+        statistics,
     )
 
 
@@ -130,15 +149,22 @@ def graph_of(
     encode: Mapping[str, str] | None = None,
     encoding: GivenEncoding | None = None,
     resources: Resources | None = None,
+    kinds: str | None = None,
+    statistics: str = VALIDATION,
 ) -> GraphInput:
     """Returns the graph of a database whose description was read; see `read`."""
+    if statistics not in (VALIDATION, "all"):
+        raise ConfigError(f"statistics: expected {VALIDATION} or all, found {statistics!r}")
+    source = with_read_kinds(source, kinds)
     listing = SourceListing()
     for word, name in source.names.items():
         listing.read(word, name, "the name of the table")
     source = require_graph(source, val_timestamp, until, keep_columns, exclude, encode, encoding, listing)
     source = _cut(source, source.until if until == AUTO else until, listing)
+    source = _without_empty(source, listing)
     val_timestamp = source.val_timestamp if val_timestamp is None else val_timestamp
-    statistics_until = None if val_timestamp is None else moment("val_timestamp", val_timestamp)
+    is_all = val_timestamp is None or statistics == "all"
+    statistics_until = None if is_all else moment("val_timestamp", val_timestamp)
     nodes, lookup_bytes = dict[str, NodeInput](), 0
     for name, table in source.tables.items():
         nodes[name], found = _nodes(name, table, statistics_until, listing, encoding, keep_columns, resources)
@@ -162,6 +188,8 @@ def graph_of(
             nodes[name] = replace(nodes[name], features=None, constant=True)
         _list_task(name, task, listing)
         edges[entity, f"rev_{key_word(column)}", name] = EdgeInput(key_edges(name, rows, column, False, turned=True))
+    if not edges:
+        raise ConfigError("expected foreign keys between tables that have rows, found none")
     return GraphInput(
         nodes, edges, listing.contents(), reading_bytes=lookup_bytes, time_unit=_time_unit(source), order="time"
     )
@@ -187,7 +215,16 @@ def require_graph(
     for name, given in (("val_timestamp", val_timestamp), ("until", None if until == AUTO else until)):
         if given is not None:
             moment(name, given)
+    if source.kinds is not None:
+        if encoding is not None or not keep_columns:
+            found = "vectors" if encoding is None else f"those of {encoding.graph}"
+            raise ConfigError(
+                f"kinds: expected rows that keep their columns as they are (keep_columns=true), found {found}"
+            )
+        source = with_kinds(source, source.kinds)
     source = _without_excluded(_encoded(source, encode or {}), exclude, listing)
+    if source.kinds is not None:
+        require_encodings(source)
     for (of, name), reason in source.left_out.items():
         listing.leave_out(of, name, reason)
     source = _without_hidden(source, listing)
@@ -298,7 +335,7 @@ def _encoded(source: RelationalSource, encode: Mapping[str, str]) -> RelationalS
 
 def _free(table: KeyedTable) -> list[str]:
     """Returns the columns that may be features."""
-    used = {table.pkey, table.time, *table.fkeys}
+    used = {table.pkey, *table.fkeys, *([] if table.keeps_time else [table.time])}
     return [name for name in table.rows.schema.names if name not in used]
 
 
@@ -341,6 +378,23 @@ def _cut(source: RelationalSource, until: Any, listing: SourceListing) -> Relati
             if count := table.rows.num_rows - rows.num_rows:
                 reason = f"{count} of {table.rows.num_rows} are later than {until}, or have no time"
                 listing.leave_out(name, "rows", reason, expected=True)
+    return replace(source, tables=tables)
+
+
+def _without_empty(source: RelationalSource, listing: SourceListing) -> RelationalSource:
+    """Returns `source` without tables that have no rows, which are no types of nodes."""
+    empty = {name for name, table in source.tables.items() if not table.rows.num_rows}
+    for name in empty:
+        listing.leave_out(name, "table", "it has no rows")
+    tables = {}
+    for name, table in source.tables.items():
+        for column, other in table.fkeys.items():
+            if other in empty and name not in empty:
+                listing.leave_out(name, column, f"table {other} has no rows")
+        if name not in empty:
+            fkeys = {column: other for column, other in table.fkeys.items() if other not in empty}
+            lost = {column: "none" for column in table.fkeys if column not in fkeys}
+            tables[name] = replace(table, fkeys=fkeys, columns={**table.columns, **lost})
     return replace(source, tables=tables)
 
 

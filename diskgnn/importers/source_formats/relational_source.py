@@ -28,6 +28,7 @@ class KeyedTable:
     time: str | None = None  # the column that says when a row appears
     columns: Mapping[str, str] = field(default_factory=dict)  # column -> its encoding, where it is not the natural one
     may_lack_key: bool = False  # null in `pkey` is no error: nobody names such a row
+    keeps_time: bool = False  # the time is a feature, too
 
 
 @dataclass(frozen=True)
@@ -53,9 +54,15 @@ class RelationalSource:
     until: Any = None  # rows of tables with times after this one are left out
     left_out: Mapping[tuple[str, str], str] = field(default_factory=dict)  # (of, name) of what is not here -> why
     names: Mapping[str, str] = field(default_factory=dict)  # table -> what its database calls it, where that differs
+    # table -> column -> kind, see `given_kinds`; None: the natural ones.
+    kinds: Mapping[str, Mapping[str, Any]] | None = None
 
     @staticmethod
-    def of(database: Any, tasks: Mapping[str, Mapping[str, Any]] | None = None) -> RelationalSource:
+    def of(
+        database: Any,
+        tasks: Mapping[str, Mapping[str, Any]] | None = None,
+        kinds: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> RelationalSource:
         """A RelBench `Database`, or anything with a `table_dict` of the same attributes.
 
         Args:
@@ -63,6 +70,8 @@ class RelationalSource:
                 `time_col`.
             tasks: by name: "train", "valid" and "test" (RelBench tables), "label" (their target column), and "kind"
                 if the labels are no classes.
+            kinds: by table and column, stypes of torch_frame or their names, such as RelBench's `col_to_stype_dict`.
+                Columns without one are left out. Rows have to keep their columns (`keep_columns`).
 
         Raises:
             ConfigError: a task that is none.
@@ -79,7 +88,7 @@ class RelationalSource:
             for name, table in database.table_dict.items()
         }
         return RelationalSource(
-            tables, {name: _task_of(f"task {name}", given) for name, given in (tasks or {}).items()}
+            tables, {name: _task_of(f"task {name}", given) for name, given in (tasks or {}).items()}, kinds=kinds
         )
 
 

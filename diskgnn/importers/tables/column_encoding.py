@@ -39,7 +39,7 @@ from diskgnn.importers.tables.times import counts_numbers, is_date, seconds
 from diskgnn.specs.feature_columns import ENCODINGS, FeatureColumn
 from diskgnn.system.resources import Resources
 
-_CHOICES = (*(each for each in ENCODINGS if each != "text"), "hash:256", "module:function", "none")
+CHOICES = (*(each for each in ENCODINGS if each != "text"), "hash:256", "module:function", "none")
 _STATISTICS_ROWS = 1 << 16  # at a time: what is found must not depend on memory
 
 
@@ -111,6 +111,7 @@ class TableEncoding:
         InputError: the table lacks a column that is known, or has one of another type.
     """
 
+    _choices: Sequence[str] = CHOICES
     _finder_of: Mapping[str, Callable[[str, str, str, bool], column_finders.Finder]] = column_finders.FINDERS
 
     def __init__(
@@ -128,8 +129,9 @@ class TableEncoding:
                 f"{', '.join(kinds) or 'none'}; found {unknown[0]!r}"
             )
         for name, encoding in asked.items():
-            if not is_embedder(encoding) and encoding not in _CHOICES:
-                raise ConfigError(f"{table}: {argument}: {name}: expected {', '.join(_CHOICES)}, found {encoding!r}")
+            if not is_embedder(encoding) and encoding not in self._choices:
+                choices = ", ".join(self._choices)
+                raise ConfigError(f"{table}: {argument}: {name}: expected {choices}, found {encoding!r}")
         self._table, self._known, self._argument = table, known, argument
         self._said = {*(asked if said is None else said)}
         self._finders: dict[str, column_finders.Finder] = {}
@@ -219,6 +221,17 @@ class TableEncoding:
                 finder.add(values)
             self._nulls[name] = self._nulls.get(name, 0) + values.null_count
         self._num_rows += len(columns[0])
+
+    @property
+    def unfinished(self) -> list[str]:
+        """Returns columns whose known rows have to be read once more, to `add_again`, once it is complete."""
+        return []
+
+    def add_again(self, names: Sequence[str], columns: Sequence[pa.Array]) -> None:
+        """The same rows as before, as some of their columns."""
+
+    def finish_pass(self, names: Sequence[str]) -> None:
+        """All rows of these columns were added again."""
 
     def compare_times(self, columns: Sequence[pa.Array], row_times: pa.Array) -> None:
         """Count the values that are later than the time of their row, [n] in seconds."""
@@ -321,7 +334,7 @@ def find_statistics(
                 if compares:
                     encoding.compare_times(batch.columns[: len(columns)], times)
                 if until is not None:
-                    batch = batch.filter(pc.less_equal(times, until).fill_null(False))
+                    batch = _known(batch, times, until)
             encoding.add(batch.columns[: len(columns)])
             num_rows += batch.num_rows
             if resources is not None:
@@ -335,6 +348,16 @@ def find_statistics(
                 stacklevel=callers_level(),
             )
     encoding.complete()
+    while names := encoding.unfinished:
+        for batch in rows.batches(names if time is None or until is None else [*names, time], _STATISTICS_ROWS):
+            if time is not None and until is not None:
+                batch = _known(batch, seconds(batch.column(len(names)), f"{rows.name}: column {time!r}"), until)
+            encoding.add_again(names, batch.columns[: len(names)])
+        encoding.finish_pass(names)
+
+
+def _known(batch: pa.RecordBatch, times: pa.Array, until: int) -> pa.RecordBatch:
+    return batch.filter(pc.less_equal(times, until).fill_null(False))
 
 
 def encoded_rows(name: str, rows: RowTable, encoding: TableEncoding) -> RowSource:

@@ -54,12 +54,33 @@ class _ScalableNumbers:
         return column_values.scalable(numbers)
 
 
-class _Moments:
+class Moments:
+    """Count, mean and deviation of numbers."""
+
+    def __init__(self) -> None:
+        self.count, self.mean, self._squares = 0, 0.0, 0.0
+
+    def add(self, numbers: npt.NDArray[np.float64]) -> None:
+        """Some of the numbers, all finite."""
+        if len(numbers):  # Chan, Golub and LeVeque: the moments of two samples make those of both
+            mean, total = float(numbers.mean()), self.count + len(numbers)
+            shift = mean - self.mean
+            self._squares += float(((numbers - mean) ** 2).sum()) + shift**2 * self.count * len(numbers) / total
+            self.mean += shift * len(numbers) / total
+            self.count = total
+
+    @property
+    def deviation(self) -> float:
+        """Returns that of a population."""
+        return float(np.sqrt(self._squares / max(self.count, 1)))
+
+
+class _Scaled:
     """Mean and deviation of numbers, or of times."""
 
     def __init__(self, table: str, name: str, encoding: str, asked: bool) -> None:
         self._name, self._encoding, self._numbers = name, encoding, _ScalableNumbers(encoding, f"{table}.{name}")
-        self._count, self._mean, self._squares = 0, 0.0, 0.0
+        self._moments = Moments()
         self._rows, self._counts_rows = 0, not asked
 
     def add(self, values: pa.Array) -> None:
@@ -70,19 +91,13 @@ class _Moments:
             )
         self._rows += len(values)
         numbers = self._numbers.of(values)
-        numbers = numbers[np.isfinite(numbers)]
-        if len(numbers):  # Chan, Golub and LeVeque: the moments of two samples make those of both
-            mean, total = float(numbers.mean()), self._count + len(numbers)
-            shift = mean - self._mean
-            self._squares += float(((numbers - mean) ** 2).sum()) + shift**2 * self._count * len(numbers) / total
-            self._mean += shift * len(numbers) / total
-            self._count = total
+        self._moments.add(numbers[np.isfinite(numbers)])
 
     def found(self) -> FeatureColumn | str:
         if self._counts_rows and self._rows > 1:
             return COUNTS_ROWS
-        deviation = float(np.sqrt(self._squares / max(self._count, 1)))
-        return FeatureColumn(self._name, self._encoding, mean=self._mean, deviation=deviation)
+        found = self._moments
+        return FeatureColumn(self._name, self._encoding, mean=found.mean, deviation=found.deviation)
 
 
 class _AsTheyAre:
@@ -110,7 +125,7 @@ class _Values:
     def add(self, values: pa.Array) -> None:
         if self._is_text:
             return
-        found = pc.unique(values.drop_null())
+        found = pc.unique(column_values.distinguished(values).drop_null())
         self._values = found if self._values is None else pc.unique(pa.concat_arrays([self._values, found]))
         if len(self._values) > MOST_VALUES:
             if self._asked:
@@ -202,6 +217,6 @@ class UnknownValues:
 
 
 FINDERS: Mapping[str, Callable[[str, str, str, bool], Finder]] = {
-    "number": _Moments, "raw": _AsTheyAre, "time": _Moments, "boolean": _AsTheyAre, "category": _Values,
+    "number": _Scaled, "raw": _AsTheyAre, "time": _Scaled, "boolean": _AsTheyAre, "category": _Values,
     "vector": _Length, "text": _Texts,
 }  # fmt: skip

@@ -78,9 +78,16 @@ def truths(values: pa.Array, where: str) -> pa.Array:
 def words(values: pa.Array, where: str) -> pa.Array:
     """Returns the values of a category as text: those of 1 and 1.0 are the same."""
     try:
-        return values.cast(pa.string())
+        return distinguished(values).cast(pa.string())
     except pa.ArrowException as error:
         raise InputError(f"{where}: expected values of a category, found {values.type}") from error
+
+
+def distinguished(values: pa.Array) -> pa.Array:
+    """Returns values of which equal ones are one value of a category: -0 is 0, and NaN is null."""
+    if not pa.types.is_floating(values.type):
+        return values
+    return pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), pc.add(values, pa.scalar(0, values.type)))
 
 
 def lengths(values: pa.Array, where: str) -> npt.NDArray[np.int64]:
@@ -164,7 +171,7 @@ _NATURES = {
 }  # fmt: skip
 TAKEN = {
     "number": "numbers", "raw": "numbers", "time": "timestamps, dates or whole numbers", "boolean": "truth values",
-    "category": "values of a category", "vector": "lists of numbers",
+    "category": "values of a category", "categories": "lists of values of a category", "vector": "lists of numbers",
     "text": "text",
 }  # fmt: skip
 _OF_NULLS = {

@@ -37,13 +37,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from diskgnn.errors import ArtifactError, DataWarning, InputError, callers_level
+from diskgnn.formats.column_statistics import DESCRIBED, QUANTILES, ColumnStatistics
 from diskgnn.formats.record_format import NULLS, WIDE, RecordField, RecordFormat
 from diskgnn.graph.type_data import NodeSet
 from diskgnn.importers.containers.rows import CHUNK_BYTES, RowSource
 from diskgnn.importers.source_listing import SourceListing
 from diskgnn.importers.tables import column_finders, column_values, text_embedding
-from diskgnn.importers.tables.column_encoding import KnownColumns, TableEncoding
+from diskgnn.importers.tables.column_encoding import CHOICES, KnownColumns, TableEncoding
 from diskgnn.importers.tables.frames import RowTable
+from diskgnn.importers.tables.statistics_finder import StatisticsFinder
 from diskgnn.importers.tables.table_rows import is_list
 from diskgnn.importers.tables.times import counts_numbers, microseconds
 from diskgnn.specs.feature_columns import FeatureColumn
@@ -54,10 +56,11 @@ _MOST_VALUE_BYTES = 32 << 20  # of them
 # has a hash table, too.
 _VALUE_COPIES, _LOOKUP_COPIES = 3, 2
 _LEAST_ROWS = 4  # of a value of a category, on average
-_MOST_LISTED = 32  # values of a cell
+_MOST_LISTED, _MOST_ASKED = 32, 256  # values of a cell: if nobody says that it is a category, and if somebody does
+_KEPT_BYTES = 16 << 20  # of numbers of all columns among which quantiles are looked for
 _MANY = 1 << 16  # values, by which text is told early from a category: it must not wait for 2^20 of them
 _MOST_FEATURES = column_finders.MOST_VALUES  # of values, beyond which a category has no features in x
-_LISTED = "categories"  # the encoding of lists of text, which nobody has to ask for
+_LISTED = "categories"  # the encoding of lists of text
 _COUNTED = ("category", _LISTED)
 _NULL_INT = np.iinfo(np.int64).min
 _BATCH_ROWS = 1 << 18  # at most, for as many values of a category: they are looked up in a table made for each batch
@@ -111,7 +114,7 @@ class CountedValues:
         if self._is_text:
             return f"more than {_MANY} values, too many or too rare for a category: text or ids"
         if not len(self._counted):
-            return "it has no values"
+            return FeatureColumn(self._name, "category", 0) if self._asked else "it has no values"
         few = len(self._counted) <= _MOST_FEATURES
         if not few and not self._asked and self._num_rows < _LEAST_ROWS * len(self._counted):
             return (
@@ -145,17 +148,17 @@ class CountedLists(CountedValues):
 
     def add(self, values: pa.Array) -> None:
         """`values` are known."""
-        longest = pc.max(pc.list_value_length(values)).as_py()
-        self.longest = max(self.longest, longest or 0)
-        super().add(values.flatten())
+        rows, words = _distinct(values, self._where)
+        self.longest = max(self.longest, int(np.bincount(rows).max(initial=0)))
+        super().add(words)
 
     def found(self) -> FeatureColumn | str:
         """Returns the column, which has no features in x; or why it is left out."""
         found = super().found()
         if isinstance(found, str):
             return found
-        if self.longest > _MOST_LISTED:
-            return f"lists of up to {self.longest} values, more than {_MOST_LISTED}"
+        if self.longest > (most := _MOST_ASKED if self._asked else _MOST_LISTED):
+            return f"lists of up to {self.longest} values, more than {most}"
         return FeatureColumn(found.name, _LISTED, 0)
 
 
@@ -262,6 +265,7 @@ class KnownRecords(KnownColumns):
 class RecordEncoding(TableEncoding):
     """The columns of a table whose rows become records. `features` are those of x; see `TableEncoding`."""
 
+    _choices = (*CHOICES, _LISTED)
     _finder_of = MappingProxyType({**column_finders.FINDERS, "category": CountedValues, _LISTED: CountedLists})
 
     @staticmethod
@@ -275,19 +279,41 @@ class RecordEncoding(TableEncoding):
         """
         found = RecordEncoding(table, {each.name: each.type for each in columns}, asked, known=known)
         found._fields, found._known_records = {each.name: each for each in columns}, known
+        found._statistics = {} if known is not None else found._statistics_finders(asked)
         return found
 
+    def _statistics_finders(self, asked: Mapping[str, str]) -> dict[str, StatisticsFinder]:
+        kept, found = _KEPT_BYTES // (8 * len(QUANTILES) * max(1, len(self._finders))), {}
+        for name in self._finders:
+            kind, dtype = self._kind(asked.get(name, self._natural_encoding(self._fields[name].type)), name)
+            if kind in DESCRIBED:
+                found[name] = StatisticsFinder(name, kind, dtype, f"{self._table}.{name}", kept)
+        return found
+
+    @property
+    def _found(self) -> tuple[ColumnStatistics, ...] | None:
+        """Returns the statistics, those of the other graph if columns are encoded alike."""
+        if self._known_records is not None:
+            return self._known_records.nodes.config.statistics
+        return tuple(self._statistics[each.name].found() for each in self.record.fields if each.kind in DESCRIBED)
+
     def _natural_encoding(self, kind: pa.DataType) -> str:
-        return _LISTED if self._fits(_LISTED, kind) else super()._natural_encoding(kind)
+        return _LISTED if _is_text_list(kind) else super()._natural_encoding(kind)
 
     def _fits(self, encoding: str, kind: pa.DataType) -> bool:
         if encoding != _LISTED:
             return super()._fits(encoding, kind)
-        return _is_text_list(kind)
+        return pa.types.is_null(kind) or (is_list(kind) and not pa.types.is_nested(kind.value_type))
 
     _fields: Mapping[str, pa.Field]
     _known_records: KnownRecords | None = None
     _stored: tuple[FeatureColumn, ...] = ()  # all columns of a record
+    _statistics: dict[str, StatisticsFinder]
+
+    def add(self, columns: Sequence[pa.Array]) -> None:
+        """Rows that are known, as `columns`."""
+        super().add(columns)
+        self._add_statistics(self.columns, columns)
 
     @property
     def held_bytes(self) -> int:
@@ -308,6 +334,28 @@ class RecordEncoding(TableEncoding):
         super().complete()
         self._stored = self.features
         self.features = tuple(column for column in self._stored if column.width)
+        self.finish_pass([each.name for each in self._stored])
+
+    @property
+    def unfinished(self) -> list[str]:
+        """Returns the columns in which quantiles are not known yet; see `TableEncoding`."""
+        return [each.name for each in self._stored if each.name in self._statistics
+                and not self._statistics[each.name].is_done]  # fmt: skip
+
+    def add_again(self, names: Sequence[str], columns: Sequence[pa.Array]) -> None:
+        """The same rows as before, as some of their columns."""
+        self._add_statistics(names, columns)
+
+    def finish_pass(self, names: Sequence[str]) -> None:
+        """All rows of these columns were added again."""
+        for name in names:
+            if name in self._statistics:
+                self._statistics[name].finish_pass()
+
+    def _add_statistics(self, names: Sequence[str], columns: Sequence[pa.Array]) -> None:
+        for name, values in zip(names, columns, strict=True):
+            if name in self._statistics:
+                self._statistics[name].add(values)
 
     def list_columns(self, of: str, listing: SourceListing) -> None:
         """Note what became of each column of the table of the type `of`."""
@@ -325,22 +373,26 @@ class RecordEncoding(TableEncoding):
         return RecordFormat.of([self._field(column) for column in self._stored], self.width)
 
     def _field(self, column: FeatureColumn) -> RecordField:
-        given, encoding = self._fields[column.name], column.encoding
-        kind, dtype, num_values = _KINDS[encoding]
-        whole = pa.types.is_integer(given.type) and not pa.types.is_uint64(given.type)
-        if encoding in ("number", "raw") and whole:
-            dtype = "int64"
-        elif encoding == "time" and (pa.types.is_integer(given.type) or pa.types.is_floating(given.type)):
-            kind = "numerical"
-        elif kind == "embedding" and self._is_int8(column, given.type):
+        given, encoding, num_values = self._fields[column.name], column.encoding, None
+        kind, dtype = self._kind(encoding, column.name)
+        if kind == "embedding" and self._is_int8(column, given.type):
             dtype = "int8"
         elif encoding in _COUNTED:
             num_values = len(self._values(column.name))
-        width = self._longest(column.name) if encoding == _LISTED else max(1, column.width)
-        width = width if kind in WIDE else 1
+        width = self._longest(column.name) if encoding == _LISTED else column.width
+        width = max(1, width) if kind in WIDE else 1
         return RecordField(
             column.name, kind, dtype, width=width, null_bit=0 if given.nullable else None, num_values=num_values
         )
+
+    def _kind(self, encoding: str, name: str) -> tuple[str, str]:
+        """Returns what a column is in the record, and the dtype of its numbers but for that of embeddings."""
+        given = self._fields[name].type
+        if encoding in ("number", "raw") and pa.types.is_integer(given) and not pa.types.is_uint64(given):
+            return "numerical", "int64"
+        if encoding == "time" and (pa.types.is_integer(given) or pa.types.is_floating(given)):
+            return "numerical", "int64"
+        return _KINDS["text" if text_embedding.is_embedder(encoding) else encoding]
 
     def _is_int8(self, column: FeatureColumn, given: pa.DataType) -> bool:
         if column.embedder is not None:
@@ -395,7 +447,7 @@ class RecordEncoding(TableEncoding):
         categories = self.categories if self._known_records is None else self._known_records.nodes
         return RowSource(
             name, table.num_rows, (), record.file_dtype, partial(read, 0), stored_bytes=table.stored_bytes, seek=read,
-            columns=self.features, record=record, categories=categories if values else None,
+            columns=self.features, record=record, categories=categories if values else None, statistics=self._found,
         )  # fmt: skip
 
     def _encoded(
@@ -442,11 +494,10 @@ def _is_int8_list(kind: pa.DataType) -> bool:
 _CATEGORIES = pa.schema([("column", pa.string()), ("value", pa.string()), ("count", pa.int64())])
 _NO_VALUES = pa.chunked_array([], pa.string())
 # By encoding, the kind and the dtype of most columns.
-_KINDS: Mapping[str, tuple[str, str, int | None]] = {
-    "number": ("numerical", "float32", None), "raw": ("numerical", "float32", None),
-    "time": ("timestamp", "int64", None), "boolean": ("boolean", "int32", None),
-    "category": ("categorical", "int32", None), "vector": ("embedding", "float32", None),
-    "text": ("embedding", "float32", None), _LISTED: ("multicategorical", "int32", None),
+_KINDS: Mapping[str, tuple[str, str]] = {
+    "number": ("numerical", "float32"), "raw": ("numerical", "float32"), "time": ("timestamp", "int64"),
+    "boolean": ("boolean", "int32"), "category": ("categorical", "int32"), "vector": ("embedding", "float32"),
+    "text": ("embedding", "float32"), _LISTED: ("multicategorical", "int32"),
 }  # fmt: skip
 
 
@@ -459,7 +510,7 @@ def _fill(
     where: str,
 ) -> int:
     """Writes the values of a column to `out`, [n] or [n, width], which is 0. Returns how many lists were cut off."""
-    if pa.types.is_null(given.type) and field.num_values is None:  # in which no row has a value
+    if pa.types.is_null(given.type) and field.kind != "categorical":  # in which no row has a value
         given = given.cast(pa.from_numpy_dtype(field.dtype) if field.kind == "numerical" else _NULLS[field.kind])
     if field.kind == "numerical" and field.dtype == "int64":
         whole = column_values.whole_numbers(given, where)
@@ -473,7 +524,7 @@ def _fill(
         out[:] = np.asarray(column_values.truths(given, where).cast(pa.int32()).fill_null(-1))
     elif field.kind == "categorical":
         found = pc.index_in(column_values.words(given, where), value_set=values)
-        out[:] = np.where(np.asarray(given.is_null()), -1, np.asarray(found.fill_null(-1)))
+        out[:] = np.asarray(found.fill_null(-1))
     elif field.kind == "multicategorical":
         return _fill_lists(out.reshape(len(given), field.width), given, values, where)
     else:
@@ -481,14 +532,24 @@ def _fill(
     return 0
 
 
+def _distinct(lists: pa.Array, where: str) -> tuple[npt.NDArray[np.int64], pa.Array]:
+    """Returns the values of lists in their order, each once in its list: [m] the list, and [m] the value."""
+    words = column_values.words(lists.flatten(), where)
+    lengths = np.asarray(pc.list_value_length(lists).fill_null(0), np.int64)
+    rows = np.repeat(np.arange(len(lists)), lengths)[np.asarray(words.is_valid())]
+    words = words.drop_null()
+    codes = np.asarray(words.dictionary_encode().indices, np.int64)
+    _, first = np.unique(rows * (1 + codes.max(initial=0)) + codes, return_index=True)
+    first.sort()
+    return rows[first], words.take(pa.array(first))
+
+
 def _fill_lists(out: npt.NDArray[Any], given: pa.Array, values: pa.Array | None, where: str) -> int:
     """Writes the codes of each list's known values to `out` [n, width], as many as there is room for, then -1. Returns
     how many lists had more."""
     out[:] = -1
-    words = column_values.words(given.flatten(), where)
-    codes = np.asarray(pc.index_in(words.drop_null(), value_set=values).fill_null(-1))
-    lengths = np.asarray(pc.list_value_length(given).fill_null(0), np.int64)
-    rows = np.repeat(np.arange(len(given)), lengths)[np.asarray(words.is_valid())]
+    rows, words = _distinct(given, where)
+    codes = np.asarray(pc.index_in(words, value_set=values).fill_null(-1))
     rows, codes = rows[codes >= 0], codes[codes >= 0]
     places = np.arange(len(rows)) - np.searchsorted(rows, rows)
     fits = places < out.shape[1]
@@ -507,4 +568,5 @@ def _fill_vectors(
     out[:] = numbers.reshape(out.shape) if field.dtype == "float32" else numbers.reshape(out.shape).astype(np.int8)
 
 
-_NULLS = {"timestamp": pa.timestamp("us"), "boolean": pa.bool_(), "embedding": pa.list_(pa.float32())}
+_NULLS = {"timestamp": pa.timestamp("us"), "boolean": pa.bool_(), "embedding": pa.list_(pa.float32()),
+          "multicategorical": pa.list_(pa.string())}  # fmt: skip

@@ -313,7 +313,8 @@ def test_the_bytes_do_not_follow_memory(tables: dict[str, pa.Table], tmp_path: P
 
 
 def test_values_of_categories_count_in_memory(tmp_path: Path) -> None:
-    """They are kept while a graph is made: what does not fit is refused before it is taken."""
+    """They are kept while a graph is made: what does not fit is refused before it is taken, be they found or those of
+    another graph."""
     rows = 40_000
     columns = {f"column{number}": [f"{value:040d} of {number}" for value in range(rows)] for number in range(5)}
     pq.write_table(pa.table({"id": np.arange(rows), **columns}), tmp_path / "users.parquet", row_group_size=10_000)
@@ -325,18 +326,20 @@ def test_values_of_categories_count_in_memory(tmp_path: Path) -> None:
     )
     told = list[str]()
 
-    def convert(memory: Any, threads: int | None = None) -> None:
+    def convert(out: str, encoding_of: Path | None, memory: Any, threads: int | None = None) -> None:
         try:
-            diskgnn.convert(tmp_path / "graph", source=tmp_path, format="relational", memory=memory,
-                            options={"keep_columns": True})  # fmt: skip
+            diskgnn.convert(tmp_path / out, source=tmp_path, format="relational", memory=memory,
+                            options={"keep_columns": True}, encoding_of=encoding_of)  # fmt: skip
         except SmallBudgetError as error:
             told.append(str(error))
             raise
 
     values_bytes = 5 * rows * 45
-    with_least(convert, values_bytes)
-    assert any("to keep the values of categories of table users" in each for each in told)
-    assert Graph.open(tmp_path / "graph").nodes["users"].categories().num_rows == 5 * rows
+    for out, encoding_of in (("graph", None), ("later", tmp_path / "graph")):
+        told.clear()
+        with_least(partial(convert, out, encoding_of), values_bytes)
+        assert any("to keep the values of categories of table users" in each for each in told)
+        assert Graph.open(tmp_path / out).nodes["users"].categories().num_rows == 5 * rows
 
 
 def test_refusals(tables: dict[str, pa.Table], graphs: dict[str, Path], tmp_path: Path) -> None:

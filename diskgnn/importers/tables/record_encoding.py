@@ -178,6 +178,11 @@ class UnknownCodes(column_finders.UnknownValues):
         if sum(map(len, self._waiting)) >= len(self._known):  # those that are known are hashed each time
             self._look_up()
 
+    @property
+    def held_bytes(self) -> int:
+        """Returns the bytes of the values that are known, and of those that wait."""
+        return int(self._known.nbytes) + sum(int(each.nbytes) for each in self._waiting)
+
     def _look_up(self) -> None:
         if not self._waiting:
             return
@@ -327,7 +332,7 @@ class RecordEncoding(TableEncoding):
 
     @property
     def _value_bytes(self) -> list[int]:
-        return [each.held_bytes for each in self._finders.values() if isinstance(each, CountedValues)]
+        return [each.held_bytes for each in self._finders.values() if isinstance(each, CountedValues | UnknownCodes)]
 
     def complete(self) -> None:
         """All known rows were added."""

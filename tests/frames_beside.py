@@ -49,7 +49,8 @@ def _edges(batch: HeteroData, edge_type: tuple[str, str, str]) -> list[tuple[int
 
 def assert_same_frame(found: Any, expected: Any) -> None:
     """The same columns in the same order, with exactly the same values; lists of values in any order."""
-    assert found.col_names_dict == expected.col_names_dict
+    assert [*found.col_names_dict.items()] == [*expected.col_names_dict.items()]
+    assert [*found.feat_dict] == [*expected.feat_dict]
     assert found.num_rows == expected.num_rows
     for stype, values in expected.feat_dict.items():
         other = found.feat_dict[stype]

@@ -30,7 +30,8 @@ class DiskFrame(TensorFrame):  # type: ignore[misc]
     Args:
         graph: keeps the columns of its tables.
         node_type: the table.
-        table: its columns, in the order in which a TensorFrame has those of an stype; of none, there is a constant.
+        table: its columns, in the order in which a TensorFrame has stypes and the columns of each; of none, there is a
+            constant.
 
     Attributes:
         col_names_dict: the names of the columns by stype.
@@ -94,7 +95,8 @@ class DiskFrame(TensorFrame):  # type: ignore[misc]
     @property
     def stypes(self) -> list[Any]:
         """Returns the kinds of its columns, in the order of torch_frame."""
-        return list(self.col_names_dict)
+        all_stypes = type(next(iter(self.col_names_dict)))
+        return [each for each in all_stypes if each in self.col_names_dict]
 
     @property
     def device(self) -> torch.device:
@@ -126,8 +128,14 @@ class DiskFrame(TensorFrame):  # type: ignore[misc]
 
 
 def frame_of(table: Sequence[TableColumn], decoded: DecodedRecords, num_rows: int, device: Any = "cpu") -> TensorFrame:
-    """Returns rows that were read as a TensorFrame."""
-    return tensor_frame(table, decoded.columns, decoded.nulls, num_rows, device)
+    """Returns rows that were read as a TensorFrame. Its stypes are in the order in which `table` has them first, in
+    which models are initialised."""
+    frame = tensor_frame(table, decoded.columns, decoded.nulls, num_rows, device)
+    stypes = {name: stype for stype, names in frame.col_names_dict.items() for name in names}
+    order = dict.fromkeys(stypes[column.name] for column in table) or frame.feat_dict
+    if [*order] == [*frame.feat_dict]:
+        return frame
+    return type(frame)({key: frame.feat_dict[key] for key in order}, {key: frame.col_names_dict[key] for key in order})
 
 
 def graph_of_frames(data: Any) -> Graph | None:

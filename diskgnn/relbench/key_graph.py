@@ -2,37 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
-import pandas as pd
-import torch
-import torch_frame
 from torch_geometric.data import HeteroData
 
-from diskgnn.errors import ConfigError, InputError
-from diskgnn.graph.graph import Graph
-from diskgnn.graph.source_schema import kept_tables
-from diskgnn.importers.containers.rows import EdgeStream, RowSource
-from diskgnn.importers.convert import convert
-from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
+from diskgnn.errors import UnavailableError
 from diskgnn.paths import PathLike
-from diskgnn.progress.reporter import Reporter
-from diskgnn.pyg.disk_frames import DiskFrame, mapped_times
 from diskgnn.pyg.prepared_cache import Cache
-from diskgnn.relbench.frame_encoding import FrameEncoding
-from diskgnn.relbench.kept_statistics import Statistics, read_statistics, write_statistics
-from diskgnn.relbench.stored_tables import StoredTable, tables_of_database, tables_of_folder
-from diskgnn.specs.schema import EdgeType, TableColumn
-from diskgnn.stores.locations import local
 
-_NO_TIME = -(2**63) // 10**9  # what a missing time becomes in RelBench: earlier than all others
-Kinds = Mapping[str, Mapping[str, torch_frame.stype]]
+if TYPE_CHECKING:
+    from torch_frame.data.stats import StatType
 
 
 def make_pkey_fkey_graph(
@@ -44,7 +24,7 @@ def make_pkey_fkey_graph(
     until: Any = None,
     memory: int | str = "auto",
     progress: bool = True,
-) -> tuple[HeteroData, Statistics]:
+) -> tuple[HeteroData, dict[str, dict[str, dict[StatType, Any]]]]:
     """Returns what RelBench's function of this name returns, with TensorFrames whose rows are on the disk.
 
     Each row is encoded once, some rows at a time, and written to a graph directory in the cache folder; the same tables
@@ -70,142 +50,17 @@ def make_pkey_fkey_graph(
     Raises:
         ConfigError: what is asked for is not there; or columns of an stype that RelBench's models have no encoder for.
         InputError: tables that are none.
+        UnavailableError: torch_frame or pandas cannot be imported.
 
     Example:
         >>> from diskgnn.relbench import NeighborLoader, make_pkey_fkey_graph
         >>> data, col_stats_dict = make_pkey_fkey_graph(db, col_to_stype_dict, text_embedder_cfg, cache_dir="cache")
     """
-    kinds = _kinds(col_to_stype_dict)
-    if isinstance(db, str | os.PathLike):
-        folder = local(db, "db")
-        if not folder.is_dir():
-            raise ConfigError(f"db: expected a Database or a folder of Parquet tables, found {folder}")
-        tables = tables_of_folder(folder, None if until is None else pd.Timestamp(until))
-    elif until is not None:
-        raise ConfigError("until: expected a folder of tables, whose later rows are to be left out, found a Database")
-    else:
-        tables = tables_of_database(db)
+    try:
+        from diskgnn.relbench.encoded_graph import encoded_graph
+    except ImportError as error:
+        raise UnavailableError(
+            f"make_pkey_fkey_graph needs torch_frame and pandas, found {error}; pip install pytorch-frame 'pandas<3'"
+        ) from error
     cache = Cache.of(cache_dir, None, memory, None, progress)
-    return _made(tables, {each.name: _without_keys(each, kinds) for each in tables}, text_embedder_cfg, cache)
-
-
-def _kinds(given: Mapping[str, Mapping[str, Any]]) -> Kinds:
-    return {
-        table: {column: torch_frame.stype(getattr(kind, "value", kind)) for column, kind in columns.items()}
-        for table, columns in given.items()
-    }
-
-
-def _without_keys(table: StoredTable, kinds: Kinds) -> dict[str, torch_frame.stype]:
-    if table.name not in kinds:
-        raise ConfigError(f"col_to_stype_dict: expected the columns of table {table.name!r}, found none")
-    keys = {table.pkey, *table.fkeys}
-    return {column: kind for column, kind in kinds[table.name].items() if column not in keys}
-
-
-def _made(tables: Sequence[StoredTable], kinds: Kinds, embedder: Any, cache: Cache) -> tuple[HeteroData, Statistics]:
-    for table in tables:
-        if not table.num_rows:
-            raise InputError(f"table {table.name}: expected rows, found none; leave the table out")
-        table.require_numbered()
-    said = {
-        "tables": [(each.name, each.pkey, dict(each.fkeys), each.time, each.identity()) for each in tables],
-        "kinds": {name: [(column, kind.value) for column, kind in of.items()] for name, of in kinds.items()},
-        "embedder": _identity_of(embedder, kinds),
-        "torch_frame": torch_frame.__version__,
-    }
-    found: list[tuple[Statistics, dict[str, list[str]]]] = []
-
-    def encoded() -> dict[str, FrameEncoding]:
-        encodings = {each.name: FrameEncoding(each, kinds[each.name], embedder) for each in tables}
-        statistics = {name: each.statistics for name, each in encodings.items()}
-        found.append((statistics, {name: each.names for name, each in encodings.items()}))
-        return encodings
-
-    def make(path: Path, memory: int | str, reporter: Reporter) -> None:
-        encodings = encoded()
-        num_rows = sum(each.num_rows for each in tables)
-        cache.say(f"writing {num_rows} rows of {len(tables)} tables to {path}")
-        convert(path, schema=_graph_input(tables, encodings), memory=memory, reporter=reporter)
-        write_statistics(_beside(path), *found[-1])
-
-    graph, held = cache.graph_of(said, make)
-    kept = found[-1] if found else read_statistics(_beside(graph.manifest.path))
-    if kept is None:  # somebody removed the file
-        encoded()
-        kept = found[-1]
-        write_statistics(_beside(graph.manifest.path), *kept)
-    statistics, names = kept
-    columns = {name: {column.name: column for column in each} for name, each in kept_tables(graph)}
-    data = _data(graph, {name: [columns[name][column] for column in listed] for name, listed in names.items()}, held)
-    return data, statistics
-
-
-def _beside(path: Any) -> Path:
-    return local(path, "cache_dir").with_suffix(".statistics.json")
-
-
-def _identity_of(embedder: Any, kinds: Kinds) -> object:
-    """Names what embeds text: its class, what it says of its version, and, rounded, what it makes of a text."""
-    if embedder is None or all(kind.value != "text_embedded" for of in kinds.values() for kind in of.values()):
-        return None
-    function = embedder.text_embedder
-    kind = function if hasattr(function, "__qualname__") else type(function)
-    made = torch.as_tensor(function(["The quick brown fox jumps over the lazy dog."])).detach().float().cpu()
-    digest = hashlib.blake2b((made.numpy().round(2) + 0.0).tobytes(), digest_size=8).hexdigest()
-    return (f"{kind.__module__}:{kind.__qualname__}", str(getattr(function, "version", "")), list(made.shape), digest)
-
-
-def _graph_input(tables: Sequence[StoredTable], encodings: Mapping[str, FrameEncoding]) -> GraphInput:
-    sizes = {each.name: each.num_rows for each in tables}
-    nodes = {
-        each.name: NodeInput(
-            each.num_rows, features=encodings[each.name].rows(), constant=encodings[each.name].record is None,
-            times=None if each.time is None else _times(each, each.time), null_time="always",
-        ) for each in tables
-    }  # fmt: skip
-    edges: dict[EdgeType, EdgeInput] = {}
-    for table in tables:
-        for column, referred in table.fkeys.items():
-            if referred not in sizes:
-                raise InputError(f"table {table.name}: {column!r} names rows of {referred!r}, which is not there")
-            stream = _edges(table, column, sizes[referred])
-            edges[table.name, f"f2p_{column}", referred] = EdgeInput(stream, reverse=True, foreign_key=True)
-    return GraphInput(nodes, edges, time_unit="s", order="time")
-
-
-def _times(table: StoredTable, column: str) -> RowSource:
-    """Returns seconds since 1970, as RelBench has them: what has no time is seen always."""
-
-    def read() -> Any:
-        for each in table.chunks([column], 1 << 16):
-            yield _seconds(each[column])
-
-    return RowSource(f"times of table {table.name}", table.num_rows, (), np.dtype(np.int64), read)
-
-
-def _seconds(column: pd.Series) -> npt.NDArray[np.int64]:
-    """Returns what RelBench's `to_unix_time` returns of nanoseconds; of numbers, these."""
-    if pd.api.types.is_numeric_dtype(column.dtype):
-        return np.asarray(column.to_numpy(np.int64))
-    moments = pd.to_datetime(column, utc=True)
-    seconds = moments.dt.tz_localize(None).to_numpy().astype("datetime64[s]").astype(np.int64)
-    return np.asarray(np.where(moments.isna().to_numpy(), _NO_TIME, seconds))
-
-
-def _edges(table: StoredTable, column: str, num_referred: int) -> EdgeStream:
-    num_edges = sum(len(rows) for rows, _ in table.edges(column, num_referred))
-    return EdgeStream(f"column {column!r} of table {table.name}", num_edges, lambda: table.edges(column, num_referred))
-
-
-def _data(graph: Graph, tables: Mapping[str, Sequence[TableColumn]], held: object) -> HeteroData:
-    """Returns the graph as PyG has one: its frames stand for rows on the disk, its times are mapped."""
-    data = HeteroData()
-    for name, nodes in graph.nodes.items():
-        data[name].tf = frame = DiskFrame(graph, name, tables.get(name, ()))
-        frame.held = held
-        if (times := mapped_times(nodes)) is not None:
-            data[name].time = times
-    for edge_type in graph.edges:
-        data[edge_type]
-    return data
+    return encoded_graph(db, col_to_stype_dict, text_embedder_cfg, until, cache)

@@ -100,9 +100,11 @@ class NodeSet(TypeData):
         if not isinstance(self.config.rows, RecordFormat):  # all are left out already
             return self
         kept, features = without_columns(self.config.rows, self.config.columns or (), left_out)
+        statistics = tuple(each for each in self.config.statistics or () if each.name not in left_out)
         config = replace(
             self.config, rows=kept, columns=None if kept is None else features, is_constant=kept is None,
             values=NOTHING_UNUSUAL if kept is None else self.config.values,
+            statistics=None if kept is None or self.config.statistics is None else statistics,
         )  # fmt: skip
         return replace(self, config=config, stored_rows=rows)
 

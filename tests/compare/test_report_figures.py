@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 from comparisons import LOADERS, MISSING, comparison, cost, result
-from report_pages import DRAWN, MARKS, assert_all_ok
+from report_pages import DRAWN, MARKS, assert_all_ok, untraced
 
 from diskgnn.compare.comparison_record import LoaderResult
 from diskgnn.compare.report.figures import color_of
@@ -105,12 +105,6 @@ def test_a_spread_is_drawn_where_something_was_measured_several_times(browser, w
     )
     assert [width > 20 for width in widths] == [True]  # of the two loaders, the one
     assert page.read_text().count("20.0\xa0s to 40.0\xa0s") == 1
-
-
-def untraced(results):
-    """But for the first: a timeline takes as long to draw as all other figures of a loader, and has no numbers."""
-    first, *others = results
-    return (first, *(dataclasses.replace(one, trace=()) for one in others))
 
 
 @pytest.mark.parametrize(("width", "epochs"), [(1200, 8), (700, 1), (400, 8)])

@@ -8,7 +8,7 @@ import re
 
 import pytest
 from comparisons import LOADERS, MISSING, comparison, result
-from report_pages import DRAWN, assert_all_ok
+from report_pages import DRAWN, assert_all_ok, untraced
 
 from diskgnn.compare.comparison_record import LoaderResult, SweepPoint
 from diskgnn.loading.tracing import TraceEvent
@@ -41,6 +41,12 @@ CONTRASTS = """
   };
 })()
 """
+
+
+@pytest.fixture
+def page(write_page):
+    """The report of `comparison()` with one timeline."""
+    return write_page(comparison(results=untraced(comparison().results)))
 
 
 def test_a_phone_needs_no_horizontal_scrolling(browser, page):

@@ -129,15 +129,20 @@ def below_inputs(
     """Reads of each file fail for ever, fail a few times, or give half of what was asked."""
     stage = ALL[name]
     for part in _parts_read(stage, inputs, out):
-        _, reads = disk.attempt(stage, inputs, out, part, READ, HALF, 1 << 40, 0)
-        _remove(out)
-        if not reads:
-            continue
-        places = [0, *(int(place) for place in random.integers(reads, size=times - 1))]
+        places = [0]
+        if times > 1:
+            _, reads = disk.attempt(stage, inputs, out, part, READ, HALF, 1 << 40, 0)
+            _remove(out)
+            if not reads:
+                continue
+            places += [int(place) for place in random.integers(reads, size=times - 1)]
         for place, (error, length) in itertools.product(
             places, ((errno.EIO, FOR_EVER), (errno.EIO, RECOVERS), (HALF, FOR_EVER))
         ):
-            outcome, _ = disk.attempt(stage, inputs, out, part, READ, error, place, length)
+            outcome, reads = disk.attempt(stage, inputs, out, part, READ, error, place, length)
+            if not reads:
+                _remove(out)
+                break
             what = f"{os.strerror(error) if error else 'half'} at read {place} of {part}, {length} times"
             if length == FOR_EVER and error and not outcome.ended:
                 named = outcome.error in stage.read_errors and part in outcome.message

@@ -15,6 +15,7 @@ import torch
 import torch_frame
 from torch_geometric.data import HeteroData
 
+from diskgnn.batches.tensor_frames import in_order
 from diskgnn.errors import ConfigError, InputError
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.source_schema import kept_tables
@@ -30,23 +31,23 @@ from diskgnn.relbench.stored_tables import StoredTable, tables_of_database, tabl
 from diskgnn.specs.schema import EdgeType, TableColumn
 from diskgnn.stores.locations import local
 
+_STYPES = ("numerical", "categorical", "multicategorical", "timestamp", "embedding")  # as torch_frame lists them
 _NO_TIME = -(2**63) // 10**9  # what a missing time becomes in RelBench: earlier than all others
 Kinds = Mapping[str, Mapping[str, torch_frame.stype]]
 
 
-def encoded_graph(
-    db: Any, col_to_stype_dict: Mapping[str, Mapping[str, Any]], embedder: Any, until: Any, cache: Cache
-) -> tuple[HeteroData, Statistics]:
-    """Returns (data, statistics by table and column); see `make_pkey_fkey_graph`.
+def encoded_graph(db: Any, kinds: Kinds, embedder: Any, until: Any, cache: Cache) -> tuple[HeteroData, Statistics]:
+    """Returns (data, statistics by table and column) of a Database or a folder; see `make_pkey_fkey_graph`.
 
     Raises:
         ConfigError, InputError: see there.
     """
-    kinds = _kinds(col_to_stype_dict)
     if isinstance(db, str | os.PathLike):
         folder = local(db, "db")
         if not folder.is_dir():
-            raise ConfigError(f"db: expected a Database or a folder of Parquet tables, found {folder}")
+            raise ConfigError(
+                f"db: expected a Database, a folder of Parquet tables or a graph directory, found {folder}"
+            )
         tables = tables_of_folder(folder, None if until is None else pd.Timestamp(until))
     elif until is not None:
         raise ConfigError("until: expected a folder of tables, whose later rows are to be left out, found a Database")
@@ -55,7 +56,33 @@ def encoded_graph(
     return _made(tables, {each.name: _without_keys(each, kinds) for each in tables}, embedder, cache)
 
 
-def _kinds(given: Mapping[str, Mapping[str, Any]]) -> Kinds:
+def graph_of_tables(graph: Graph, kinds: Kinds | None) -> tuple[HeteroData, Statistics]:
+    """Returns (data, statistics by table and column) of a graph directory; see `make_pkey_fkey_graph`.
+
+    Raises:
+        ConfigError: its tables did not keep their columns, or have other ones, or other stypes, than `kinds` says.
+    """
+    statistics = {name: nodes.col_stats() for name, nodes in graph.nodes.items()}
+    tables = {}
+    for name, table in kept_tables(graph):
+        stypes = {each.name: "categorical" if each.kind == "boolean" else each.kind for each in table}
+        order = list(_STYPES)
+        if kinds is not None:
+            given = {column: kind.parent.value for column, kind in kinds.get(name, {}).items()}
+            for column, stype in stypes.items():
+                if given.get(column) != stype:
+                    raise ConfigError(
+                        f"col_to_stype_dict: expected {column!r} of {name} to be {stype}, as in {graph.manifest.path}, "
+                        f"found {given.get(column)}; `diskgnn convert --set kinds=stypes.json` says stypes there"
+                    )
+            first = [kind.value for column, kind in kinds[name].items() if column in stypes and kind is kind.parent]
+            order = list(dict.fromkeys([*first, *order]))
+        tables[name] = sorted(in_order(table), key=lambda each: order.index(stypes[each.name]))
+    return _data(graph, tables, graph), statistics
+
+
+def given_kinds(given: Mapping[str, Mapping[str, Any]]) -> Kinds:
+    """Returns stypes by table and column, of which some may be named in text."""
     return {
         table: {column: torch_frame.stype(getattr(kind, "value", kind)) for column, kind in columns.items()}
         for table, columns in given.items()

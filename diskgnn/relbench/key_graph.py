@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from torch_geometric.data import HeteroData
 
-from diskgnn.errors import UnavailableError
+from diskgnn.errors import ConfigError, UnavailableError
+from diskgnn.formats.artifacts import MANIFEST
+from diskgnn.graph.graph import Graph
 from diskgnn.paths import PathLike
 from diskgnn.pyg.prepared_cache import Cache
+from diskgnn.stores.locations import local
 
 if TYPE_CHECKING:
     from torch_frame.data.stats import StatType
@@ -17,7 +21,7 @@ if TYPE_CHECKING:
 
 def make_pkey_fkey_graph(
     db: Any,
-    col_to_stype_dict: Mapping[str, Mapping[str, Any]],
+    col_to_stype_dict: Mapping[str, Mapping[str, Any]] | None = None,
     text_embedder_cfg: Any = None,
     cache_dir: PathLike | None = None,
     *,
@@ -33,11 +37,15 @@ def make_pkey_fkey_graph(
     so `data` has none in memory.
 
     Args:
-        db: a RelBench Database; or a folder of Parquet tables, which RelBench's `Database.save` or RelBench 3 wrote:
-            then no more is in memory than some columns, one at a time.
-        col_to_stype_dict: by table and column, an stype or its name. Keys are left out.
-        text_embedder_cfg: a torch_frame TextEmbedderConfig, for columns of text. The embedder is known again by its
-            class, its attribute `version` if there is one, and what it makes of a text.
+        db: a RelBench Database; a folder of Parquet tables, which RelBench's `Database.save` or RelBench 3 wrote: then
+            no more is in memory than some columns, one at a time; or a graph directory, or an opened one, that keeps
+            the columns of its tables (`diskgnn convert --from relational`, with `keep_columns=true`,
+            `kinds=stypes.json` and `statistics=all`).
+        col_to_stype_dict: by table and column, an stype or its name. Keys are left out. A graph directory says it
+            itself, so None will do; otherwise its columns have these stypes.
+        text_embedder_cfg: a torch_frame TextEmbedderConfig, for columns of text, which a graph directory has embedded
+            already. The embedder is known again by its class, its attribute `version` if there is one, and what it
+            makes of a text.
         cache_dir: the cache folder; that of `diskgnn.pyg` by default.
         until: a timestamp; rows of a folder that come later are left out, as `Dataset.get_db` leaves out those after
             `test_timestamp`. Of a folder of RelBench 3, that is the default.
@@ -57,10 +65,16 @@ def make_pkey_fkey_graph(
         >>> data, col_stats_dict = make_pkey_fkey_graph(db, col_to_stype_dict, text_embedder_cfg, cache_dir="cache")
     """
     try:
-        from diskgnn.relbench.encoded_graph import encoded_graph
+        from diskgnn.relbench.encoded_graph import encoded_graph, given_kinds, graph_of_tables
     except ImportError as error:
         raise UnavailableError(
             f"make_pkey_fkey_graph needs torch_frame and pandas, found {error}; pip install pytorch-frame 'pandas<3'"
         ) from error
-    cache = Cache.of(cache_dir, None, memory, None, progress)
-    return encoded_graph(db, col_to_stype_dict, text_embedder_cfg, until, cache)
+    kinds = None if col_to_stype_dict is None else given_kinds(col_to_stype_dict)
+    if isinstance(db, Graph) or (isinstance(db, str | os.PathLike) and (local(db, "db") / MANIFEST).is_file()):
+        if until is not None:
+            raise ConfigError("until: expected a folder of tables, found a graph directory, which has the rows it has")
+        return graph_of_tables(db if isinstance(db, Graph) else Graph.open(db), kinds)
+    if kinds is None:
+        raise ConfigError("col_to_stype_dict: expected the stype of each column of each table, found None")
+    return encoded_graph(db, kinds, text_embedder_cfg, until, Cache.of(cache_dir, None, memory, None, progress))

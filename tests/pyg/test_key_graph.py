@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,9 +20,12 @@ from relbench.modeling.graph import get_node_train_table_input
 from relbench_shop import KINDS, Churn, Hashed, Shop
 from torch_frame import stype
 from torch_frame.config import TextEmbedderConfig
+from torch_frame.data.stats import StatType
 from torch_geometric.loader import NeighborLoader as PygLoader
 
+import diskgnn
 from diskgnn.errors import ConfigError, InputError
+from diskgnn.importers.source_formats.relational_source import RelationalSource
 from diskgnn.relbench import NeighborLoader, make_pkey_fkey_graph
 
 
@@ -180,3 +184,54 @@ def test_times_that_are_missing_are_seen_always_as_in_relbench(shop, embedder, t
     data, _ = make_pkey_fkey_graph(database, kinds(), embedder, cache_dir=tmp_path / "cache", progress=False)
     assert torch.equal(data["review"].time, expected["review"].time)
     assert np.count_nonzero(data["review"].time.numpy() < -(2**33)) == 2
+
+
+def test_a_graph_directory_takes_the_place_of_the_database(shop, tmp_path):
+    """Its rows, times and statistics are those of RelBench, but for the order of values that come equally often."""
+    without_text = {table: {column: kind for column, kind in columns.items() if kind is not stype.text_embedded}
+                    for table, columns in kinds().items()}  # fmt: skip
+    database = shop.get_db()
+    expected, of_expected = in_relbench.make_pkey_fkey_graph(database, copy.deepcopy(without_text))
+    source = replace(RelationalSource.of(database), kinds=without_text)
+    diskgnn.convert(tmp_path / "graph", source=source, progress=False,
+                    options={"keep_columns": True, "statistics": "all"})  # fmt: skip
+    data, statistics = make_pkey_fkey_graph(tmp_path / "graph", without_text)
+    assert sorted(data.edge_types) == sorted(expected.edge_types)
+    for name in expected.node_types:
+        tf, other = data[name].tf, expected[name].tf
+        assert [*tf.col_names_dict.items()] == [*other.col_names_dict.items()]
+        found = tf.load()
+        for kind in {stype.numerical, stype.timestamp} & {*other.feat_dict}:
+            one, two = found.feat_dict[kind], other.feat_dict[kind]
+            assert bool(((one == two) | ((one != one) & (two != two))).all())
+        for number, column in enumerate(other.col_names_dict.get(stype.categorical, [])):
+            values, of_other = (each[name][column][StatType.COUNT][0] for each in (statistics, of_expected))
+            for code, known in zip(found.feat_dict[stype.categorical][:, number].tolist(),
+                                   other.feat_dict[stype.categorical][:, number].tolist(), strict=True):  # fmt: skip
+                assert (code < 0) == (known < 0)
+                assert code < 0 or _same_value(values[code], of_other[known])
+        for column, each in of_expected[name].items():
+            assert {*statistics[name][column]} == {*each}
+        assert ("time" in data[name]) == ("time" in expected[name])
+        if "time" in expected[name]:
+            assert torch.equal(data[name].time, expected[name].time)
+    table = get_node_train_table_input(Churn(shop).get_table("val"), Churn(shop))
+    given = {"input_nodes": table.nodes, "input_time": table.time, "time_attr": "time", "batch_size": 64}
+    beside = PygLoader(expected, [-1, -1], neighbor_sampler=NeighborsInTime(expected, [-1, -1]), **given)
+    for batch, other in zip(
+        NeighborLoader(data, [-1, -1], cache=tmp_path / "packed", progress=False, **given), beside, strict=True
+    ):
+        for name in other.node_types:
+            assert sorted(zip(batch[name].batch.tolist(), batch[name].n_id.tolist(), strict=True)) == sorted(
+                zip(other[name].batch.tolist(), other[name].n_id.tolist(), strict=True)
+            )
+            assert_same_frame(batch[name].tf, data[name].tf[batch[name].n_id])
+    without_text["customer"]["age"] = stype.categorical
+    with pytest.raises(ConfigError, match=r"'age' of customer to be numerical, as in .*graph, found categorical"):
+        make_pkey_fkey_graph(tmp_path / "graph", without_text)
+
+
+def _same_value(text, value):
+    if isinstance(value, str | bool | np.bool_):
+        return text == (value if isinstance(value, str) else str(bool(value)).lower())
+    return float(text) == float(value)

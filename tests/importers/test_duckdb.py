@@ -139,3 +139,19 @@ def test_a_file_that_somebody_writes_to(tmp_path: Path) -> None:
             diskgnn.convert(tmp_path / "graph", source=path)
         writer.communicate()
     diskgnn.convert(tmp_path / "graph", source=path)
+
+
+def test_keys_are_equal_where_constraints_say_so(tmp_path: Path) -> None:
+    """DuckDB's constraints do not look at collations: its joins would find two rows."""
+    path = tmp_path / "shop.duckdb"
+    with duckdb.connect(str(path)) as connection:
+        connection.execute("""
+            CREATE TABLE users (id BIGINT PRIMARY KEY, email VARCHAR COLLATE NOCASE UNIQUE);
+            CREATE TABLE sales (email VARCHAR REFERENCES users (email), amount BIGINT);
+            INSERT INTO users VALUES (5, 'Ann'), (6, 'ANN'), (7, 'bob');
+            INSERT INTO sales VALUES ('ANN', 1), ('bob', 2), ('Ann', 3);
+            """)
+        assert len(connection.execute("FROM users JOIN sales ON users.email = sales.email").fetchall()) == 5
+    diskgnn.convert(tmp_path / "graph", source=path)
+    edges = Graph.open(tmp_path / "graph").edges["sales", "f2p_email", "users"]
+    assert (edges.indptr.tolist(), edges.indices.tolist()) == ([0, 1, 2, 3], [2, 0, 1])

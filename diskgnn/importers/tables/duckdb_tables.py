@@ -101,10 +101,10 @@ class DuckdbTable(NamedColumns):
 
     def look_up(self, column: str, other: DuckdbTable, referred: str, ids: str) -> None:
         """Reads a column as the `ids` of the rows of another table whose unique column `referred` has its values."""
-        value = f"{self._table}.{quoted(column)}"
-        self._looked_up[column] = (
-            f"(SELECT r.{quoted(ids)} FROM {other._table} r WHERE r.{quoted(referred)} = {value}) AS {quoted(column)}"
-        )
+        # DuckDB's own constraints do not look at collations, so two rows may be equal by one.
+        bare = " COLLATE C" if pa.types.is_string(other.schema.field(referred).type) else ""
+        equal = f"r.{quoted(referred)}{bare} = {self._table}.{quoted(column)}{bare}"
+        self._looked_up[column] = f"(SELECT r.{quoted(ids)} FROM {other._table} r WHERE {equal}) AS {quoted(column)}"
         self._unknown.expect(column, f"{other.called}.{referred}")
         position = self.schema.get_field_index(column)
         self.schema = self.schema.set(position, pa.field(column, other.schema.field(ids).type))

@@ -178,7 +178,7 @@ class LoaderRequest:
         )  # fmt: skip
         self._check_range(loader.input_data, graph)
         spec = self._spec(graph, loader.input_data)
-        seeds = InputSeeds(graph, spec, rules, loader.input_data, len(loader.dataset))
+        seeds = loader._seeds(graph, spec, rules)
         plan = SamplingPlan(graph, spec, seeds)
         cpu_cache = rows_in_memory(graph, self.cpu_cache)
         batches: PackedBatches | WindowedBatches

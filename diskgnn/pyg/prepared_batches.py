@@ -11,10 +11,12 @@ from torch import Tensor
 
 from diskgnn.draws import batch_key
 from diskgnn.errors import ArtifactError
+from diskgnn.graph.graph import Graph
 from diskgnn.pyg.disk_frames import frame_of
 from diskgnn.pyg.drawn import Drawn, Rows, placed, places_of
 from diskgnn.pyg.loader_request import LoaderRequest, Preparation
-from diskgnn.pyg.sampler import DiskSampler
+from diskgnn.pyg.sampler import DiskSampler, InputSeeds, Rules
+from diskgnn.specs.sampling import SamplingSpec
 
 
 class PreparedBatches:
@@ -25,6 +27,7 @@ class PreparedBatches:
     transform_sampler_output: Callable[[Any], Any] | None
     drop_last: bool
     input_data: Any
+    dataset: Any
 
     def _begin(self, request: LoaderRequest, sampler: DiskSampler) -> None:
         self._request, self._disk_sampler = request, sampler
@@ -118,6 +121,10 @@ class PreparedBatches:
         store.tf = frame if places is None else frame[places]
         if name not in preparation.counted and "num_nodes" in store:
             del store["num_nodes"]
+
+    def _seeds(self, graph: Graph, spec: SamplingSpec, rules: Rules) -> InputSeeds:
+        """Returns what minibatches start from."""
+        return InputSeeds(graph, spec, rules, self.input_data, len(self.dataset))
 
     @staticmethod
     def _pyg_loader() -> Any:

@@ -1,0 +1,112 @@
+"""RelBench's loader of sources, positive and negative destinations, from disk: each part beside PyG's own batch."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+pytest.importorskip("torch_frame")
+pytest.importorskip("relbench")
+
+from frames_beside import assert_same_batch
+from pyg_samplers import NeighborsInTime
+from relbench.modeling.graph import get_link_train_table_input, make_pkey_fkey_graph
+from relbench_shop import KINDS, Hashed, Reviewed, Shop
+from torch_frame.config import TextEmbedderConfig
+from torch_geometric.loader import NeighborLoader as PygLoader
+
+from diskgnn import relbench
+from diskgnn.errors import ConfigError
+
+
+@pytest.fixture(scope="module")
+def shop():
+    return Shop()
+
+
+@pytest.fixture(scope="module")
+def data(shop):
+    kinds = {name: dict(columns) for name, columns in KINDS.items()}
+    return make_pkey_fkey_graph(shop.get_db(), kinds, TextEmbedderConfig(Hashed(), batch_size=64))[0]
+
+
+@pytest.fixture(scope="module")
+def table(shop):
+    task = Reviewed(shop)
+    return get_link_train_table_input(task.get_table("train"), task)
+
+
+@pytest.fixture
+def options(tmp_path):
+    return {"time_attr": "time", "num_workers": 2, "cache": tmp_path / "cache", "progress": False}
+
+
+def rows_of(table, types, num_rows=120):
+    """The rows of the task, between other types of nodes if these are asked for."""
+    lists = table.dst_nodes[1]
+    if types == ("customer", "product"):
+        return (types[0], table.src_nodes[1]), (types[1], lists), table.num_dst_nodes, table.src_time
+    some = torch.arange(num_rows)
+    starts, found = 2 * torch.arange(num_rows + 1), torch.stack([some % 20, (some + 7) % 20], 1).flatten()
+    lists = torch.sparse_csr_tensor(starts, found, torch.ones(len(found), dtype=bool), (num_rows, 20))
+    return (types[0], some % 25), (types[1], lists), 20, table.src_time[:num_rows]
+
+
+@pytest.mark.parametrize("subgraph_type", ["directional", "bidirectional"])
+@pytest.mark.parametrize("types", [("customer", "product"), ("product", "customer"), ("customer", "customer")])
+def test_each_part_is_a_batch_of_pyg(data, table, options, types, subgraph_type):
+    src, dst, count, time = rows_of(table, types)
+    loader = relbench.LinkNeighborLoader(data, [-1, -1], src, dst, count, time, subgraph_type=subgraph_type,
+                                         batch_size=32, shuffle=True, **options)  # fmt: skip
+    wanted = {(int(node), int(until), int(to))
+              for node, until, start, stop in zip(src[1], time, dst[1].crow_indices(), dst[1].crow_indices()[1:],
+                                                  strict=False)
+              for to in dst[1].col_indices()[start:stop]}  # fmt: skip
+    num_rows, negatives = 0, []
+    for batch in loader:
+        nodes = [part[kind].input_id for part, kind in zip(batch, (types[0], types[1], types[1]), strict=True)]
+        times = batch[0][types[0]].seed_time
+        assert {*zip(*(each.tolist() for each in (nodes[0], times, nodes[1])), strict=True)} <= wanted
+        negatives += nodes[2].tolist()
+        num_rows += len(times)
+        for part, kind, ids in zip(batch, (types[0], types[1], types[1]), nodes, strict=True):
+            sampler = NeighborsInTime(data, [-1, -1], subgraph_type)
+            expected = next(iter(PygLoader(data, [-1, -1], input_nodes=(kind, ids), input_time=times, time_attr="time",
+                                           batch_size=len(ids), neighbor_sampler=sampler)))  # fmt: skip
+            expected[kind].input_id = ids
+            assert_same_batch(part, expected)
+    loader.close()
+    assert num_rows == len(time)
+    assert len({*negatives}) > count / 2
+
+
+def test_minibatches_of_one_time_drop_what_fills_none_and_epochs_differ(data, table, options):
+    given = table.src_nodes, table.dst_nodes, table.num_dst_nodes, table.src_time
+    loader = relbench.LinkNeighborLoader(
+        data, [2], *given, share_same_time=True, batch_size=8, shuffle=False, **options
+    )
+    epochs = []
+    for _ in range(2):
+        epochs.append([])
+        for source, _positive, _negative in loader:
+            assert len({*source["customer"].seed_time.tolist()}) == 1
+            epochs[-1].append((int(source["customer"].seed_time[0]), source["customer"].input_id.tolist()))
+        assert len(epochs[-1]) == len(loader)
+    loader.close()
+    assert epochs[0] != epochs[1]
+    counts = torch.unique(table.src_time, return_counts=True)
+    for time, count in zip(*(each.tolist() for each in counts), strict=True):
+        for epoch in epochs:
+            seen = [node for until, nodes in epoch if until == time for node in nodes]
+            assert len(seen) == len({*seen}) == count // 8 * 8
+
+
+def test_rows_that_cannot_be_drawn_are_refused(data, table, options):
+    src, dst, count, time = rows_of(table, ("customer", "product"))
+    with pytest.raises(ConfigError, match="src_time: expected the time of each row"):
+        relbench.LinkNeighborLoader(data, [2], src, dst, count, batch_size=8, **options)
+    with pytest.raises(ConfigError, match="fill a minibatch of 4000, found at most"):
+        relbench.LinkNeighborLoader(data, [2], src, dst, count, time, True, batch_size=4000, **options)
+    nowhere = torch.sparse_csr_tensor(torch.tensor([0, 1, 1]), torch.tensor([0]), torch.ones(1, dtype=bool), (2, count))
+    with pytest.raises(ConfigError, match="found a row with none"):
+        relbench.LinkNeighborLoader(data, [2], (src[0], src[1][:2]), (dst[0], nowhere), count, time[:2], **options)

@@ -35,7 +35,7 @@ from diskgnn.loading.hops_loader import HopsLoader
 from diskgnn.loading.loader import Loader
 from diskgnn.nn.block_models import BlockModel
 from diskgnn.nn.hop_models import HopModel
-from diskgnn.nn.relational_models import require_tables
+from diskgnn.nn.relational_models import require_tables, require_time_unit
 from diskgnn.nn.typed_models import TypedModel
 from diskgnn.paths import PathLike
 from diskgnn.progress.default_reporter import reporter_for
@@ -196,6 +196,8 @@ def predict(
             )
             require_segments(asked.net, loader.schema, source)
             require_tables(asked.net, loader.schema.tables, source)
+            if loader.schema.timed is not None:
+                require_time_unit(asked.net, loader.schema.time_unit, source)
             given = read_nodes(nodes, None) if isinstance(nodes, str | os.PathLike) else nodes
             found = rows_of_nodes(asked, loader, reporter)
             if out.suffix != ".npy":
@@ -232,6 +234,7 @@ def _predict_nodes(
         asked_of(graph.manifest.path, kinds_of(graph), model, what, node_type, classes_of(graph), columns)
     )
     require_tables(asked.net, kept_tables(graph), graph.manifest.path)
+    require_time_unit(asked.net, graph.config.time_unit, graph.manifest.path)
     node_set = graph.nodes[asked.node_type]
     chosen = chosen_nodes(read_nodes(nodes, node_set) if isinstance(nodes, str | os.PathLike) else nodes,
                           node_set.num_nodes)  # fmt: skip
@@ -283,6 +286,7 @@ def _predict_pairs(
 ) -> None:  # fmt: skip
     net, found, kind, classes = pair_model(graph, model, edge_type)
     require_tables(net, kept_tables(graph), graph.manifest.path)
+    require_time_unit(net, graph.config.time_unit, graph.manifest.path)
     what = what or "logits"
     check_what(what, kind, of_pairs=True)
     chosen = chosen_pairs(pairs, graph.nodes.get(found[0]), graph.nodes.get(found[2]))

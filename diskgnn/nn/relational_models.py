@@ -249,6 +249,7 @@ class RelationalModel(TypedLayers):
             inputs, layers, spec.hidden, relu_dropout, spec.dropout, norm=spec.norm, skip=True,
             head=nn.Linear(spec.hidden, out_channels), follows_last=True,
         )  # fmt: skip
+        self.time_unit = schema.time_unit
         self.one_type = None if schema.is_typed else (schema.node_types[0][0], schema.edge_types[0][0])
 
     @property
@@ -311,6 +312,25 @@ def _check_times(name: str, encoder: RowEncoder, times: Tensor | None, seed_time
         raise ConfigError(
             f"model takes how long before its seed {what}, and the minibatch has no such times; draw minibatches by "
             "their times, as those that it was trained on, with keep_times=True"
+        )
+
+
+def require_time_unit(net: nn.Module, time_unit: str | None, source: object) -> None:
+    """Refuses to apply a relational model that computes with times to those of another unit than it was trained on.
+
+    Args:
+        net: any model.
+        time_unit: of the times of `source`.
+        source: for the message.
+
+    Raises:
+        ConfigError: names both units.
+    """
+    if isinstance(net, RelationalModel) and net.takes_times and net.time_unit != time_unit:
+        trained, has = ("no unit" if unit is None else unit for unit in (net.time_unit, time_unit))
+        raise ConfigError(
+            f"{source} has times in {has}, and the model was trained on times in {trained}; convert its tables with "
+            "times as those that it was trained on have them"
         )
 
 

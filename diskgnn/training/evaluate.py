@@ -19,7 +19,7 @@ from diskgnn.formats.samples_config import drawing_to_json
 from diskgnn.loading.hops_options import HopsOptions
 from diskgnn.loading.loader_options import LoaderOptions
 from diskgnn.nn.block_models import BlockModel
-from diskgnn.nn.relational_models import require_tables
+from diskgnn.nn.relational_models import require_tables, require_time_unit
 from diskgnn.nn.typed_models import TypedLayers
 from diskgnn.paths import PathLike
 from diskgnn.progress.default_reporter import reporter_for
@@ -142,6 +142,8 @@ def _fitting(model: nn.Module, task: str | Task | None, source: BatchSource, dev
     """The task, which `model` fits."""
     schema = schema_of(source)
     require_tables(model, schema.tables, "the source")
+    if schema.timed is not None:
+        require_time_unit(model, schema.time_unit, "the source")
     task = task_of(schema, task) if task is None or isinstance(task, str) else task
     check_model(model.to(device), task, source, device)
     return task

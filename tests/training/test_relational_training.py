@@ -190,6 +190,20 @@ def test_other_values_of_categories_are_refused(
             apply(run, other, progress=False)
 
 
+def test_times_in_another_unit_are_refused(
+    graphs: dict[str, Path], tables: dict[str, pa.Table], tmp_path: Path
+) -> None:
+    """Ages would be counted in days, by a model that learnt them in seconds."""
+    packed, run = prepare(graphs["records"], tmp_path / "packed", tables), tmp_path / "run"
+    diskgnn.train(packed, epochs=1, checkpoint=run, **MODEL)
+    place = tables["events"].schema.get_field_index("at")
+    days = pa.array(tables["events"]["at"].cast(pa.int64()).to_numpy() // DAY)
+    counted = {**tables, "events": tables["events"].set_column(place, "at", days)}
+    convert(tmp_path / "graph", counted, keep_columns=True, encoding_of=graphs["records"])
+    with pytest.raises(ConfigError, match="times in no unit, and the model was trained on times in s"):
+        diskgnn.predict(tmp_path / "graph", tmp_path / "no.npy", run, at=START // DAY + 90, progress=False)
+
+
 def test_a_graph_of_later_rows_is_asked_about(
     graphs: dict[str, Path], tables: dict[str, pa.Table], tmp_path: Path
 ) -> None:

@@ -210,7 +210,7 @@ class NodeSet(TypeData):
             records: [n] of `features`, any of them in any order; of a table without columns, any array [n].
 
         Raises:
-            ConfigError: the rows are vectors.
+            ConfigError: the rows are vectors, or `records` are not of this type.
             UnavailableError: torch_frame cannot be imported.
         """
         from diskgnn.batches.tensor_frames import tensor_frame
@@ -218,6 +218,11 @@ class NodeSet(TypeData):
         file = self.feature_file
         view = None if file is None else view_of(file.rows, self.config.columns)
         if file is not None and view is not None:
+            if records.ndim != 1 or records.dtype != self.features.dtype:
+                raise ConfigError(
+                    f"records: expected rows of {self.name!r} as its `features` has them, {self.features.dtype} [n], "
+                    f"found {records.dtype} {[*records.shape]}"
+                )
             stored = np.require(records, requirements=["C", "W"]).view(np.uint8).reshape(-1)
             return view.tensor_frame(file.rows.as_tensor(file.kept(stored)))
         if not self.config.is_constant:

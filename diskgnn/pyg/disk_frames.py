@@ -74,14 +74,25 @@ class DiskFrame(TensorFrame):  # type: ignore[misc]
         )
 
     def __getitem__(self, index: Any) -> TensorFrame:
-        """Reads rows: by number, slice, mask, or a tensor or list of numbers."""
+        """Reads rows: by number, slice, mask, or a tensor or list of numbers.
+
+        Raises:
+            IndexError: a mask of another length, or numbers of rows that there are not.
+        """
         if isinstance(index, int):
             index = [index]
         if isinstance(index, slice):
             rows = np.arange(self.num_rows)[index]
         else:
             given = torch.as_tensor(index).cpu()
-            rows = (given.nonzero().flatten() if given.dtype is torch.bool else given.long()).numpy()
+            if given.dtype is torch.bool:
+                if given.shape != (self.num_rows,):
+                    raise IndexError(
+                        f"expected a mask of the {counted(self.num_rows, 'row')} of {self.node_type!r}, found one of "
+                        f"shape {[*given.shape]}"
+                    )
+                given = given.nonzero().flatten()
+            rows = given.long().numpy()
         return frame_of(self.table, columns_of(self.nodes, rows), len(rows))
 
     def load(self) -> TensorFrame:
@@ -166,11 +177,17 @@ def graph_of_frames(data: Any) -> Graph | None:
                 f"data: expected the times of {name!r} that {graph.manifest.path} has, found others; draws go by those "
                 "of the graph: make it of tables with the times that are meant"
             )
-    if changed := [each for each, store in data.edge_items() if "edge_index" in store]:
-        raise ConfigError(
-            f"data: the edges are those of {graph.manifest.path}, found others given for {changed[0]}; make the graph "
-            "of tables with these keys"
-        )
+    for edge_type, store in data.edge_items():
+        if "edge_index" in store:
+            raise ConfigError(
+                f"data: the edges are those of {graph.manifest.path}, found others given for {edge_type}; make the "
+                "graph of tables with these keys"
+            )
+        if given := [*store.keys()]:
+            raise ConfigError(
+                f"data: the edges are in {graph.manifest.path}, in the order that they have there, found {given[0]!r} "
+                f"of {edge_type}, which batches cannot be cut from; make it an attribute of the rows that have the key"
+            )
     return graph
 
 

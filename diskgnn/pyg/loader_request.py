@@ -14,6 +14,7 @@ from torch_geometric.sampler.base import NumNeighbors, SubgraphType
 from diskgnn.errors import ConfigError
 from diskgnn.formats.packed import Packed
 from diskgnn.graph.graph import Graph
+from diskgnn.graph.type_data import EdgeSet, NodeSet
 from diskgnn.pyg.disk_frames import tables_of
 from diskgnn.pyg.epoch_batches import PackedBatches, WindowedBatches
 from diskgnn.pyg.loader_data import Source, without_frames, without_rows
@@ -28,7 +29,12 @@ from diskgnn.specs.time_windows import Windows, checked_windows
 from diskgnn.units import whole_number
 from diskgnn.work.cache_folder import Use
 
+# What PyG's and torch's loaders take that changes nothing here, because minibatches are there already: no worker
+# processes draw them, and nothing is sorted in memory.
+IGNORED = ("num_workers", "persistent_workers", "prefetch_factor", "pin_memory", "pin_memory_device", "timeout",
+           "worker_init_fn", "multiprocessing_context", "generator", "filter_per_worker", "is_sorted")  # fmt: skip
 _SHUFFLED_EPOCHS = 4
+_TIME, _WEIGHTS = "time", ("weight", "edge_weight")  # what PyG's data calls those that a graph directory has
 
 
 def check_lengths(num_seeds: int, **given: Tensor | None) -> None:
@@ -166,7 +172,9 @@ class LoaderRequest:
         """Returns the graph and the packed directory of `loader`, made or found."""
         graph = self.graph
         source, uses = None, list[Use]()
-        if graph is None:
+        if graph is not None:
+            self._require_times_and_weights(graph)
+        else:
             source = Source.of(loader.data, self.time_attr, self.weight_attr)
             graph, held = self.cache.graph(source)
             uses.append(held)
@@ -210,6 +218,24 @@ class LoaderRequest:
                 raise ConfigError(
                     f"{name}: expected ids of the {num_nodes} nodes of type {node_type!r}, found {ids.min()} to "
                     f"{ids.max()}"
+                )
+
+    def _require_times_and_weights(self, graph: Graph) -> None:
+        """Refuse names of other times or weights than those that `graph` has: draws would go by these.
+
+        Raises:
+            ConfigError: there are some.
+        """
+        types: list[NodeSet | EdgeSet] = [*graph.nodes.values(), *graph.edges.values()]
+        for argument, name, names, is_there in (
+            ("time_attr", self.time_attr, (_TIME,), any(each.config.has_times for each in types)),
+            ("weight_attr", self.weight_attr, _WEIGHTS, any(each.config.has_weights for each in graph.edges.values())),
+        ):
+            if name is not None and (name not in names or not is_there):
+                has = f"has them as {' or '.join(map(repr, names))}" if is_there else "has none"
+                raise ConfigError(
+                    f"{argument}: draws go by the {'times' if names[0] == _TIME else 'weights'} that "
+                    f"{graph.manifest.path} has, found {name!r}, and it {has}; make the graph of what is meant"
                 )
 
     def _times(self, graph: Graph) -> dict[str, Tensor] | None:

@@ -12,15 +12,10 @@ from torch_geometric.sampler import NegativeSampling
 
 from diskgnn.paths import PathLike
 from diskgnn.pyg.loader_data import opened, seeds_of
-from diskgnn.pyg.loader_request import LoaderRequest, check_lengths
+from diskgnn.pyg.loader_request import IGNORED, LoaderRequest, check_lengths
 from diskgnn.pyg.prepared_batches import PreparedBatches
 from diskgnn.pyg.prepared_cache import argument
 from diskgnn.pyg.sampler import DiskSampler
-
-# What PyG's and torch's loaders take that changes nothing here, because minibatches are there already: no worker
-# processes draw them, and nothing is sorted in memory.
-_IGNORED = ("num_workers", "persistent_workers", "prefetch_factor", "pin_memory", "pin_memory_device", "timeout",
-            "worker_init_fn", "multiprocessing_context", "generator", "filter_per_worker", "is_sorted")  # fmt: skip
 
 
 class NeighborLoader(PreparedBatches, NodeLoader):  # type: ignore[misc]
@@ -122,7 +117,7 @@ class NeighborLoader(PreparedBatches, NodeLoader):  # type: ignore[misc]
             data=data, node_sampler=sampler,
             input_nodes=seeds_of(data, request.graph, input_nodes, is_link=False),
             input_time=input_time, transform=transform, transform_sampler_output=transform_sampler_output,
-            filter_per_worker=True, **{name: value for name, value in kwargs.items() if name not in _IGNORED},
+            filter_per_worker=True, **{name: value for name, value in kwargs.items() if name not in IGNORED},
         )  # fmt: skip
         request.check_seeds(self.input_data.node, "input_nodes")
         check_lengths(len(self.input_data.node), input_time=input_time)
@@ -217,7 +212,7 @@ class LinkNeighborLoader(PreparedBatches, LinkLoader):  # type: ignore[misc]
             edge_label=edge_label, edge_label_time=edge_label_time, neg_sampling=neg_sampling,
             neg_sampling_ratio=neg_sampling_ratio, transform=transform,
             transform_sampler_output=transform_sampler_output, filter_per_worker=True,
-            **{name: value for name, value in kwargs.items() if name not in _IGNORED},
+            **{name: value for name, value in kwargs.items() if name not in IGNORED},
         )  # fmt: skip
         if self.neg_sampling is not None:
             request.say_negatives()

@@ -60,7 +60,8 @@ def graph_of_tables(graph: Graph, kinds: Kinds | None) -> tuple[HeteroData, Stat
     """Returns (data, statistics by table and column) of a graph directory; see `make_pkey_fkey_graph`.
 
     Raises:
-        ConfigError: its tables did not keep their columns, or have other ones, or other stypes, than `kinds` says.
+        ConfigError: its tables did not keep their columns, or lack some, or have other ones, or other stypes, than
+            `kinds` says.
     """
     statistics = {name: nodes.col_stats() for name, nodes in graph.nodes.items()}
     tables = {}
@@ -75,6 +76,14 @@ def graph_of_tables(graph: Graph, kinds: Kinds | None) -> tuple[HeteroData, Stat
                         f"col_to_stype_dict: expected {column!r} of {name} to be {stype}, as in {graph.manifest.path}, "
                         f"found {given.get(column)}; `diskgnn convert --set kinds=stypes.json` says stypes there"
                     )
+            keys = {each.name for each in graph.config.contents.read
+                    if each.of == name and (each.use == "ids" or each.use.startswith("edges to "))}  # fmt: skip
+            if lacking := [column for column in given if column not in stypes and column not in keys]:
+                raise ConfigError(
+                    f"col_to_stype_dict: expected columns that {name} has in {graph.manifest.path}, "
+                    f"{', '.join(stypes)}, found {lacking[0]!r}; `diskgnn convert --set keep_columns=true "
+                    "--set kinds=stypes.json` with it there keeps it; or leave it out"
+                )
             first = [kind.value for column, kind in kinds[name].items() if column in stypes and kind is kind.parent]
             order = list(dict.fromkeys([*first, *order]))
         tables[name] = sorted(in_order(table), key=lambda each: order.index(stypes[each.name]))
@@ -82,11 +91,23 @@ def graph_of_tables(graph: Graph, kinds: Kinds | None) -> tuple[HeteroData, Stat
 
 
 def given_kinds(given: Mapping[str, Mapping[str, Any]]) -> Kinds:
-    """Returns stypes by table and column, of which some may be named in text."""
-    return {
-        table: {column: torch_frame.stype(getattr(kind, "value", kind)) for column, kind in columns.items()}
-        for table, columns in given.items()
-    }
+    """Returns stypes by table and column, of which some may be named in text.
+
+    Raises:
+        ConfigError: there is no stype of this name.
+    """
+    found = dict[str, dict[str, torch_frame.stype]]()
+    for table, columns in given.items():
+        found[table] = {}
+        for column, kind in columns.items():
+            try:
+                found[table][column] = torch_frame.stype(getattr(kind, "value", kind))
+            except ValueError as error:
+                known = ", ".join(each.value for each in torch_frame.stype)
+                raise ConfigError(
+                    f"col_to_stype_dict: {table}.{column}: expected an stype, {known}, found {kind!r}"
+                ) from error
+    return found
 
 
 def _without_keys(table: StoredTable, kinds: Kinds) -> dict[str, torch_frame.stype]:

@@ -42,7 +42,8 @@ def make_pkey_fkey_graph(
             the columns of its tables (`diskgnn convert --from relational`, with `keep_columns=true`,
             `kinds=stypes.json` and `statistics=all`).
         col_to_stype_dict: by table and column, an stype or its name. Keys are left out. A graph directory says it
-            itself, so None will do; otherwise its columns have these stypes.
+            itself, so None will do; otherwise its columns have these stypes. Its statistics are of the rows up to its
+            `val_timestamp`, if it was not converted with `statistics=all`.
         text_embedder_cfg: a torch_frame TextEmbedderConfig, for columns of text, which a graph directory has embedded
             already. The embedder is known again by its class, its attribute `version` if there is one, and what it
             makes of a text.

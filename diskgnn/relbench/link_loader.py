@@ -23,11 +23,13 @@ from diskgnn.graph.graph import Graph
 from diskgnn.paths import PathLike
 from diskgnn.pyg.drawn import Drawn, Rows
 from diskgnn.pyg.loader_data import opened
-from diskgnn.pyg.loader_request import LoaderRequest, check_lengths
+from diskgnn.pyg.loader_request import IGNORED, LoaderRequest, check_lengths
 from diskgnn.pyg.prepared_batches import PreparedBatches
 from diskgnn.pyg.sampler import DiskSampler, InputSeeds, Rules, seed_batch
 from diskgnn.sampling.seeds import SeedBatch
 from diskgnn.specs.sampling import SamplingSpec
+
+_TAKEN = ("batch_size", "shuffle", "drop_last", "sampler", "batch_sampler")  # of torch's DataLoader; two are refused
 
 
 class LinkNeighborLoader:
@@ -42,12 +44,12 @@ class LinkNeighborLoader:
             seed, progress: as those of `diskgnn.pyg.NeighborLoader`.
         src_nodes: (node type, ids [n]) of sources.
         dst_nodes: (node type, sparse CSR tensor [n, destinations]): those that each row leads to, at least one.
-        num_dst_nodes: negatives are drawn of so many.
+        num_dst_nodes: negatives are drawn of so many, at most all nodes of the type.
         src_time: [n] of the rows.
         share_same_time: the rows of a minibatch have one time, and rows that fill none are left out, as by RelBench's
             `TimestampSampler`.
-        **kwargs: batch_size; shuffle, which share_same_time does in its own way; num_workers and what else is for
-            worker processes, without effect.
+        **kwargs: batch_size; shuffle, which share_same_time does in its own way; drop_last; num_workers and what else
+            is for worker processes, without effect.
 
     Yields:
         (sources, positive destinations, negative destinations), a HeteroData each; `input_id` is the node, as in
@@ -55,6 +57,8 @@ class LinkNeighborLoader:
 
     Raises:
         ConfigError: what cannot be prepared, with the way round it.
+        TypeError: there is another argument, which neither RelBench's loader nor torch's DataLoader takes or which has
+            no place here.
 
     Example:
         >>> table_input = get_link_train_table_input(task.get_table("train"), task)
@@ -86,6 +90,11 @@ class LinkNeighborLoader:
         progress: bool = True,
         **kwargs: Any,
     ) -> None:
+        if unknown := [name for name in kwargs if name not in (*_TAKEN, *IGNORED)]:
+            raise TypeError(
+                f"{unknown[0]}: expected {', '.join(_TAKEN[:3])}, or what is for worker processes; RelBench's "
+                "LinkNeighborLoader takes no such argument, or it is not prepared"
+            )
         if src_time is None:
             raise ConfigError("src_time: expected the time of each row, found None")
         destinations = dst_nodes[1]
@@ -98,10 +107,12 @@ class LinkNeighborLoader:
             arguments={**kwargs, "shuffle": False},  # the order is drawn with the destinations
         )  # fmt: skip
         data, request.graph = opened(data)
+        _check_nodes(data, src_nodes, (dst_nodes[0], destinations.col_indices()), num_dst_nodes)
         rows = LinkRows(
             (src_nodes[0], dst_nodes[0]), src_nodes[1].numpy(), destinations.crow_indices().numpy(),
             destinations.col_indices().numpy(), src_time.numpy(), num_dst_nodes, request.batch_size,
-            share_same_time=share_same_time, shuffle=bool(kwargs.get("shuffle")), seed=seed,
+            share_same_time=share_same_time, shuffle=bool(kwargs.get("shuffle")),
+            drop_last=bool(kwargs.get("drop_last")), seed=seed,
         )  # fmt: skip
         self._rows, self._request = rows, request
         self._sources = _Side(data, request, rows, is_destination=False)
@@ -128,6 +139,29 @@ class LinkNeighborLoader:
         self._destinations.close()
 
 
+def _check_nodes(data: Any, sources: tuple[str, Tensor], destinations: tuple[str, Tensor], num_drawn: int) -> None:
+    """Refuse types and nodes that the data does not have.
+
+    Raises:
+        ConfigError: there are some.
+    """
+    known = data.node_types if isinstance(data, HeteroData) else []
+    for name, (kind, ids) in (("src_nodes", sources), ("dst_nodes", destinations)):
+        if kind not in known:
+            raise ConfigError(f"{name}: expected a type of nodes of {', '.join(known) or 'HeteroData'}, found {kind!r}")
+        num_nodes = data[kind].num_nodes
+        if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < num_nodes:
+            raise ConfigError(
+                f"{name}: expected ids of the {num_nodes} nodes of type {kind!r}, found {int(ids.min())} to "
+                f"{int(ids.max())}"
+            )
+    num_nodes = data[destinations[0]].num_nodes
+    if not 1 <= num_drawn <= num_nodes:
+        raise ConfigError(
+            f"num_dst_nodes: expected 1 to {num_nodes}, the nodes of type {destinations[0]!r}, found {num_drawn}"
+        )
+
+
 class LinkRows:
     """Draws the sources, positive and negative destinations of an epoch.
 
@@ -147,6 +181,7 @@ class LinkRows:
         *,
         share_same_time: bool,
         shuffle: bool,
+        drop_last: bool,
         seed: int,
     ) -> None:
         self.types, self.num_destinations = types, num_destinations
@@ -154,12 +189,14 @@ class LinkRows:
         self._batch_size, self._shares, self._shuffles, self._seed = batch_size, share_same_time, shuffle, seed
         if (np.diff(starts) < 1).any():
             raise ConfigError("dst_nodes: expected at least one destination of each row, found a row with none")
-        counts = np.unique(times, return_counts=True)[1]
-        self.num_rows = int((counts // batch_size).sum() * batch_size) if share_same_time else len(sources)
+        counts = np.unique(times, return_counts=True)[1] if share_same_time else np.array([len(sources)])
+        is_full = share_same_time or drop_last  # each minibatch
+        self.num_rows = int((counts // batch_size).sum() * batch_size) if is_full else len(sources)
         if not self.num_rows:
+            rows, other = ("rows of one time", "share_same_time") if share_same_time else ("rows", "drop_last")
             raise ConfigError(
-                f"batch_size: expected some rows of one time to fill a minibatch of {batch_size}, found at most "
-                f"{counts.max(initial=0)}; pass a smaller one, or share_same_time=False"
+                f"batch_size: expected some {rows} to fill a minibatch of {batch_size}, found at most "
+                f"{counts.max(initial=0)}; pass a smaller one, or {other}=False"
             )
         self.epoch = lru_cache(maxsize=2)(self._epoch)
 
@@ -176,6 +213,7 @@ class LinkRows:
             rows = np.concatenate([full[number] for number in random.permutation(len(full))])
         elif self._shuffles:
             rows = random.permutation(rows)
+        rows = rows[: self.num_rows]
         counts = self._starts[rows + 1] - self._starts[rows]
         positive = self._destinations[self._starts[rows] + random.integers(0, counts)]
         negative = random.integers(0, self.num_destinations, len(rows))

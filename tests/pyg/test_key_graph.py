@@ -160,6 +160,8 @@ def test_tables_that_relbench_would_not_take_are_refused(shop, embedder, tmp_pat
         make_pkey_fkey_graph(database, kinds(), **cache)
     with pytest.raises(ConfigError, match="until: expected a folder"):
         make_pkey_fkey_graph(database, kinds(), embedder, until="1970-01-01", **cache)
+    with pytest.raises(ConfigError, match=r"review.text: expected an stype, numerical, .*, found 'words'"):
+        make_pkey_fkey_graph(database, {**kinds(), "review": {"text": "words"}}, embedder, **cache)
     missing = kinds()
     del missing["gift"]
     with pytest.raises(ConfigError, match="expected the columns of table 'gift'"):
@@ -226,6 +228,13 @@ def test_a_graph_directory_takes_the_place_of_the_database(shop, tmp_path):
                 zip(other[name].batch.tolist(), other[name].n_id.tolist(), strict=True)
             )
             assert_same_frame(batch[name].tf, data[name].tf[batch[name].n_id])
+    nodes = data["customer"].tf.nodes
+    with pytest.raises(ConfigError, match=r"records: expected rows of 'customer' as its `features` has them"):
+        nodes.tensor_frame(data["review"].tf.nodes.features[:2])
+    without_text["customer"]["mood"] = stype.categorical
+    with pytest.raises(ConfigError, match=r"columns that customer has in .*graph, .*, found 'mood'; .*kinds="):
+        make_pkey_fkey_graph(tmp_path / "graph", without_text)
+    del without_text["customer"]["mood"]
     without_text["customer"]["age"] = stype.categorical
     with pytest.raises(ConfigError, match=r"'age' of customer to be numerical, as in .*graph, found categorical"):
         make_pkey_fkey_graph(tmp_path / "graph", without_text)
@@ -235,3 +244,28 @@ def _same_value(text, value):
     if isinstance(value, str | bool | np.bool_):
         return text == (value if isinstance(value, str) else str(bool(value)).lower())
     return float(text) == float(value)
+
+
+@pytest.mark.parametrize("on_disk", ["database"], indirect=True)
+def test_draws_go_by_the_times_of_the_graph_and_by_no_others(shop, on_disk, tmp_path):
+    table = get_node_train_table_input(Churn(shop).get_table("val"), Churn(shop))
+    data = copy.copy(on_disk[0])
+    data["customer"].published = data["customer"].time + 10**9
+    options = {"input_nodes": table.nodes, "input_time": table.time, "cache": tmp_path / "packed", "progress": False}
+    for given in (data, data["customer"].tf.graph):
+        with pytest.raises(ConfigError, match=r"time_attr: draws go by the times that .* has, found 'published', and"):
+            next(iter(NeighborLoader(given, [2], time_attr="published", **options)))
+    with pytest.raises(ConfigError, match=r"weight_attr: draws go by the weights .* found 'weight', and it has none"):
+        next(iter(NeighborLoader(data, [2], time_attr="time", weight_attr="weight", **options)))
+
+
+@pytest.mark.parametrize("on_disk", ["database"], indirect=True)
+def test_attributes_of_edges_on_the_disk_and_masks_of_other_rows_are_refused(on_disk, tmp_path):
+    data = copy.copy(on_disk[0])
+    frame = data["product"].tf
+    assert_same_frame(frame[torch.arange(len(frame)) < 3], frame[:3])
+    with pytest.raises(IndexError, match=r"mask of the 25 rows of 'product', found one of shape \[2\]"):
+        _ = frame[torch.tensor([True, False])]
+    data[data.edge_types[0]].w = torch.arange(7)
+    with pytest.raises(ConfigError, match=r"the edges are in .*, found 'w' of \("):
+        NeighborLoader(data, [2], input_nodes="product", cache=tmp_path / "packed", progress=False)

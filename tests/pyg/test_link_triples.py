@@ -110,3 +110,26 @@ def test_rows_that_cannot_be_drawn_are_refused(data, table, options):
     nowhere = torch.sparse_csr_tensor(torch.tensor([0, 1, 1]), torch.tensor([0]), torch.ones(1, dtype=bool), (2, count))
     with pytest.raises(ConfigError, match="found a row with none"):
         relbench.LinkNeighborLoader(data, [2], (src[0], src[1][:2]), (dst[0], nowhere), count, time[:2], **options)
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "message"),
+    [({"time_window": 3}, TypeError, "time_window: expected batch_size, shuffle, drop_last, or what is for worker"),
+     ({"num_dst_nodes": 26}, ConfigError, "num_dst_nodes: expected 1 to 25, the nodes of type 'product', found 26"),
+     ({"src_nodes": "custmer"}, ConfigError, "src_nodes: expected a type of nodes of customer, .*, found 'custmer'"),
+     ({"src_nodes": "gift"}, ConfigError, "src_nodes: expected ids of the 40 nodes of type 'gift', found 0 to 59")],
+)  # fmt: skip
+def test_arguments_that_have_no_meaning_are_refused(data, table, options, changed, error, message):
+    given = {"src_nodes": table.src_nodes, "dst_nodes": table.dst_nodes, "num_dst_nodes": table.num_dst_nodes,
+             "src_time": table.src_time}  # fmt: skip
+    for name, value in changed.items():
+        given[name] = (value, given[name][1]) if isinstance(value, str) else value
+    with pytest.raises(error, match=message):
+        relbench.LinkNeighborLoader(data, [2], **given, batch_size=8, **options)
+
+
+def test_drop_last_drops_the_last(data, table, options):
+    rows = rows_of(table, ("product", "customer"), 50)
+    loader = relbench.LinkNeighborLoader(data, [1], *rows, batch_size=32, drop_last=True, **options)
+    assert [len(source["product"].input_id) for source, _, _ in loader] == [32] == [32] * len(loader)
+    loader.close()

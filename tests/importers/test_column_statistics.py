@@ -208,3 +208,18 @@ def test_tables_without_rows_are_left_out(tmp_path: Path) -> None:
     keyed["orders"].fkey_col_to_pkey_table = {"shop": "shops"}
     with pytest.raises(ConfigError, match="foreign keys between tables that have rows"):
         diskgnn.convert(tmp_path / "none", source=RelationalSource.of(SimpleNamespace(table_dict=keyed)))
+
+
+def test_numbers_beyond_what_squares_can_be_have_no_deviation(tmp_path: Path) -> None:
+    tables = {"users": pa.table({"id": [1, 2, 3], "worth": [1.0, 1e300, 2.0]}), "orders": pa.table({"user": [2, 1]})}
+    keyed = {
+        "users": SimpleNamespace(df=tables["users"], pkey_col="id", fkey_col_to_pkey_table={}, time_col=None),
+        "orders": SimpleNamespace(df=tables["orders"], pkey_col=None, fkey_col_to_pkey_table={"user": "users"},
+                                  time_col=None),
+    }  # fmt: skip
+    with pytest.warns(DataWarning, match="found 1e.300"):
+        diskgnn.convert(tmp_path / "graph", source=RelationalSource.of(SimpleNamespace(table_dict=keyed)),
+                        options={"keep_columns": True})  # fmt: skip
+    found = {field.name: field for field in Graph.open(tmp_path / "graph").nodes["users"].config.statistics or ()}
+    assert found["worth"].mean == np.mean([1.0, 1e300, 2.0])
+    assert found["worth"].deviation is None

@@ -217,6 +217,7 @@ def test_a_function_of_the_users(tmp_path):
         ("hash:0", ConfigError, "expected hash:D with 1 to 4096 numbers, such as hash:256, found hash:0"),
         ("hash:5000", ConfigError, "found hash:5000"), ("hash:", ConfigError, "found hash:"),
         ("text", ConfigError, "expected number, raw, time, boolean, category, vector, hash:256, module:function, none"),
+        ("hsh:32", ConfigError, "expected hash:D, such as hash:256, or module:function, found 'hsh:32'"),
         ("nowhere:f", ConfigError, "nowhere:f cannot be imported here"),
         ("embedders:wrong", InputError, r"expected \[4, D\] numbers of embedders:wrong, found \[4\]"),
         ("embedders:infinite", InputError, "returned numbers that are not finite"),

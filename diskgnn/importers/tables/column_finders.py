@@ -63,9 +63,12 @@ class Moments:
     def add(self, numbers: npt.NDArray[np.float64]) -> None:
         """Some of the numbers, all finite."""
         if len(numbers):  # Chan, Golub and LeVeque: the moments of two samples make those of both
-            mean, total = float(numbers.mean()), self.count + len(numbers)
-            shift = mean - self.mean
-            self._squares += float(((numbers - mean) ** 2).sum()) + shift**2 * self.count * len(numbers) / total
+            with np.errstate(over="ignore"):  # numbers beyond 1e154 have an infinite deviation
+                mean, total = float(numbers.mean()), self.count + len(numbers)
+                shift = mean - self.mean
+                self._squares += (
+                    float(((numbers - mean) ** 2).sum()) + shift * shift * self.count * len(numbers) / total
+                )
             self.mean += shift * len(numbers) / total
             self.count = total
 

@@ -42,6 +42,8 @@ def named_embedder(name: str, where: str) -> str:
     if hash_width(name, where) is not None:
         return name
     function, _, version = name.partition("@")
+    if function.partition(":")[2].isdecimal():  # a misspelt hash
+        raise ConfigError(f"{where}: expected hash:D, such as hash:256, or module:function, found {function!r}")
     found = version_of(imported_function(function, where))
     if version and version != found:
         raise ConfigError(f"{where}: expected version {version!r} of {function}, found {found!r}")

@@ -176,7 +176,8 @@ def _write_catalogue(catalogue: Catalogue, wanted: Wanted, writer: ArtifactWrite
     tables = {}
     for name, table in catalogue.tables.items():
         columns = {*_columns(catalogue, name, wanted)}
-        excluded = {column: EXCLUDED for column in table.rows.schema.names if column not in columns}
+        excluded = {column: EXCLUDED for column in table.rows.schema.names
+                    if column not in columns and column not in table.keys.looked_up}  # fmt: skip
         unique = None if table.keys.unique is None else sorted(table.keys.unique)
         tables[name] = {
             "name": table.rows.name, "keys": asdict(table.keys) | {"unique": unique},
@@ -206,7 +207,8 @@ def _read_catalogue(folder: Path) -> Catalogue:
         keys = said["keys"]
         unique = None if keys["unique"] is None else frozenset(keys["unique"])
         foreign = [
-            ForeignKey(tuple(key["columns"]), key["table"], tuple(key["referred"])) for key in keys["foreign_keys"]
+            ForeignKey(tuple(key["columns"]), key["table"], tuple(key["referred"]), key["ids"])
+            for key in keys["foreign_keys"]
         ]
         tables[name] = CatalogueTable(
             arrow_tables.ArrowTable(said["name"], folder / file, found["pieces"]),

@@ -360,3 +360,180 @@ def test_numbers_and_times_of_day_of_sqlite(tmp_path: Path) -> None:
     rows = np.load(tmp_path / "graph" / "features-users.npy")
     assert rows["total"][:2].tolist() == [float(np.float32(2**60)), 5]
     assert rows["wakes"][:2].tolist() == [6.5 * 3600, float(np.float32(86399.25))]
+
+
+def made(path: Path, kind: str, script: str, query: str = "") -> list[tuple[int, int]]:
+    """A database of a kind; returns what its own query finds."""
+    if kind == "sqlite":
+        connection = sqlite3.connect(path)
+        connection.executescript(script)
+    else:
+        connection = pytest.importorskip("duckdb").connect(str(path))
+        connection.execute(script)
+    found = connection.execute(query).fetchall() if query else []
+    connection.close()
+    return sorted(found)
+
+
+def joined(child: str, column: str, parent: str, referred: str) -> str:
+    """A query of what rows belong together, by their numbers."""
+    return f"""SELECT a.n, b.n FROM (SELECT *, row_number() OVER (ORDER BY rowid) - 1 AS n FROM {child}) AS a
+               JOIN (SELECT *, row_number() OVER (ORDER BY rowid) - 1 AS n FROM {parent}) AS b
+               ON b.{referred} = a.{column}"""
+
+
+FILES = pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
+PEOPLE = """
+    CREATE TABLE person (id INTEGER PRIMARY KEY, nr INTEGER UNIQUE, x DOUBLE);
+    INSERT INTO person VALUES (1, 2, 0.1), (2, 3, 0.2), (3, 1, 0.3);
+    """
+
+
+@FILES
+def test_a_primary_key_that_names_rows_by_another_column(tmp_path: Path, kind: str) -> None:
+    script = (
+        PEOPLE
+        + """
+        CREATE TABLE pass (nr INTEGER PRIMARY KEY REFERENCES person (nr), y DOUBLE);
+        CREATE TABLE o (k INTEGER PRIMARY KEY, u INTEGER REFERENCES pass (nr), v DOUBLE);
+        INSERT INTO pass VALUES (1, 0.1), (2, 0.2), (3, 0.3);
+        INSERT INTO o VALUES (1, 1, 1), (2, 2, 2), (3, 3, 3);
+        """
+    )
+    expected = made(tmp_path / "db", kind, script, joined("pass", "nr", "person", "nr"))
+    diskgnn.convert(tmp_path / "graph", source=tmp_path / "db")
+    graph = Graph.open(tmp_path / "graph")
+    assert graph.nodes["pass"].user_ids is not None
+    with graph.nodes["pass"].user_ids as ids:
+        assert ids.read().column(0).to_pylist() == [1, 2, 3]
+    assert pairs(graph, "pass", "f2p_nr", "person") == expected != [(0, 0), (1, 1), (2, 2)]
+    assert pairs(graph, "o", "f2p_u", "pass") == [(0, 0), (1, 1), (2, 2)]
+    assert graph.nodes["pass"].features.shape == (3, 1)  # y alone: what was looked up is no feature
+
+
+@FILES
+@pytest.mark.parametrize("keys", [("a (id)", "person (nr)"), ("person (nr)", "a (id)")])
+def test_two_keys_of_one_column(tmp_path: Path, kind: str, keys: tuple[str, str]) -> None:
+    script = (
+        PEOPLE
+        + f"""
+        CREATE TABLE a (id INTEGER PRIMARY KEY, x DOUBLE);
+        INSERT INTO a VALUES (1, 0.1), (2, 0.2), (3, 0.3);
+        CREATE TABLE o (k INTEGER PRIMARY KEY, u INTEGER, v DOUBLE, FOREIGN KEY (u) REFERENCES {keys[0]},
+                        FOREIGN KEY (u) REFERENCES {keys[1]});
+        INSERT INTO o VALUES (1, 1, 1), (2, 2, 2), (3, 3, 3);
+        """
+    )
+    expected = {
+        "a": [(0, 0), (1, 1), (2, 2)],
+        "person": made(tmp_path / "db", kind, script, joined("o", "u", "person", "nr")),
+    }
+    with pytest.warns(DataWarning, match="the column has another one"):
+        diskgnn.convert(tmp_path / "graph", source=tmp_path / "db")
+    graph = Graph.open(tmp_path / "graph")
+    (named,) = (other for table, word, other in graph.edges if (table, word) == ("o", "f2p_u"))
+    assert pairs(graph, "o", "f2p_u", named) == expected[named]
+
+
+@FILES
+def test_tables_called_as_ours_are_in_queries(tmp_path: Path, kind: str) -> None:
+    script = """
+        CREATE TABLE t (id INTEGER PRIMARY KEY, code TEXT UNIQUE, x DOUBLE);
+        CREATE TABLE r (k INTEGER PRIMARY KEY, code TEXT REFERENCES T (CODE), v DOUBLE);
+        INSERT INTO t VALUES (1, 'x', 3), (2, 'y', 4), (3, 'z', 5);
+        INSERT INTO r VALUES (1, 'z', 1), (2, 'x', 2), (3, NULL, 3), (4, 'z', 4);
+        """
+    expected = made(tmp_path / "db", kind, script, joined("r", "code", "t", "code"))
+    diskgnn.convert(tmp_path / "graph", source=tmp_path / "db")
+    assert pairs(Graph.open(tmp_path / "graph"), "r", "f2p_code", "t") == expected == [(0, 2), (1, 0), (3, 2)]
+
+
+@pytest.mark.parametrize("codes", [(3, "A7", 1), (None, None, None)])
+def test_keys_that_name_rows_by_what_is_not_read(tmp_path: Path, codes: tuple[object, ...]) -> None:
+    """The database can compare it all the same."""
+    values = ", ".join(f"({number}, {'NULL' if code is None else repr(code)})" for number, code in enumerate(codes, 1))
+    script = f"""
+        CREATE TABLE users (id INTEGER PRIMARY KEY, code NUMERIC UNIQUE);
+        CREATE TABLE o (k INTEGER PRIMARY KEY, w NUMERIC REFERENCES users (code), v REAL);
+        INSERT INTO users VALUES {values};
+        INSERT INTO o VALUES (1, 1, 1), (2, 3, 2), (3, 3, 3);
+        """
+    expected = made(tmp_path / "db", "sqlite", script, joined("o", "w", "users", "code"))
+    with pytest.warns(DataWarning, match="users"):
+        diskgnn.convert(tmp_path / "graph", source=tmp_path / "db")
+    assert pairs(Graph.open(tmp_path / "graph"), "o", "f2p_w", "users") == expected
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "duckdb", "folder"])
+def test_keys_that_would_be_one_type_of_edges_are_refused(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "shop"
+    if kind == "folder":
+        path.mkdir()
+        pq.write_table(pa.table({"id": [1, 2, 3]}), path / "users.parquet")
+        pq.write_table(pa.table({"u a": [1, 2, None], "u.a": [2, 3, 1], "v": [1.0, 2, 3]}), path / "sales.parquet")
+        (path / "relational.yaml").write_text(
+            "tables:\n  users: {file: users.parquet, pkey: id}\n"
+            '  sales: {file: sales.parquet, fkeys: {"u a": users, "u.a": users}}\n'
+        )
+    else:
+        made(path, kind, """
+            CREATE TABLE users (id INTEGER PRIMARY KEY, x DOUBLE);
+            CREATE TABLE sales ("u a" INTEGER REFERENCES users (id), "u.a" INTEGER REFERENCES users (id), v DOUBLE);
+            INSERT INTO users VALUES (1, 1), (2, 2), (3, 3);
+            INSERT INTO sales VALUES (1, 2, 1), (2, 3, 2), (NULL, 1, 3);
+            """)  # fmt: skip
+    with pytest.raises(ConfigError, match=r"table sales: the keys 'u.a' and 'u.a' would both be edges f2p_u_a to use"):
+        diskgnn.convert(tmp_path / "graph", source=path)
+    diskgnn.convert(tmp_path / "graph", source=path, exclude="sales.u a")
+    assert pairs(Graph.open(tmp_path / "graph"), "sales", "f2p_u_a", "users") == [(0, 1), (1, 2), (2, 0)]
+
+
+def test_ids_that_sqlite_compares_otherwise_in_a_table_without_a_primary_key(tmp_path: Path) -> None:
+    script = """
+        CREATE TABLE users (email TEXT UNIQUE COLLATE NOCASE, x REAL);
+        CREATE TABLE o (k INTEGER PRIMARY KEY, u TEXT REFERENCES users (email), v REAL);
+        INSERT INTO users VALUES ('A@x', 3), (NULL, 9), ('b@x', 4), ('c@x', 5);
+        INSERT INTO o VALUES (1, 'a@X', 1.5), (2, 'B@x', 2.5), (3, NULL, 2), (4, 'c@x', 1);
+        """
+    expected = made(tmp_path / "db", "sqlite", script, joined("o", "u", "users", "email"))
+    diskgnn.convert(tmp_path / "graph", source=tmp_path / "db")
+    assert pairs(Graph.open(tmp_path / "graph"), "o", "f2p_u", "users") == expected == [(0, 0), (1, 2), (3, 3)]
+
+
+@FILES
+def test_rows_that_have_no_id_but_another_unique_value(tmp_path: Path, kind: str) -> None:
+    """They cannot be named; the warning says why, as the value is there."""
+    made(tmp_path / "db", kind, """
+        CREATE TABLE users (code TEXT UNIQUE, nr INTEGER UNIQUE, x DOUBLE);
+        CREATE TABLE o (k INTEGER PRIMARY KEY, w INTEGER REFERENCES users (nr), v DOUBLE);
+        CREATE TABLE p (k INTEGER PRIMARY KEY, u TEXT REFERENCES users (code), v DOUBLE);
+        INSERT INTO users VALUES ('a', 2, 1), (NULL, 7, 2), ('b', NULL, 3);
+        INSERT INTO o VALUES (1, 7, 1), (2, 2, 2);
+        INSERT INTO p VALUES (1, 'b', 1), (2, 'a', 2);
+        """)  # fmt: skip
+    with pytest.warns(DataWarning):
+        report = diskgnn.convert(tmp_path / "graph", source=tmp_path / "db")
+    (told,) = (item for item in report.contents.left_out if item.name.startswith("edges by"))
+    lost, named = ("w", "users.nr"), "users.code"
+    if told.name == "edges by u":
+        lost, named = ("u", "users.code"), "users.nr"
+    assert told.name == f"edges by {lost[0]}"
+    assert told.reason.endswith(
+        f"that no row has in {lost[1]} together with a value of {named}, by which rows are named"
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"), [("UUID", ("md5('a')::UUID", "md5('b')::UUID")), ("mood", ("'sad'", "'glad'"))]
+)
+def test_duckdb_looks_up_values_that_are_no_text(tmp_path: Path, kind: str, values: tuple[str, str]) -> None:
+    script = f"""
+        CREATE TYPE mood AS ENUM ('sad', 'glad');
+        CREATE TABLE users (id INTEGER PRIMARY KEY, code {kind} UNIQUE, x DOUBLE);
+        CREATE TABLE o (k INTEGER PRIMARY KEY, u {kind} REFERENCES users (code), v DOUBLE);
+        INSERT INTO users VALUES (1, {values[0]}, 2), (2, {values[1]}, 3);
+        INSERT INTO o VALUES (1, {values[1]}, 2), (2, {values[0]}, 3), (3, NULL, 2);
+        """
+    expected = made(tmp_path / "db", "duckdb", script, joined("o", "u", "users", "code"))
+    diskgnn.convert(tmp_path / "graph", source=tmp_path / "db")
+    assert pairs(Graph.open(tmp_path / "graph"), "o", "f2p_u", "users") == expected == [(0, 1), (1, 0)]

@@ -13,6 +13,7 @@ from commands import run
 
 import diskgnn
 from diskgnn.errors import ConfigError, DataWarning, InputError
+from diskgnn.files import faults
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.identity import identity
 
@@ -155,3 +156,19 @@ def test_keys_are_equal_where_constraints_say_so(tmp_path: Path) -> None:
     diskgnn.convert(tmp_path / "graph", source=path)
     edges = Graph.open(tmp_path / "graph").edges["sales", "f2p_email", "users"]
     assert (edges.indptr.tolist(), edges.indices.tolist()) == ([0, 1, 2, 3], [2, 0, 1])
+
+
+def test_keys_of_a_type_that_has_none_are_refused_before_the_fetch(tmp_path: Path) -> None:
+    path = tmp_path / "shop.duckdb"
+    with duckdb.connect(str(path)) as connection:
+        connection.execute("""
+            CREATE TABLE users (id DECIMAL(9, 2) PRIMARY KEY, x DOUBLE);
+            CREATE TABLE sales (u DECIMAL(9, 2) REFERENCES users (id), amount BIGINT);
+            INSERT INTO users VALUES (1, 2);
+            INSERT INTO sales VALUES (1, 2);
+            """)
+    with (
+        faults.armed("work.piece", AssertionError("fetched")),
+        pytest.raises(InputError, match=r"table users: expected keys .* 'id', found decimal128\(9, 2\): cast it"),
+    ):
+        diskgnn.convert(tmp_path / "graph", source=path)

@@ -411,6 +411,101 @@ def test_rows_that_nobody_can_name(tmp_path: Path, server: PostgresServer) -> No
     assert np.load(tmp_path / "graph" / "features-shops.npy")["size"].tolist() == [1, 2, 3, 4]
 
 
+PEOPLE = """
+    CREATE TABLE person (id int PRIMARY KEY, nr int UNIQUE, "NR" int UNIQUE, x float8);
+    INSERT INTO person VALUES (1, 2, 3, 0.1), (2, 3, 1, 0.2), (3, 1, 2, 0.3);
+    """
+
+
+def numbers_of(server: PostgresServer, database: str, query: str) -> list[tuple[int, int]]:
+    """The pairs of whole numbers that a query finds."""
+    lines = server.sql(f"SELECT a || ',' || b FROM ({query}) AS found (a, b)", database).split()
+    return sorted((int(a), int(b)) for a, b in (line.split(",") for line in lines))
+
+
+def pairs_of(graph: Graph, *edge_type: str) -> list[tuple[int, int]]:
+    edges = graph.edges[edge_type]  # type: ignore[index]
+    heads = np.repeat(np.arange(len(edges.indptr) - 1), np.diff(edges.indptr))
+    return sorted(zip(edges.indices.tolist(), heads.tolist(), strict=True))
+
+
+def test_keys_that_name_rows_by_another_column(tmp_path: Path, server: PostgresServer) -> None:
+    """Beside keys of the same column that do not, and columns whose names differ by capital letters alone."""
+    url = server.database("people", PEOPLE + """
+        CREATE TABLE pass (nr int PRIMARY KEY REFERENCES person (nr), y float8);
+        INSERT INTO pass VALUES (1, 0.1), (2, 0.2), (3, 0.3);
+        CREATE TABLE o (k int PRIMARY KEY, u int REFERENCES pass, v float8, w int);
+        ALTER TABLE o ADD CONSTRAINT c1 FOREIGN KEY (w) REFERENCES pass,
+                      ADD CONSTRAINT c2 FOREIGN KEY (w) REFERENCES person (nr);
+        INSERT INTO o VALUES (1, 1, 1, 1), (2, 2, 2, 2), (3, 3, 3, 3);
+        CREATE TABLE p (k int PRIMARY KEY, u int REFERENCES person ("NR"), v float8);
+        INSERT INTO p VALUES (1, 1, 1), (2, 2, 2), (3, 3, 3);
+        """)  # fmt: skip
+    with pytest.warns(DataWarning, match="the column has another one"):
+        diskgnn.convert(tmp_path / "graph", source=url)
+    graph = Graph.open(tmp_path / "graph")
+    assert graph.nodes["pass"].user_ids is not None
+    with graph.nodes["pass"].user_ids as ids:
+        assert ids.read().column(0).to_pylist() == [1, 2, 3]
+    by_nr = numbers_of(server, "people", "SELECT pass.nr - 1, person.id - 1 FROM pass JOIN person USING (nr)")
+    assert pairs_of(graph, "pass", "f2p_nr", "person") == by_nr == [(0, 2), (1, 0), (2, 1)]
+    assert pairs_of(graph, "o", "f2p_u", "pass") == [(0, 0), (1, 1), (2, 2)]
+    (named,) = (other for table, word, other in graph.edges if (table, word) == ("o", "f2p_w"))
+    assert pairs_of(graph, "o", "f2p_w", named) == {"pass": [(0, 0), (1, 1), (2, 2)], "person": by_nr}[named]
+    expected = numbers_of(server, "people", 'SELECT p.k - 1, person.id - 1 FROM p JOIN person ON p.u = "NR"')
+    assert pairs_of(graph, "p", "f2p_u", "person") == expected == [(0, 1), (1, 2), (2, 0)]
+
+
+def test_columns_that_differ_by_capital_letters(tmp_path: Path, server: PostgresServer) -> None:
+    url = server.database("letters", """
+        CREATE TABLE users (id int PRIMARY KEY, "ID" int UNIQUE);
+        CREATE TABLE o (k int PRIMARY KEY, u int REFERENCES users ("ID"), v float8);
+        INSERT INTO users VALUES (1, 3), (2, 1), (3, 2);
+        INSERT INTO o VALUES (1, 1, 1), (2, 2, 2), (3, 3, 3);
+        """)  # fmt: skip
+    diskgnn.convert(tmp_path / "graph", source=url)
+    expected = numbers_of(server, "letters", 'SELECT k - 1, id - 1 FROM o JOIN users ON u = "ID"')
+    assert pairs_of(Graph.open(tmp_path / "graph"), "o", "f2p_u", "users") == expected == [(0, 1), (1, 2), (2, 0)]
+
+
+def test_ids_without_regard_to_capital_letters_that_may_be_null(tmp_path: Path, server: PostgresServer) -> None:
+    url = server.database("nameless2", """
+        CREATE EXTENSION citext;
+        CREATE TABLE users (n serial, email citext UNIQUE);
+        CREATE TABLE o (k int PRIMARY KEY, u citext REFERENCES users (email), v float8);
+        INSERT INTO users (email) VALUES ('A@x'), (NULL), ('b@X'), (NULL);
+        INSERT INTO o VALUES (1, 'a@X', 1), (2, NULL, 2), (3, 'B@x', 3);
+        """)  # fmt: skip
+    diskgnn.convert(tmp_path / "graph", source=url)
+    expected = numbers_of(server, "nameless2", "SELECT k - 1, n - 1 FROM o JOIN users ON u = email")
+    assert pairs_of(Graph.open(tmp_path / "graph"), "o", "f2p_u", "users") == expected == [(0, 0), (2, 2)]
+
+
+@pytest.mark.parametrize(("readable", "lost"), [("id, x", "code"), ("code, x", "id")])
+def test_keys_to_what_the_user_must_not_read(
+    tmp_path: Path, server: PostgresServer, monkeypatch: pytest.MonkeyPatch, readable: str, lost: str
+) -> None:
+    database = f"guarded_{lost}"
+    server.database(database, f"""
+        CREATE TABLE users (id int PRIMARY KEY, code text UNIQUE, x float8);
+        CREATE TABLE shops (id int PRIMARY KEY);
+        CREATE TABLE o (k int PRIMARY KEY, u text REFERENCES users (code), w int REFERENCES users,
+                        s int REFERENCES shops);
+        INSERT INTO users VALUES (1, 'a', 0.1), (2, 'b', 0.2);
+        INSERT INTO shops VALUES (1);
+        INSERT INTO o VALUES (1, 'b', 1, 1), (2, 'a', 2, 1);
+        GRANT SELECT ON o, shops TO guest; GRANT SELECT ({readable}) ON users TO guest;
+        """)  # fmt: skip
+    monkeypatch.setenv("PGPASSWORD", PASSWORD)
+    with pytest.warns(DataWarning, match="no privilege to read it"):
+        report = diskgnn.convert(tmp_path / "graph", source=server.url(database, "guest"))
+    reasons = {(item.of, item.name): item.reason for item in report.contents.left_out}
+    told = f"users.{lost}, which names the rows, is left out"
+    assert reasons["o", "foreign key (u)"] == told
+    assert reasons.get(("o", "foreign key (w)")) == (told if lost == "id" else None)
+    assert ("o", "f2p_s", "shops") in Graph.open(tmp_path / "graph").edges
+
+
 def test_numeric_keys_are_whole_numbers(tmp_path: Path, server: PostgresServer) -> None:
     url = server.database("fractions", """
         CREATE TABLE users (id numeric PRIMARY KEY);

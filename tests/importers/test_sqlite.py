@@ -318,3 +318,14 @@ def test_positions_of_edges_are_rows_of_their_table(tmp_path: Path) -> None:
     run("convert", tmp_path / "graph", "--from", "sqlite", path, "--set", "skip_unknown=false", "--keep-ids")
     edges = Graph.open(tmp_path / "graph").edges["visits", "f2p_user", "users"]
     assert np.array(edges.edge_ids).tolist() == [1, 0, 2]  # to user 1, then to user 2
+
+
+def test_a_file_that_somebody_writes_to(tmp_path: Path) -> None:
+    path = database(tmp_path)
+    writer = sqlite3.connect(path, isolation_level=None)
+    writer.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(InputError, match=r"shop.db: .* found one that somebody writes to .database is locked"):
+        diskgnn.convert(tmp_path / "graph", source=path)
+    writer.execute("ROLLBACK")
+    writer.close()
+    diskgnn.convert(tmp_path / "graph", source=path)

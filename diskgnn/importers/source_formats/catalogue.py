@@ -19,7 +19,7 @@ from diskgnn.importers.source_formats.table_keys import (
     why_not,
 )
 from diskgnn.importers.source_listing import EXCLUDED
-from diskgnn.importers.tables.frames import RowTable
+from diskgnn.importers.tables.frames import PartlyNamed, RowTable
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,8 @@ class CatalogueTable:
         left_out: columns that are not in `rows`, and why.
         encodings: of columns whose type says more than their values do.
         noticed: what of the values is not as it was, by what it is, and why; known once all rows were read.
-        unknown: foreign keys with values that name no row, and what is told of them; known then, too.
+        unknown: columns with keys that were looked up (`ForeignKey.ids`), where values name no row, and what is told
+            of them; known then, too.
         about_rows: how many rows there are, about, if the database knows without counting; else 0.
         odd: columns that the database compares otherwise than by what is read of them, and what they are.
     """
@@ -53,12 +54,13 @@ class OpenCatalogue:
 
     Attributes:
         catalogue: its tables.
-        look_up: makes the column of a table's key read as the values, in another column, of the rows that it names.
+        look_up: adds a column to a table, called `ForeignKey.ids` of its key, with what the key names rows by: their
+            values in a column of ids. The last argument says for messages what they are looked up in.
         close: closes it; its tables cannot be read any more.
     """
 
     catalogue: Catalogue
-    look_up: Callable[[str, ForeignKey, str], None]
+    look_up: Callable[[str, ForeignKey, str, str], None]
     close: Callable[[], None]
 
 
@@ -120,10 +122,11 @@ class Catalogue:
         cannot be left out is told where the graph is described."""
         found, exclude = self.tables[table], self.spelt(exclude)
         kept = {id_column(table, self.keys), _times(self.tables, times).get(table)}
+        asked = {ids: key.columns[0] for ids, key in found.keys.looked_up.items()}
         return [
             name
             for name in found.rows.schema.names
-            if name in kept or not {name, f"{type_word(table)}.{name}"} & {*exclude}
+            if name in kept or not {(column := asked.get(name, name)), f"{type_word(table)}.{column}"} & {*exclude}
         ]
 
 
@@ -155,24 +158,30 @@ def source_of(
             raise ConfigError(f"table {name!r}: another table would be called {word} as well; rename one of them")
         names |= {word: name} if word != name else {}
         reasons |= {(word, column): reason for column, reason in {**table.left_out, **table.noticed()}.items()}
-        for column, reason in table.unknown().items():
-            if not skip_unknown:
-                raise InputError(f"{table.rows.name}: column {column!r}: expected keys of rows, found others: {reason}")
-            reasons[word, f"edges by {column}"] = reason
         ids = id_column(name, keys)
+        if ids in table.left_out:  # rows are numbered then
+            ids = None
         if len(primary := table.keys.primary_key) > 1 and ids is None:
             reasons[word, f"primary key ({', '.join(primary)})"] = "it has several columns, so rows are numbered"
-        fkeys = dict[str, str]()
+        fkeys, ids_of, unknown = dict[str, str](), dict[str, str](), table.unknown()
         excluded = {column for column, reason in table.left_out.items() if reason == EXCLUDED}
         for key in (key for key in table.keys.foreign_keys if not excluded & {*key.columns}):
             if reason := _why_not(key, catalogue, empty, fkeys, table.left_out):
                 reasons[word, f"foreign key ({', '.join(key.columns)})"] = reason
             else:
-                fkeys[key.columns[0]] = type_word(key.table)
+                fkeys[(column := key.columns[0])] = type_word(key.table)
+                ids_of |= {column: key.ids} if key.ids else {}
+                if (told := unknown.get(key.ids)) is not None:
+                    if not skip_unknown:
+                        raise InputError(
+                            f"{table.rows.name}: column {column!r}: expected keys of rows, found others: {told}"
+                        )
+                    reasons[word, f"edges by {column}"] = told
         encodings = {column: how for column, how in table.encodings.items() if column not in {ids, *fkeys}}
         encodings.pop(time_of.get(name, ""), None)
         may_lack = (ids,) != tuple(primary)  # of unique values, which SQL lets be null
-        found[word] = KeyedTable(table.rows, ids, fkeys, time_of.get(name), encodings, may_lack)
+        rows = PartlyNamed(table.rows, table.keys.looked_up)
+        found[word] = KeyedTable(rows, ids, fkeys, time_of.get(name), encodings, may_lack, ids_of=ids_of)
     return RelationalSource(found, left_out=reasons, names=names)
 
 
@@ -186,6 +195,12 @@ def _why_not(
     """Why a foreign key makes no edges; "" if it does."""
     if len(key.columns) == 1 and key.columns[0] in left_out:
         return "its column is left out"
+    if key.table in catalogue.left_out:
+        return f"table {key.table} is left out"
+    if len(key.columns) == 1 and key.table in catalogue.tables:
+        used = {id_column(key.table, catalogue.keys), *(() if key.ids else key.referred)}
+        if lost := [column for column in catalogue.tables[key.table].left_out if column in used]:
+            return f"{key.table}.{lost[0]}, which names the rows, is left out"
     if reason := why_not(key, catalogue.keys):
         return reason
     if key.table in empty:

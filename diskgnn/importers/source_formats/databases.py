@@ -18,7 +18,7 @@ from diskgnn.importers.source_formats.catalogue import Catalogue, OpenCatalogue,
 from diskgnn.importers.source_formats.given_kinds import with_read_kinds
 from diskgnn.importers.source_formats.relational import VALIDATION, graph_of, require_graph
 from diskgnn.importers.source_formats.relational_keys import require_comparable
-from diskgnn.importers.source_formats.table_keys import id_column, translated
+from diskgnn.importers.source_formats.table_keys import by_name, id_column, looked_up
 from diskgnn.system.resources import Resources
 
 
@@ -92,15 +92,17 @@ class DatabaseFile:
         self._opened = opened = self._open(self._path)
         catalogue = with_given_keys(opened.catalogue, keys, links)
         odd = {(name, column): kind for name, table in catalogue.tables.items() for column, kind in table.odd.items()}
-        named_by_ids, looked_up = translated(catalogue.keys, odd)
-        for (table, column), key in looked_up.items():
-            (referred,), ids = key.referred, id_column(key.table, catalogue.keys)
-            rows, others = (catalogue.tables[name].rows for name in (table, key.table))
-            if column in rows.schema.names and {referred, ids} <= {*others.schema.names}:
-                require_comparable(f"table {table}", rows, column, key.table, others, referred)
+        unread = {(name, column) for name, table in catalogue.tables.items() for column in table.left_out}
+        found = catalogue.with_keys(looked_up(catalogue.keys, odd, unread))
+        for name, table in found.tables.items():
+            for key in table.keys.looked_up.values():
+                ((column,), (referred,)), others = (key.columns, key.referred), found.tables[key.table].rows
+                if referred in others.schema.names:
+                    require_comparable(f"table {name}", table.rows, column, key.table, others, referred)
+                ids = id_column(key.table, found.keys)
                 assert ids is not None
-                opened.look_up(table, key, ids)
-        return catalogue.with_keys(named_by_ids)
+                opened.look_up(name, key, ids, by_name(key, found.keys))
+        return found
 
     def identity(self, fetched: str) -> str:
         """Returns the path and the state of the file, or of one that is gone, what these were when it was fetched."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from diskgnn.errors import ConfigError
 from diskgnn.importers.containers.file_kinds import kind_of
 from diskgnn.importers.source_formats.catalogue import Catalogue, CatalogueTable, OpenCatalogue, closed_by_errors
-from diskgnn.importers.source_formats.table_keys import ForeignKey, TableKeys
+from diskgnn.importers.source_formats.table_keys import ForeignKey, TableKeys, folded
 from diskgnn.importers.tables.duckdb_tables import DuckdbFile, DuckdbTable
 
 _KEYS = """
@@ -36,26 +37,39 @@ def open_catalogue(path: Path) -> OpenCatalogue:
 
 def _catalogue(file: DuckdbFile) -> OpenCatalogue:
     tables = dict[str, CatalogueTable]()
-    for schema, name in file.rows(
+    listed = file.rows(
         "SELECT schema_name, table_name FROM duckdb_tables() WHERE NOT internal AND database_name = current_database() "
         "ORDER BY table_oid"
-    ):
-        keys = file.rows(_KEYS, schema, name)
-        primary = next((tuple(columns) for kind, columns, _, _ in keys if kind == "PRIMARY KEY"), ())
-        foreign = [
-            ForeignKey(tuple(columns), _called(schema, table), tuple(referred))
-            for kind, columns, table, referred in keys
-            if kind == "FOREIGN KEY"
-        ]
-        unique = frozenset(columns[0] for kind, columns, _, _ in keys if kind == "UNIQUE" and len(columns) == 1)
-        rows = DuckdbTable(file, schema, name, _called(schema, name))
+    )
+    # Constraints have names in the letters that they were written in.
+    called = {folded(_called(schema, name)): _called(schema, name) for schema, name in listed}
+    all_rows = [DuckdbTable(file, schema, name, _called(schema, name)) for schema, name in listed]
+    spelt = {rows.called: {folded(column): column for column in rows.schema.names} for rows in all_rows}
+
+    def columns_of(table: str, columns: Sequence[str]) -> tuple[str, ...]:
+        return tuple(spelt.get(table, {}).get(folded(column), column) for column in columns)
+
+    for (schema, name), rows in zip(listed, all_rows, strict=True):
+        primary, foreign, unique = tuple[str, ...](), list[ForeignKey](), set[str]()
+        for kind, written, other, referred in file.rows(_KEYS, schema, name):
+            columns = columns_of(rows.called, written)
+            if kind == "PRIMARY KEY":
+                primary = columns
+            elif kind == "FOREIGN KEY":
+                table = called.get(folded(_called(schema, other)), _called(schema, other))
+                foreign.append(ForeignKey(columns, table, columns_of(table, referred)))
+            elif len(columns) == 1:
+                unique |= {*columns}
         if _called(schema, name) in tables:
             raise ConfigError(
                 f"two tables are called {_called(schema, name)!r}, where those of schema main have no prefix: rename "
                 "one"
             )
         tables[_called(schema, name)] = CatalogueTable(
-            rows, TableKeys(rows.schema.names, primary, foreign, unique), noticed=rows.noticed, unknown=rows.unknown
+            rows,
+            TableKeys(rows.schema.names, primary, foreign, frozenset(unique)),
+            noticed=rows.noticed,
+            unknown=rows.unknown,
         )
     views = file.rows(
         "SELECT schema_name, view_name FROM duckdb_views() WHERE NOT internal AND database_name = current_database()"
@@ -63,11 +77,11 @@ def _catalogue(file: DuckdbFile) -> OpenCatalogue:
     left_out = {_called(schema, name): "it is a view" for schema, name in views}
     found = Catalogue(tables, left_out)
 
-    def look_up(table: str, key: ForeignKey, ids: str) -> None:
+    def look_up(table: str, key: ForeignKey, ids: str, named: str) -> None:
         rows, others = tables[table].rows, tables[key.table].rows
         assert isinstance(rows, DuckdbTable)
         assert isinstance(others, DuckdbTable)
-        rows.look_up(key.columns[0], others, key.referred[0], ids)
+        rows.look_up(key.ids, key.columns[0], others, key.referred[0], ids, named)
 
     return OpenCatalogue(found, look_up, file.close)
 

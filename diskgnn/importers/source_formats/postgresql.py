@@ -24,8 +24,9 @@ from diskgnn.importers.source_formats.table_keys import (
     ForeignKey,
     GivenKeys,
     TableKeys,
+    by_name,
     id_column,
-    translated,
+    looked_up,
     type_word,
 )
 from diskgnn.importers.tables.frames import NamedColumns
@@ -134,18 +135,21 @@ class PostgresDatabase:
         described, left_out = _describe(server)
         declared = {name: table.keys for name, table in described.items()}
         all_keys = GivenKeys.parse(keys, links, declared).applied(declared)
-        found_keys, looked_up = translated(all_keys, _odd(described))
+        unreadable = {(name, column) for name, table in described.items() for column in table.unreadable}
+        found_keys = looked_up(all_keys, _odd(described), unreadable, unreadable)
         tables = {}
         for name, table in described.items():
             columns, reasons = dict[str, ReadColumn](), dict[str, str]()
             for column in table.types:
-                read = _read(name, column, described, found_keys, looked_up)
+                read = _read(name, column, described, found_keys)
                 if isinstance(read, str) and {column, f"{name}.{column}", f"{type_word(name)}.{column}"} & {*encode}:
                     read = read_text(column, f"t.{quoted(column)}")
                 if isinstance(read, str):
                     reasons[column] = read
                 else:
                     columns[column] = read
+            for column, key in found_keys[name].looked_up.items():
+                columns[column] = _read_looked_up(name, key, described, found_keys)
             if not columns:
                 left_out[name] = "none of its columns can be read" if reasons else "it has no columns"
                 continue
@@ -176,27 +180,32 @@ def _read(
     column: str,
     described: Mapping[str, _Described],
     keys: Mapping[str, TableKeys],
-    looked_up: Mapping[tuple[str, str], ForeignKey],
 ) -> ReadColumn | str:
     here = described[table]
     if column in here.unreadable:
         return "the user has no privilege to read it (GRANT SELECT)"
-    if (key := looked_up.get((table, column))) is not None:
-        # It names rows by another column than their primary key: its values become those of the primary key.
-        ids, there = id_column(key.table, keys), described[key.table]
-        assert ids is not None
-        (referred,) = key.referred
-        _require_comparable(f"{table}.{column}", here.types[column], f"{key.table}.{referred}", there.types[referred])
-        equals, value = there.equals[referred], f"t.{quoted(column)}"
-        read = read_column(ids, there.types[ids], is_key=True, value=f"r.{quoted(ids)}")
-        if isinstance(read, str):
-            return read
-        return ReadColumn(
-            f"(SELECT {read.sql} FROM {there.sql} r WHERE r.{quoted(referred)} {equals.operator} {value}{equals.cast})",
-            asked=f"{value}::text", named=f"{key.table}.{referred}",
-        )  # fmt: skip
-    is_key = column == id_column(table, keys) or any(key.columns == (column,) for key in keys[table].foreign_keys)
-    return read_column(column, here.types[column], is_key=is_key, value=f"t.{quoted(column)}")
+    value, naming = f"t.{quoted(column)}", [key for key in keys[table].foreign_keys if key.columns == (column,)]
+    is_id = column == id_column(table, keys)
+    if naming and not is_id and all(key.ids for key in naming):
+        return ReadColumn(f"{value}::text")  # other columns have what these keys name
+    return read_column(column, here.types[column], is_key=is_id or bool(naming), value=value)
+
+
+def _read_looked_up(
+    table: str, key: ForeignKey, described: Mapping[str, _Described], keys: Mapping[str, TableKeys]
+) -> ReadColumn:
+    """Returns how the ids of the rows that a key names are read, which it names by other values."""
+    ids, here, there = id_column(key.table, keys), described[table], described[key.table]
+    assert ids is not None
+    (column,), (referred,) = key.columns, key.referred
+    _require_comparable(f"{table}.{column}", here.types[column], f"{key.table}.{referred}", there.types[referred])
+    equals, value = there.equals[referred], f"t.{quoted(column)}"
+    read = read_column(ids, there.types[ids], is_key=True, value=f"r.{quoted(ids)}")
+    assert isinstance(read, ReadColumn), "any type is read as a key"
+    return ReadColumn(
+        f"(SELECT {read.sql} FROM {there.sql} r WHERE r.{quoted(referred)} {equals.operator} {value}{equals.cast})",
+        asked=f"{value}::text", named=by_name(key, keys),
+    )  # fmt: skip
 
 
 def _odd(described: Mapping[str, _Described]) -> dict[tuple[str, str], str]:

@@ -93,7 +93,7 @@ class ReadColumn:
         checks: what is counted on the way.
         encoding: if the type says it.
         asked: the key that is looked up for these values, as text; None: they are those of the column.
-        named: TABLE.COLUMN, among whose values it is looked up.
+        named: among what it is looked up.
     """
 
     sql: str

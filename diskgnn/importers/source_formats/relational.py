@@ -25,7 +25,12 @@ from diskgnn.importers.encoding_of import GivenEncoding
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
 from diskgnn.importers.source_formats import relbench_folder
 from diskgnn.importers.source_formats.given_kinds import require_encodings, with_kinds, with_read_kinds
-from diskgnn.importers.source_formats.relational_keys import key_edges, primary_key, require_comparable
+from diskgnn.importers.source_formats.relational_keys import (
+    key_edges,
+    primary_key,
+    require_comparable,
+    require_keys,
+)
 from diskgnn.importers.source_formats.relational_source import (
     DESCRIPTION,
     KeyedTable,
@@ -173,8 +178,9 @@ def graph_of(
     edges: dict[EdgeType, EdgeInput] = {}
     for name, table in source.tables.items():
         for column, other in table.fkeys.items():
+            ids = table.ids_of.get(column, column)
             edges[name, key_word(column), other] = EdgeInput(
-                key_edges(name, table.rows, column, skip_unknown), reverse=reverse, foreign_key=True
+                key_edges(name, table.rows, ids, skip_unknown), reverse=reverse, foreign_key=True
             )
             listing.read(name, column, f"edges to {other}")
     for name, task in source.tasks.items():
@@ -235,11 +241,20 @@ def require_graph(
         )
     for name, table in source.tables.items():
         _encoding(name, table, encoding, keep_columns, wanted=False)
+        called = dict[tuple[str, str], str]()
         for column, other in table.fkeys.items():
             _require_key(f"table {name}: fkeys: {column}", source, other)
             named = source.tables[other]
             assert named.pkey is not None
-            require_comparable(f"table {name}", table.rows, column, other, named.rows, named.pkey)
+            ids = table.ids_of.get(column, column)
+            require_comparable(f"table {name}", table.rows, ids, other, named.rows, named.pkey)
+            require_keys(f"table {other}", named.rows, named.pkey)
+            word = key_word(column)
+            if (before := called.setdefault((word, other), column)) != column:
+                raise ConfigError(
+                    f"table {name}: the keys {before!r} and {column!r} would both be edges {word} to {other}: rename "
+                    "one of these columns, or leave one out (`exclude`)"
+                )
     if not source.tasks and not any(table.fkeys for table in source.tables.values()):
         found = "no tables"
         if source.tables:

@@ -77,6 +77,16 @@ def require_comparable(where: str, rows: RowTable, column: str, table: str, othe
         )
 
 
+def require_keys(where: str, rows: RowTable, column: str) -> None:
+    """Refuses a column of a type that no keys are of; one that has no values yet passes.
+
+    Raises:
+        InputError: it is of such a type.
+    """
+    if not pa.types.is_null(rows.field(column).type):
+        _key_kind(where, rows, column)
+
+
 def _words_of(kind: pa.DataType) -> str:
     if pa.types.is_floating(kind) or pa.types.is_integer(kind):
         return "numbers"
@@ -93,7 +103,9 @@ def _key_kind(where: str, rows: RowTable, column: str) -> pa.DataType:
     if pa.types.is_floating(kind):  # whole numbers, if pandas holds a column with gaps
         return pa.int64()
     if id_kind(kind) is None:
-        raise InputError(f"{where}: expected keys (whole numbers, strings, binary) in column {column!r}, found {kind}")
+        raise InputError(
+            f"{where}: expected keys (whole numbers, strings, binary) in column {column!r}, found {kind}: cast it"
+        )
     return kind
 
 

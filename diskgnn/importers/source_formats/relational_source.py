@@ -29,6 +29,8 @@ class KeyedTable:
     columns: Mapping[str, str] = field(default_factory=dict)  # column -> its encoding, where it is not the natural one
     may_lack_key: bool = False  # null in `pkey` is no error: nobody names such a row
     keeps_time: bool = False  # the time is a feature, too
+    # Of `fkeys`, the columns whose values are not the ids of rows -> the column that has these, in no schema.
+    ids_of: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

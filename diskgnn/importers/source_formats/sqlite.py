@@ -8,7 +8,7 @@ from pathlib import Path
 
 from diskgnn.importers.containers.file_kinds import kind_of
 from diskgnn.importers.source_formats.catalogue import Catalogue, CatalogueTable, OpenCatalogue, closed_by_errors
-from diskgnn.importers.source_formats.table_keys import ForeignKey, TableKeys
+from diskgnn.importers.source_formats.table_keys import ForeignKey, TableKeys, folded
 from diskgnn.importers.tables.sqlite_tables import SqliteFile, SqliteTable, quoted
 
 
@@ -32,7 +32,7 @@ def _catalogue(file: SqliteFile) -> OpenCatalogue:
     tables, left_out = dict[str, CatalogueTable](), dict[str, str]()
     virtual: list[str] = []
     listed = file.rows("SELECT name, type, sql FROM sqlite_master WHERE type IN ('table', 'view') ORDER BY rowid")
-    names = {name.lower(): name for name, _, _ in listed}
+    names = {folded(name): name for name, _, _ in listed}
     for name, kind, sql in listed:
         of = next((other for other in virtual if name.startswith(f"{other}_")), None)
         if name.startswith("sqlite_"):  # SQLite's own
@@ -48,10 +48,10 @@ def _catalogue(file: SqliteFile) -> OpenCatalogue:
             tables[name] = _table(file, name, names)
     found = Catalogue(tables, left_out)
 
-    def look_up(table: str, key: ForeignKey, ids: str) -> None:
+    def look_up(table: str, key: ForeignKey, ids: str, named: str) -> None:
         rows, others = tables[table].rows, tables[key.table].rows
         assert isinstance(rows, SqliteTable)
-        rows.look_up(key.columns[0], others.field(ids).type, key.table, key.referred[0], ids)
+        rows.look_up(key.ids, key.columns[0], others.field(ids).type, key.table, key.referred[0], ids, named)
 
     return OpenCatalogue(found, look_up, file.close)
 
@@ -65,9 +65,9 @@ def _table(file: SqliteFile, name: str, names: Mapping[str, str]) -> CatalogueTa
     foreign_keys = []
     for _, group in groupby(sorted(listed, key=lambda key: (key[0], key[1])), key=lambda key: key[0]):
         parts = list(group)
-        others = names.get(parts[0][2].lower(), parts[0][2])
-        called = {other.lower(): other for _, other, *_ in file.rows(f"PRAGMA table_xinfo({quoted(others)})")}
-        referred = tuple(called.get(part[4].lower(), part[4]) for part in parts if part[4] is not None)
+        others = names.get(folded(parts[0][2]), parts[0][2])
+        called = {folded(other): other for _, other, *_ in file.rows(f"PRAGMA table_xinfo({quoted(others)})")}
+        referred = tuple(called.get(folded(part[4]), part[4]) for part in parts if part[4] is not None)
         foreign_keys.append(ForeignKey(tuple(part[3] for part in parts), others, referred))
     order = ["rowid"] if _has_rowid(file, name) else [quoted(column) for column in primary_key]
     collations = _unique(file, name)

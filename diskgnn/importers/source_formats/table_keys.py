@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from diskgnn.errors import ConfigError
@@ -13,11 +13,20 @@ from diskgnn.specs.schema import LONGEST_NAME
 
 @dataclass(frozen=True)
 class ForeignKey:
-    """Columns of a table that name rows of another one."""
+    """Columns of a table that name rows of another one.
+
+    Attributes:
+        columns: of the table that has the key.
+        table: the other one.
+        referred: columns of that table; empty: its primary key.
+        ids: what the database is asked for in place of `columns`, a column of its own beside them: the ids of the rows
+            that they name; empty: the values of `columns` are the ids.
+    """
 
     columns: tuple[str, ...]
     table: str
-    referred: tuple[str, ...] = ()  # columns of that table; empty: its primary key
+    referred: tuple[str, ...] = ()
+    ids: str = ""
 
 
 @dataclass(frozen=True)
@@ -35,6 +44,11 @@ class TableKeys:
     primary_key: tuple[str, ...] = ()
     foreign_keys: Sequence[ForeignKey] = ()
     unique: frozenset[str] | None = None
+
+    @property
+    def looked_up(self) -> dict[str, ForeignKey]:
+        """Returns the keys that the database looks up, by the column that has what it finds."""
+        return {key.ids: key for key in self.foreign_keys if key.ids}
 
 
 @dataclass(frozen=True)
@@ -122,71 +136,94 @@ def id_column(table: str, tables: Mapping[str, TableKeys]) -> str | None:
 
 def why_not(key: ForeignKey, tables: Mapping[str, TableKeys]) -> str:
     """Why a foreign key makes no edges; "" if it does. One that names rows by another column than their id makes edges
-    if it is `translated` before."""
+    if it is `looked_up`."""
     if len(key.columns) > 1:
         return "it has several columns"
     if key.table not in tables:
         return f"there is no table {key.table}"
+    if key.ids:
+        return ""
     ids = id_column(key.table, tables)
     named = f"it names {key.table} by {', '.join(key.referred)}"
     if key.referred and (len(key.referred) > 1 or not _is_unique(tables[key.table], key.referred[0])):
         return f"{named}, which is not its primary key, and not unique"
     if ids is None:
         return f"table {key.table} has no primary key of one column"
-    if key.referred and not _same(key.referred[0], ids):
+    if key.referred and key.referred[0] != ids:
         return f"{named}, which is not its primary key"
     return ""
 
 
-def translated(
-    tables: Mapping[str, TableKeys], odd: Mapping[tuple[str, str], str]
-) -> tuple[dict[str, TableKeys], dict[tuple[str, str], ForeignKey]]:
-    """Returns the tables as if each foreign key named rows by their id, as it is read, and by (table, column) the keys
-    that do not: whoever reads these columns has to look the ids up, as the database compares them.
+def looked_up(
+    tables: Mapping[str, TableKeys],
+    odd: Mapping[tuple[str, str], str],
+    unread: Collection[tuple[str, str]],
+    uncompared: Collection[tuple[str, str]] = (),
+) -> dict[str, TableKeys]:
+    """Returns the tables where each foreign key that names rows by other values than their ids as they are read has a
+    column of its own, `ForeignKey.ids`: the database finds the ids, as it compares the values.
 
     Args:
         tables: by name.
         odd: columns (table, column) that the database compares otherwise than by what is read of them, such as without
             regard to capital letters, and their types.
+        unread: columns (table, column) whose values are not known: such keys are not looked up, nor such ids found.
+        uncompared: columns (table, column) that the database does not compare with anything.
 
     Raises:
         ConfigError: ids are such values, and no index says that they are unique, so that nobody could look them up.
     """
-    found, others = dict[str, TableKeys](), dict[tuple[str, str], ForeignKey]()
+    found = dict[str, TableKeys]()
     for name, table in tables.items():
-        keys = []
+        taken, keys = {*table.columns}, []
         for key in table.foreign_keys:
-            is_single = len(key.columns) == 1 and len(key.referred) <= 1 and key.table in tables
-            ids = id_column(key.table, tables) if is_single else None
-            if ids is not None:
-                (referred,) = key.referred or (ids,)
-                is_known = any(_same(referred, each) for each in _known(tables[key.table]))
-                kind = odd.get((key.table, ids)) if _same(ids, referred) else None
-                if kind is not None and not is_known:
-                    raise ConfigError(
-                        f"keys: {key.table}.{ids} is {kind}, and the database does not compare such values letter by "
-                        "letter: that needs a unique index of the column, found none"
-                    )
-                if is_known and (kind is not None or not _same(ids, referred)):
-                    others.setdefault((name, key.columns[0]), replace(key, referred=(referred,)))
-                    key = replace(key, referred=())
+            found_ids = id_column(key.table, tables) if _needs_look_up(key, tables, odd) else None
+            if found_ids is not None:
+                (column,), (referred,) = key.columns, key.referred or (found_ids,)
+                is_read = (name, column) not in unread and (key.table, found_ids) not in unread
+                if is_read and (key.table, referred) not in uncompared:
+                    ids = f"{column}={key.table}.{referred}"
+                    while ids in taken:
+                        ids += "'"
+                    taken.add(ids)
+                    key = replace(key, referred=(referred,), ids=ids)
             keys.append(key)
         found[name] = replace(table, foreign_keys=keys)
-    return found, others
+    return found
+
+
+def _needs_look_up(key: ForeignKey, tables: Mapping[str, TableKeys], odd: Mapping[tuple[str, str], str]) -> bool:
+    is_single = len(key.columns) == 1 and len(key.referred) <= 1 and key.table in tables
+    ids = id_column(key.table, tables) if is_single else None
+    if ids is None:
+        return False
+    (referred,) = key.referred or (ids,)
+    is_known = referred in (tables[key.table].unique or ())
+    if referred != ids:
+        return is_known
+    if (kind := odd.get((key.table, ids))) is not None and not is_known:
+        raise ConfigError(
+            f"keys: {key.table}.{ids} is {kind}, and the database does not compare such values letter by "
+            "letter: that needs a unique index of the column, found none"
+        )
+    return kind is not None
+
+
+def by_name(key: ForeignKey, tables: Mapping[str, TableKeys]) -> str:
+    """Returns what a key that is looked up names rows by, for messages: rows without an id are not among them."""
+    (referred,), ids = key.referred, id_column(key.table, tables)
+    may_lack = ids != referred and (ids,) != tuple(tables[key.table].primary_key)
+    beside = f" together with a value of {key.table}.{ids}, by which rows are named" if may_lack else ""
+    return f"{key.table}.{referred}{beside}"
+
+
+def folded(name: str) -> str:
+    """Returns a name as SQLite and DuckDB compare it: A to Z are a to z, and no other letters are alike."""
+    return "".join(letter.lower() if letter.isascii() else letter for letter in name)
 
 
 def _is_unique(table: TableKeys, column: str) -> bool:
-    if table.unique is None or table.primary_key == (column,):
-        return True
-    return any(_same(column, each) for each in (*table.unique, *table.primary_key[: len(table.primary_key) == 1]))
-
-
-def _known(table: TableKeys) -> frozenset[str]:
-    return table.unique or frozenset()
-
-
-def _same(column: str, other: str) -> bool:
-    return column.casefold() == other.casefold()  # SQLite does not tell them apart
+    return table.unique is None or column in table.unique or table.primary_key == (column,)
 
 
 def type_word(name: str, most: int = LONGEST_NAME) -> str:

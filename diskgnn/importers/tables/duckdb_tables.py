@@ -23,6 +23,12 @@ HELD_BYTES = _LIMIT_BYTES + _BEYOND_BYTES
 _BATCH_ROWS = 2048  # as many as DuckDB has at a time
 
 
+_TYPES = """
+    SELECT column_name, data_type FROM duckdb_columns()
+    WHERE database_name = current_database() AND schema_name = ? AND table_name = ?
+    """
+
+
 class DuckdbFile:
     """A DuckDB file, opened for reading until `close`. Nobody can write to it meanwhile: DuckDB locks it.
 
@@ -95,19 +101,24 @@ class DuckdbTable(NamedColumns):
         self.name, self.called, self._file = f"table {table} ({file.path})", called, file
         self._table = f"{quoted(schema)}.{quoted(table)}"
         self.schema = decoded_schema(file.schema(f"SELECT * FROM {self._table}"))
-        self._looked_up: dict[str, str] = {}
+        self._texts = {column for column, kind in file.rows(_TYPES, schema, table) if kind == "VARCHAR"}
+        self._looked_up: dict[str, tuple[str, str]] = {}  # SQL of what is found, and of the key as text
         self._infinite: dict[str, int] = {}
         self._unknown = UnknownKeys()
 
-    def look_up(self, column: str, other: DuckdbTable, referred: str, ids: str) -> None:
-        """Reads a column as the `ids` of the rows of another table whose unique column `referred` has its values."""
-        # DuckDB's own constraints do not look at collations, so two rows may be equal by one.
-        bare = " COLLATE C" if pa.types.is_string(other.schema.field(referred).type) else ""
-        equal = f"r.{quoted(referred)}{bare} = {self._table}.{quoted(column)}{bare}"
-        self._looked_up[column] = f"(SELECT r.{quoted(ids)} FROM {other._table} r WHERE {equal}) AS {quoted(column)}"
-        self._unknown.expect(column, f"{other.called}.{referred}")
-        position = self.schema.get_field_index(column)
-        self.schema = self.schema.set(position, pa.field(column, other.schema.field(ids).type))
+    def look_up(self, name: str, column: str, other: DuckdbTable, referred: str, ids: str, named: str) -> None:
+        """Adds a column `name`: the `ids` of the rows of another table whose unique column `referred` has the values of
+        `column`. `named` is what they are looked up in, for messages."""
+        equal = f"{other._bare('r', referred)} = {self._bare('t', column)}"
+        found = f"(SELECT r.{quoted(ids)} FROM {other._table} r WHERE {equal}) AS {quoted(name)}"
+        self._looked_up[name] = found, f"t.{quoted(column)}::VARCHAR"
+        self._unknown.expect(name, named)
+        self.schema = self.schema.append(pa.field(name, other.schema.field(ids).type))
+
+    def _bare(self, alias: str, column: str) -> str:
+        """Returns SQL of a column without a collation: DuckDB's own constraints do not look at them, so two rows may be
+        equal by one."""
+        return f"{alias}.{quoted(column)}{' COLLATE C' if column in self._texts else ''}"
 
     @cached_property
     def num_rows(self) -> int:
@@ -116,14 +127,15 @@ class DuckdbTable(NamedColumns):
 
     def batches(self, columns: Sequence[str], batch_rows: int, first: int = 0) -> Iterator[pa.RecordBatch]:
         """Yields all rows from the `first` on in order, these columns only, at most `batch_rows` at a time."""
-        times = [name for name in columns if is_date(self.schema.field(name).type)]
+        times = [name for name in columns
+                 if name not in self._looked_up and is_date(self.schema.field(name).type)]  # fmt: skip
         self._infinite = dict.fromkeys(times, 0)
-        listed = [self._looked_up.get(name, self._value(name, name in times)) for name in columns]
-        listed += [f"NOT {self._is_finite(name)}" for name in times]
         asked = [name for name in columns if name in self._looked_up]
-        listed += [f"{quoted(name)}::VARCHAR" for name in asked]
+        listed = [self._looked_up[name][0] if name in asked else self._value(name, name in times) for name in columns]
+        listed += [f"NOT {self._is_finite(name)}" for name in times]
+        listed += [self._looked_up[name][1] for name in asked]
         self._unknown.clear()
-        query = f"SELECT {', '.join(listed)} FROM {self._table} OFFSET {first}"
+        query = f"SELECT {', '.join(listed)} FROM {self._table} t OFFSET {first}"
         for batch in self._file.batches(query, batch_rows):
             for name, is_infinite in zip(times, batch.columns[len(columns) :], strict=False):
                 self._infinite[name] += is_infinite.true_count

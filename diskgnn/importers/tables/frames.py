@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -56,6 +56,32 @@ class NamedColumns:
             InputError: there is no such column.
         """
         return field_of(self, column)
+
+
+class PartlyNamed(NamedColumns):
+    """The rows of a table, some of whose columns are `unnamed`: read by who knows of them, and in no schema."""
+
+    def __init__(self, table: RowTable, unnamed: Collection[str]) -> None:
+        self.name, self._table, self.stored_bytes = table.name, table, table.stored_bytes
+        self.schema = pa.schema([field for field in table.schema if field.name not in unnamed])
+
+    @property
+    def num_rows(self) -> int:
+        """Returns the rows."""
+        return self._table.num_rows
+
+    def field(self, column: str) -> pa.Field:
+        """Returns the column's name and type, of an unnamed one too.
+
+        Raises:
+            InputError: there is no such column.
+        """
+        is_there = column in self._table.schema.names
+        return self._table.field(column) if is_there else super().field(column)
+
+    def batches(self, columns: Sequence[str], batch_rows: int, first: int = 0) -> Iterator[pa.RecordBatch]:
+        """Returns all rows from the `first` on in order, these columns only, at most `batch_rows` at a time."""
+        return self._table.batches(columns, batch_rows, first)
 
 
 class FrameTable(NamedColumns):

@@ -17,7 +17,7 @@ class UnknownKeys:
         self._found: dict[str, tuple[int, str]] = {}
 
     def expect(self, column: str, named: str) -> None:
-        """Notes that values of `column` are looked up among those of `named`, TABLE.COLUMN."""
+        """Notes that what `column` has was looked up among the values of `named`, such as TABLE.COLUMN."""
         self._tables[column] = named
 
     def clear(self) -> None:

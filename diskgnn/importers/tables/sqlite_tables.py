@@ -25,6 +25,7 @@ from diskgnn.importers.tables.times import timestamps
 
 _MOST_ROWS, _FIRST_ROWS = 1 << 14, 1 << 6  # at a time, as Python objects, which take some 100 bytes each
 _TEXT_BYTES = 4 << 20  # of text in them: beyond it, fewer rows are read at a time
+_HERE = "t"  # the table that is read, in SQL: with it, and r, no name of a table is there to be taken for another one
 _TIMESTAMP, _CLOCK = pa.timestamp("us"), pa.time64("us")
 _TIME_OF_DAY = re.compile(r"\s*TIME\b", re.IGNORECASE)  # and not TIMESTAMP
 _EXACT = 1 << 53  # whole numbers up to it are floats
@@ -83,6 +84,11 @@ class SqliteFile:
         try:
             yield
         except sqlite3.Error as error:
+            if "locked" in str(error):  # the codes of errors have names from Python 3.11 on
+                raise InputError(
+                    f"{self.path}: expected an SQLite database that can be read, found one that somebody writes to "
+                    f"({error}): wait until that is done, or have its writers use the WAL mode (PRAGMA journal_mode)"
+                ) from error
             raise InputError(
                 f"{self.path}: expected an SQLite database, found one that SQLite cannot read: {error}"
             ) from error
@@ -119,19 +125,21 @@ class SqliteTable:
         self.schema = pa.schema([(name, pa.float64() if kind == _CLOCK else kind)
                                  for name, kind in self._kinds.items()])  # fmt: skip
         self._inexact: dict[str, int] = {}
-        self._looked_up: dict[str, str] = {}
+        self._looked_up: dict[str, tuple[str, str]] = {}  # SQL of what is found, and of the key as text
         self._unknown = UnknownKeys()
 
-    def look_up(self, column: str, kind: pa.DataType, table: str, referred: str, ids: str) -> None:
-        """Reads a column as the `ids`, of type `kind`, of the rows of a table whose unique column `referred` has its
-        values."""
-        self._looked_up[column] = (
-            f"(SELECT r.{quoted(ids)} FROM {quoted(table)} r WHERE r.{quoted(referred)} = "
-            f"{quoted(self._table)}.{quoted(column)})"
+    def look_up(
+        self, name: str, column: str, kind: pa.DataType, table: str, referred: str, ids: str, named: str
+    ) -> None:
+        """Adds a column `name`: the `ids`, of type `kind`, of the rows of a table that have the values of `column` in
+        their unique column `referred`. `named` is what they are looked up in, for messages."""
+        found = (
+            f"(SELECT r.{quoted(ids)} FROM {quoted(table)} AS r WHERE r.{quoted(referred)} = {_HERE}.{quoted(column)})"
         )
-        self._kinds[column] = kind
-        self._unknown.expect(column, f"{table}.{referred}")
-        self.schema = self.schema.set(self.schema.get_field_index(column), pa.field(column, kind))
+        self._looked_up[name] = found, f"CAST({_HERE}.{quoted(column)} AS TEXT)"
+        self._kinds[name], self._declared[name] = kind, f"as {table}.{ids}"
+        self._unknown.expect(name, named)
+        self.schema = self.schema.append(pa.field(name, pa.float64() if kind == _CLOCK else kind))
 
     def noticed(self) -> dict[str, str]:
         """Returns what of the values that were read last is not as it was in the file, and why."""
@@ -164,12 +172,12 @@ class SqliteTable:
             InputError: a value that is not of the type of its column.
         """
         asked = [name for name in columns if name in self._looked_up]
-        values_of = [self._looked_up.get(name, quoted(name)) for name in columns]
-        listed = ", ".join([*values_of, *(f"CAST({quoted(name)} AS TEXT)" for name in asked)])
+        values_of = [self._looked_up[name][0] if name in asked else quoted(name) for name in columns]
+        listed = ", ".join([*values_of, *(self._looked_up[name][1] for name in asked)])
         position = first
         self._unknown.clear()
         self._inexact.clear()
-        query = f"SELECT {listed} FROM {quoted(self._table)} ORDER BY {self._order} LIMIT -1 OFFSET {first}"
+        query = f"SELECT {listed} FROM {quoted(self._table)} AS {_HERE} ORDER BY {self._order} LIMIT -1 OFFSET {first}"
         for rows in self._file.pieces(query, batch_rows):
             values = [*zip(*rows, strict=True)]
             arrays = [self._array(name, found, position) for name, found in zip(columns, values, strict=False)]

@@ -444,6 +444,26 @@ def test_a_column_without_a_value_is_null(tmp_path: Path) -> None:
     np.testing.assert_array_equal(Graph.open(tmp_path / "empty").features, [[0, 0, 0, 0, 0, np.nan]] * 2)
 
 
+def test_lists_of_text_that_are_all_empty(tmp_path: Path) -> None:
+    """Arrow has no type for their values."""
+    for name, tags in (("first", [["a"], ["a", "b"]]), ("empty", [[], []])):
+        folder = tmp_path / name
+        folder.mkdir()
+        pq.write_table(pa.table({"id": [1, 2], "tags": pa.array(tags)}), folder / "users.parquet")
+        pq.write_table(pa.table({"user": [2, 1]}), folder / "sales.parquet")
+        (folder / "relational.yaml").write_text(
+            "tables:\n  users: {file: users.parquet, pkey: id}\n  sales: {file: sales.parquet, fkeys: {user: users}}\n"
+        )
+    options = {"keep_columns": True}
+    diskgnn.convert(tmp_path / "g1", source=tmp_path / "first", options=options)
+    diskgnn.convert(tmp_path / "g2", source=tmp_path / "empty", options=options, encoding_of=tmp_path / "g1")
+    first, empty = (Graph.open(tmp_path / name).nodes["users"] for name in ("g1", "g2"))
+    assert empty.config.rows == first.config.rows
+    (tags,) = (name for name in empty.features.dtype.names if name != "nulls")
+    assert first.features[tags].tolist() == [[0, -1], [0, 1]]
+    assert empty.features[tags].tolist() == [[-1, -1]] * 2
+
+
 def test_checkpoints_and_packed_directories_keep_it(trained: Path) -> None:
     graph, packed = (
         json.loads((trained / name / "manifest.json").read_text())["config"] for name in ("graph", "packed")

@@ -456,6 +456,44 @@ def test_keys_that_name_rows_by_another_column(tmp_path: Path, server: PostgresS
     assert pairs_of(graph, "p", "f2p_u", "person") == expected == [(0, 1), (1, 2), (2, 0)]
 
 
+@pytest.mark.parametrize(
+    ("kind", "of_key", "values"),
+    [
+        ("char(5)", "varchar(9)", ("'ab'", "'cd  '")),
+        ("timestamp", "date", ("'2020-01-01'", "'2020-01-02'")),
+        ("date", "timestamptz", ("'2020-01-01'", "'2020-01-02'")),
+    ],
+)
+def test_keys_of_another_type(
+    tmp_path: Path, server: PostgresServer, kind: str, of_key: str, values: tuple[str, str]
+) -> None:
+    name = f"across {kind}"
+    url = server.database(name, f"""
+        CREATE TABLE users (n serial, id {kind} PRIMARY KEY);
+        CREATE TABLE o (k int PRIMARY KEY, u {of_key} REFERENCES users, v float8);
+        INSERT INTO users (id) VALUES ({values[0]}), ({values[1]});
+        INSERT INTO o VALUES (1, {values[1]}, 1), (2, {values[0]}, 2), (3, NULL, 3);
+        """)  # fmt: skip
+    diskgnn.convert(tmp_path / "graph", source=url)
+    on = "id = u::bpchar" if kind == "char(5)" else "id = u"  # as the constraint compares them
+    expected = numbers_of(server, name, f"SELECT k - 1, n - 1 FROM o JOIN users ON {on}")
+    assert pairs_of(Graph.open(tmp_path / "graph"), "o", "f2p_u", "users") == expected == [(0, 1), (1, 0)]
+
+
+def test_ids_of_a_folding_collation_need_an_index(tmp_path: Path, server: PostgresServer) -> None:
+    if "t" not in server.sql("SELECT EXISTS (SELECT FROM pg_collation WHERE collprovider = 'i')"):
+        pytest.skip("the server was built without ICU")
+    url = server.database("no index", """
+        CREATE COLLATION folded (provider = icu, locale = 'und-u-ks-level2', deterministic = false);
+        CREATE TABLE users (n serial, code text COLLATE folded);
+        CREATE TABLE o (k int PRIMARY KEY, u text COLLATE folded, v float8);
+        INSERT INTO users (code) VALUES ('Ab'), ('cd');
+        INSERT INTO o VALUES (1, 'aB', 1), (2, 'CD', 2), (3, 'Ab', 3);
+        """)  # fmt: skip
+    with pytest.raises(ConfigError, match=r"keys: users.code is of type text, .* needs a unique index"):
+        diskgnn.convert(tmp_path / "graph", source=url, options={"keys": "users=code", "links": "o.u=users"})
+
+
 def test_columns_that_differ_by_capital_letters(tmp_path: Path, server: PostgresServer) -> None:
     url = server.database("letters", """
         CREATE TABLE users (id int PRIMARY KEY, "ID" int UNIQUE);
@@ -469,8 +507,9 @@ def test_columns_that_differ_by_capital_letters(tmp_path: Path, server: Postgres
 
 
 def test_ids_without_regard_to_capital_letters_that_may_be_null(tmp_path: Path, server: PostgresServer) -> None:
+    require_citext(server)
     url = server.database("nameless2", """
-        CREATE EXTENSION citext;
+        CREATE EXTENSION citext SCHEMA public;
         CREATE TABLE users (n serial, email citext UNIQUE);
         CREATE TABLE o (k int PRIMARY KEY, u citext REFERENCES users (email), v float8);
         INSERT INTO users (email) VALUES ('A@x'), (NULL), ('b@X'), (NULL);

@@ -46,8 +46,9 @@ _TABLES = """
     """
 _COLUMNS = """
     SELECT a.attrelid::int8, a.attnum::int4, a.attname::text, a.atttypid::int8, a.atttypmod::int4,
-        format_type(a.atttypid, a.atttypmod)::text, has_column_privilege(a.attrelid, a.attnum, 'SELECT')
-    FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
+        format_type(a.atttypid, a.atttypmod)::text, has_column_privilege(a.attrelid, a.attnum, 'SELECT'),
+        COALESCE(l.collisdeterministic, true)
+    FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid LEFT JOIN pg_collation l ON l.oid = a.attcollation
     WHERE a.attnum > 0 AND NOT a.attisdropped AND c.relkind IN ('r', 'p') AND NOT c.relispartition
     ORDER BY a.attrelid, a.attnum
     """
@@ -63,7 +64,8 @@ _KEYS = """
 # How a unique index compares: by this operator, values of another type cast to that of its own; and by a collation.
 _UNIQUE = """
     SELECT i.indrelid::int8, i.indkey[0]::int4, format('OPERATOR(%I.%s)', n.nspname, o.oprname),
-        CASE WHEN tn.nspname <> 'pg_catalog' THEN '::' || format_type(c.opcintype, NULL) ELSE '' END
+        CASE WHEN tn.nspname <> 'pg_catalog' THEN '::' || format_type(c.opcintype, NULL)
+            WHEN t.typname = 'bpchar' THEN '::pg_catalog.bpchar' ELSE '' END
             || CASE WHEN l.oid IS NULL THEN '' ELSE format(' COLLATE %I.%I', ln.nspname, l.collname) END,
         COALESCE(l.collisdeterministic, true)
     FROM pg_index i JOIN pg_opclass c ON c.oid = i.indclass[0]
@@ -102,6 +104,7 @@ class _Described:
     sql: str  # its name
     types: Mapping[str, PostgresType]
     unreadable: frozenset[str]  # columns that the user must not read
+    folded: frozenset[str]  # columns of a collation that takes different letters for alike
     keys: TableKeys
     equals: Mapping[str, _Equals]  # by column of unique values
     about_rows: int
@@ -214,7 +217,9 @@ def _odd(described: Mapping[str, _Described]) -> dict[tuple[str, str], str]:
     for name, table in described.items():
         for column, kind in table.types.items():
             equals = table.equals.get(column)
-            if kind.is_compared_otherwise or (equals is not None and not equals.is_exact):
+            # Without an index, keys of these types are compared as text, which is right among keys of one type.
+            of_index = equals is not None and (not equals.is_exact or kind.is_compared_across_types)
+            if kind.is_compared_otherwise or of_index or column in table.folded:
                 found[name, column] = f"of type {kind.shown}"
     return found
 
@@ -252,11 +257,13 @@ def _describe(server: PostgresServer) -> tuple[dict[str, _Described], dict[str, 
     columns: dict[int, dict[int, str]] = {}
     kinds: dict[int, dict[str, PostgresType]] = {}
     unreadable: dict[int, set[str]] = {}
-    for oid, number, column, kind, modifier, shown, is_readable in server.rows(_COLUMNS):
+    folded: dict[int, set[str]] = {}
+    for oid, number, column, kind, modifier, shown, is_readable, is_exact in server.rows(_COLUMNS):
         if oid in listed:
             columns.setdefault(oid, {})[number] = column
             kinds.setdefault(oid, {})[column] = types.of(kind, modifier, shown)
             unreadable.setdefault(oid, set()).update([] if is_readable else [column])
+            folded.setdefault(oid, set()).update([] if is_exact else [column])
     primary: dict[int, tuple[str, ...]] = {}
     foreign: dict[int, list[ForeignKey]] = {}
     for oid, kind, own, other, referred in server.rows(_KEYS):
@@ -274,7 +281,7 @@ def _describe(server: PostgresServer) -> tuple[dict[str, _Described], dict[str, 
             unique.setdefault(oid, {})[columns[oid][number]] = _Equals(*how)
     return {
         name: _Described(
-            sql, kinds.get(oid, {}), frozenset(unreadable.get(oid, ())),
+            sql, kinds.get(oid, {}), frozenset(unreadable.get(oid, ())), frozenset(folded.get(oid, ())),
             TableKeys(
                 [*kinds.get(oid, {})], primary.get(oid, ()), foreign.get(oid, []), frozenset(unique.get(oid, ()))
             ),

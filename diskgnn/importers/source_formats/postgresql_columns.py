@@ -51,6 +51,12 @@ class PostgresType:
         return "texts" if self.name in _TEXTS else "moments" if self.name in _LAST else self.name
 
     @property
+    def is_compared_across_types(self) -> bool:
+        """Returns True if keys may be equal to those of another type that is read as another text: dates to timestamps,
+        and what blanks fill up to those without."""
+        return self.name in {*_LAST, "bpchar"}
+
+    @property
     def is_compared_otherwise(self) -> bool:
         """Returns True if equal keys may be read as different texts, as without regard to capital letters."""
         exact = _NUMBERS | _TEXTS | {*_LAST, "bool", "uuid", "bytea"}

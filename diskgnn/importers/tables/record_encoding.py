@@ -253,7 +253,8 @@ class KnownRecords(KnownColumns):
         if pa.types.is_null(kind):
             return None
         if column.encoding == _LISTED:
-            return None if _is_text_list(kind) else "lists of text"
+            is_empty = is_list(kind) and pa.types.is_null(kind.value_type)  # all lists of the column
+            return None if _is_text_list(kind) or is_empty else "lists of text"
         if column.encoding == "time" and counts_numbers(kind) != (field.kind == "numerical"):
             return "whole numbers" if field.kind == "numerical" else "timestamps or dates"
         if column.encoding == "vector" and field.dtype == "int8" and not _is_int8_list(kind):

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import torch_frame
 
 CONSTANT = "__const__"  # the column of a table that has none
-_STYPES = ("numerical", "categorical", "multicategorical", "timestamp", "embedding")  # in the order of torch_frame
+STYPES = ("numerical", "categorical", "multicategorical", "timestamp", "embedding")  # in the order of torch_frame
 _PER_SECOND, _PER_DAY = 10**6, 86_400
 _FIRST_WEEKDAY = 3  # of 1970-01-01, a Thursday; Monday is 0
 # Of the calendar that begins in March of year 0: days before 1970, days in 400 years.
@@ -69,7 +69,7 @@ def tensor_frame(
     rows = _Rows(library, columns, nulls, num_rows)
     features: dict[Any, Any] = {}
     names: dict[Any, list[str]] = {}
-    for stype in _STYPES:
+    for stype in STYPES:
         if listed := [each for each in table if _stype_of(each) == stype]:
             key = library.stype(stype)
             features[key] = _VALUES[stype](rows, listed)

@@ -27,6 +27,8 @@ from diskgnn.formats.record_format import NULLS, RecordField, RecordFormat
 from diskgnn.importers.containers.rows import CHUNK_BYTES, RowSource
 
 _MOST_LISTED = 256  # codes of a cell: each row has room for as many as the longest one
+_MOST_CODE = np.iinfo(np.int32).max - 1  # so that there are as many values as int32 counts
+_CODED = ("categorical", "multicategorical")
 _DTYPES = {"numerical": torch.float32, "categorical": torch.int64, "multicategorical": torch.int64,
            "timestamp": torch.int64, "embedding": torch.float32}  # fmt: skip
 _NULL_TIME = np.iinfo(np.int64).min
@@ -49,6 +51,8 @@ def why_in_memory(frame: Any) -> str | None:
             return f"columns of {stype.value} have no fixed width"
         if values.dtype is not expected:
             return f"columns of {stype.value} are {values.dtype}, expected {expected}"
+        if stype.value in _CODED and _largest(values) > _MOST_CODE:
+            return f"columns of {stype.value} have codes above {_MOST_CODE}"
         if stype.value == "multicategorical" and _longest(values) > _MOST_LISTED:
             return f"a cell of {stype.value} has more than {_MOST_LISTED} values"
     return None
@@ -134,6 +138,11 @@ def _field(kind: str, name: str, values: Any, number: int) -> RecordField:
 
 def _longest(values: Any) -> int:
     return int(values.offset.diff().max()) if len(values.offset) > 1 else 0
+
+
+def _largest(values: Any) -> int:
+    codes = values if isinstance(values, Tensor) else values.values
+    return int(codes.max()) if codes.numel() else 0
 
 
 def _fill_numbers(out: npt.NDArray[Any], values: Tensor, number: int, start: int, where: str) -> Nulls:

@@ -84,7 +84,8 @@ class Source:
         edges = {
             edge_type: EdgeInput(
                 **each.topology, times=self._attribute(each, self.time_attr), null_time="always", keep_ids=True,
-                weights=self._attribute(each, self.weight_attr), **_rows(each),
+                weights=self._attribute(each, self.weight_attr),
+                foreign_key=edge_type[1].startswith("f2p_"), **_rows(each),  # as RelBench calls them
             )
             for edge_type, each in self.stored.edges.items()
         }  # fmt: skip

@@ -23,7 +23,7 @@ from diskgnn.pyg.sampler import InputSeeds, Rules
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.specs.fanouts import Fanouts
 from diskgnn.specs.sampling import SamplingSpec
-from diskgnn.specs.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, EdgeType, TableColumn
+from diskgnn.specs.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, TableColumn
 from diskgnn.specs.targets import LinkTarget, NodeTarget, Target
 from diskgnn.specs.time_windows import Windows, checked_windows
 from diskgnn.units import whole_number
@@ -264,8 +264,7 @@ class LoaderRequest:
         )  # fmt: skip
 
     def _windows(self, graph: Graph) -> Windows | None:
-        """Returns the windows; one for all is for edges with times, and where edge types are called as by RelBench for
-        those that lead to the row that is referred to."""
+        """Returns the windows, if they can be compared with the times of the graph."""
         window = self.time_window
         if graph.config.time_unit is None:
             given = [*window.values()] if isinstance(window, Mapping) else [window]
@@ -274,13 +273,7 @@ class LoaderRequest:
                     f"time_window: found {named[0]!r}, and nobody said what the numbers in {self.time_attr!r} count: "
                     "pass a whole number as they are, such as 30 * 86400 of seconds"
                 )
-        if window is None or isinstance(window, Mapping) or not any(map(_leads_to_referred, graph.edges)):
-            return window
-        nodes = graph.nodes
-        return {
-            each: window for each, edges in graph.edges.items()
-            if edges.config.has_times or (_leads_to_referred(each) and nodes[each[0]].config.has_times)
-        }  # fmt: skip
+        return window
 
     def _fanouts(self, graph: Graph, *, is_typed: bool) -> Fanouts:
         if not is_typed:
@@ -289,8 +282,3 @@ class LoaderRequest:
         if isinstance(found, list):
             return dict.fromkeys(graph.edges, found)
         return {edge_type: found["__".join(edge_type)] for edge_type in graph.edges}
-
-
-def _leads_to_referred(edge_type: EdgeType) -> bool:
-    """Returns True for edges from foreign keys to the rows that they name, as RelBench calls them."""
-    return edge_type[1].startswith("f2p_")

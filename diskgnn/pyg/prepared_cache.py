@@ -177,14 +177,15 @@ class Cache:
 
     def _found_or_made(self, path: Path, opened: Callable[[Path], T], make: Callable[[], None]) -> tuple[T, Use]:
         private_folder(self.folder)
-        is_told = False
+        is_told, damaged = False, 0
         while True:
             if (held := use(path)) is not None:
                 try:
                     return opened(path), held
-                except ArtifactError:  # damaged
+                except ArtifactError:
+                    damaged += 1
                     held.release()
-                    if not remove(path):
+                    if damaged > 1 or not remove(path):  # what was made anew cannot be opened either
                         raise
             try:
                 make()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,23 +16,25 @@ import torch
 import torch_frame
 from torch_geometric.data import HeteroData
 
-from diskgnn.batches.tensor_frames import in_order
+from diskgnn.batches.tensor_frames import STYPES, in_order
 from diskgnn.errors import ConfigError, InputError
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.source_schema import kept_tables
 from diskgnn.importers.containers.rows import EdgeStream, RowSource
 from diskgnn.importers.convert import convert
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
+from diskgnn.importers.source_formats.table_keys import key_word, type_word
 from diskgnn.progress.reporter import Reporter
 from diskgnn.pyg.disk_frames import DiskFrame, mapped_times
 from diskgnn.pyg.prepared_cache import Cache
 from diskgnn.relbench.frame_encoding import FrameEncoding
 from diskgnn.relbench.kept_statistics import Statistics, read_statistics, write_statistics
 from diskgnn.relbench.stored_tables import StoredTable, tables_of_database, tables_of_folder
-from diskgnn.specs.schema import EdgeType, TableColumn
+from diskgnn.specs.schema import LONGEST_NAME, EdgeType, TableColumn
 from diskgnn.stores.locations import local
+from diskgnn.work.cache_folder import BESIDE
 
-_STYPES = ("numerical", "categorical", "multicategorical", "timestamp", "embedding")  # as torch_frame lists them
+_PROBED = 16  # rows of each column of text that tell embedders apart
 _NO_TIME = -(2**63) // 10**9  # what a missing time becomes in RelBench: earlier than all others
 Kinds = Mapping[str, Mapping[str, torch_frame.stype]]
 
@@ -67,7 +70,7 @@ def graph_of_tables(graph: Graph, kinds: Kinds | None) -> tuple[HeteroData, Stat
     tables = {}
     for name, table in kept_tables(graph):
         stypes = {each.name: "categorical" if each.kind == "boolean" else each.kind for each in table}
-        order = list(_STYPES)
+        order = list(STYPES)
         if kinds is not None:
             given = {column: kind.parent.value for column, kind in kinds.get(name, {}).items()}
             for column, stype in stypes.items():
@@ -118,14 +121,23 @@ def _without_keys(table: StoredTable, kinds: Kinds) -> dict[str, torch_frame.sty
 
 
 def _made(tables: Sequence[StoredTable], kinds: Kinds, embedder: Any, cache: Cache) -> tuple[HeteroData, Statistics]:
+    if not any(table.fkeys for table in tables):
+        raise ConfigError("db: expected tables with foreign keys, found none: without them there is no graph")
     for table in tables:
+        if type_word(table.name) != table.name:
+            raise ConfigError(
+                f"db: expected tables called by at most {LONGEST_NAME} letters A-Z, a-z, digits, '_' or '-', found "
+                f"{table.name!r}: rename it, in the tasks, too"
+            )
         if not table.num_rows:
             raise InputError(f"table {table.name}: expected rows, found none; leave the table out")
         table.require_numbered()
     said = {
-        "tables": [(each.name, each.pkey, dict(each.fkeys), each.time, each.identity()) for each in tables],
+        "tables": [
+            (each.name, each.pkey, dict(each.fkeys), each.time, each.identity(_read(each, kinds))) for each in tables
+        ],
         "kinds": {name: [(column, kind.value) for column, kind in of.items()] for name, of in kinds.items()},
-        "embedder": _identity_of(embedder, kinds),
+        "embedder": _identity_of(embedder, tables, kinds),
         "torch_frame": torch_frame.__version__,
     }
     found: list[tuple[Statistics, dict[str, list[str]]]] = []
@@ -144,11 +156,11 @@ def _made(tables: Sequence[StoredTable], kinds: Kinds, embedder: Any, cache: Cac
         write_statistics(_beside(path), *found[-1])
 
     graph, held = cache.graph_of(said, make)
-    kept = found[-1] if found else read_statistics(_beside(graph.manifest.path))
+    beside = _beside(graph.manifest.path)
+    kept = read_statistics(beside)
     if kept is None:  # somebody removed the file
         encoded()
-        kept = found[-1]
-        write_statistics(_beside(graph.manifest.path), *kept)
+        kept = write_statistics(beside, *found[-1])
     statistics, names = kept
     columns = {name: {column.name: column for column in each} for name, each in kept_tables(graph)}
     data = _data(graph, {name: [columns[name][column] for column in listed] for name, listed in names.items()}, held)
@@ -156,16 +168,29 @@ def _made(tables: Sequence[StoredTable], kinds: Kinds, embedder: Any, cache: Cac
 
 
 def _beside(path: Any) -> Path:
-    return local(path, "cache_dir").with_suffix(".statistics.json")
+    return local(path, "cache_dir").with_suffix(BESIDE)
 
 
-def _identity_of(embedder: Any, kinds: Kinds) -> object:
-    """Names what embeds text: its class, what it says of its version, and, rounded, what it makes of a text."""
-    if embedder is None or all(kind.value != "text_embedded" for of in kinds.values() for kind in of.values()):
+def _read(table: StoredTable, kinds: Kinds) -> list[str]:
+    """Returns the columns of a table that are read."""
+    keys = [each for each in (table.pkey, table.time, *table.fkeys) if each is not None]
+    return list(dict.fromkeys([*keys, *(column for column in kinds[table.name] if column in table.names)]))
+
+
+def _identity_of(embedder: Any, tables: Sequence[StoredTable], kinds: Kinds) -> object:
+    """Names what embeds text: its class, what it says of its version, and, rounded, what it makes of some texts: one
+    that all are asked, and the first ones of each column, as models may know no other words."""
+    listed = [(each, column) for each in tables for column, kind in kinds[each.name].items()
+              if kind.value == "text_embedded" and column in each.names]  # fmt: skip
+    if embedder is None or not listed:
         return None
     function = embedder.text_embedder
     kind = function if hasattr(function, "__qualname__") else type(function)
-    made = torch.as_tensor(function(["The quick brown fox jumps over the lazy dog."])).detach().float().cpu()
+    texts = ["The quick brown fox jumps over the lazy dog."]
+    for table, column in listed:
+        for rows in itertools.islice(table.chunks([column], _PROBED), 1):
+            texts += rows[column].astype(str).tolist()
+    made = torch.as_tensor(function(texts)).detach().float().cpu()
     digest = hashlib.blake2b((made.numpy().round(2) + 0.0).tobytes(), digest_size=8).hexdigest()
     return (f"{kind.__module__}:{kind.__qualname__}", str(getattr(function, "version", "")), list(made.shape), digest)
 
@@ -184,7 +209,13 @@ def _graph_input(tables: Sequence[StoredTable], encodings: Mapping[str, FrameEnc
             if referred not in sizes:
                 raise InputError(f"table {table.name}: {column!r} names rows of {referred!r}, which is not there")
             stream = _edges(table, column, sizes[referred])
-            edges[table.name, f"f2p_{column}", referred] = EdgeInput(stream, reverse=True, foreign_key=True)
+            if (table.name, key_word(column), referred) in edges:
+                raise InputError(
+                    f"table {table.name}: two foreign keys would be called {key_word(column)}; rename {column!r}"
+                )
+            edges[table.name, key_word(column), referred] = EdgeInput(stream, reverse=True, foreign_key=True)
+    if not any(table.time for table in tables):
+        return GraphInput(nodes, edges)
     return GraphInput(nodes, edges, time_unit="s", order="time")
 
 

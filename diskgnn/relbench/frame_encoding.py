@@ -53,6 +53,8 @@ class FrameEncoding:
     def __init__(self, table: StoredTable, kinds: Mapping[str, torch_frame.stype], embedder: Any) -> None:
         self._table, self._kinds, self._embedder = table, dict(kinds), embedder
         for name, stype in kinds.items():
+            if not isinstance(name, str):
+                raise ConfigError(f"col_to_stype_dict: expected columns of {table.name} called by text, found {name!r}")
             if name not in table.names:
                 raise ConfigError(f"col_to_stype_dict: expected columns of {table.name}, found {name!r}")
             if stype.value not in _KINDS:
@@ -63,9 +65,8 @@ class FrameEncoding:
         if any(stype.value == "text_embedded" for stype in kinds.values()) and embedder is None:
             raise ConfigError(f"text_embedder_cfg: expected one for the columns of text of {table.name}, found none")
         self._dtypes: dict[str, Any] = {}  # of whole columns: those of some rows may have others
-        self._moments: dict[
-            str, pd.Series
-        ] = {}  # of columns of text that are timestamps: rows say together how to read
+        # Of columns whose rows say together how they are read: timestamps in text, and what is embedded as text.
+        self._whole: dict[str, pd.Series] = {}
         self.statistics = {name: self._statistics_of(name, stype) for name, stype in kinds.items()}
         if not kinds:
             ones = pd.Series(np.ones(min(table.num_rows, 1)))
@@ -74,16 +75,28 @@ class FrameEncoding:
         self.record = self._record() if kinds else None
 
     def _statistics_of(self, name: str, stype: torch_frame.stype) -> Statistics:
+        if stype.value == "text_embedded" and not self._is_of_text(name):
+            self._whole[name] = self._table.column(name).astype(str)
         if stype.value in ("text_embedded", "embedding"):
             return {}
         column = self._table.column(name)
         if stype.value == "timestamp" and not pd.api.types.is_datetime64_any_dtype(column):
-            column = self._moments[name] = pd.to_datetime(column, errors="coerce")
+            column = self._whole[name] = pd.to_datetime(column, errors="coerce")
         self._dtypes[name] = column.dtype
         try:
             return dict(compute_col_stats(column, stype))
         except (TypeError, ValueError) as error:
             raise InputError(f"table {self._table.name}: column {name!r} as {stype.value}: {error}") from error
+
+    def _is_of_text(self, name: str) -> bool:
+        """Returns True of a column of objects such as text, which some rows have just as all of them. Numbers and times
+        become other text beside nulls, or beside times of day."""
+        for each in self._table.chunks([name], _MOST_ROWS):
+            if each[name].dtype != object:
+                return False
+            if any(isinstance(value, str) for value in each[name]):
+                break  # so are the other rows of a file
+        return True
 
     def _record(self) -> RecordFormat:
         lists = [name for name, stype in self._kinds.items() if stype.value == "multicategorical"]
@@ -120,8 +133,8 @@ class FrameEncoding:
         start = 0
         for each in self._table.chunks(list(kinds), rows):
             for name in kinds:
-                if name in self._moments:
-                    each[name] = self._moments[name].iloc[start : start + len(each)].to_numpy()
+                if name in self._whole:
+                    each[name] = self._whole[name].iloc[start : start + len(each)].to_numpy()
                 elif name in self._dtypes and each[name].dtype != self._dtypes[name]:
                     each[name] = each[name].astype(self._dtypes[name])
             data_set = Dataset(each, col_to_stype=kinds, col_to_text_embedder_cfg=self._embedder)

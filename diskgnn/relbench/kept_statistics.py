@@ -16,15 +16,23 @@ from diskgnn.errors import ArtifactError
 Statistics = dict[str, dict[str, dict[StatType, Any]]]  # by table and column
 
 
-def write_statistics(path: Path, statistics: Statistics, names: dict[str, list[str]]) -> None:
-    """Writes statistics, and the `names` of columns by table in their order, as one file that is whole or not there."""
+def write_statistics(
+    path: Path, statistics: Statistics, names: dict[str, list[str]]
+) -> tuple[Statistics, dict[str, list[str]]]:
+    """Writes statistics, and the `names` of columns by table in their order, as one file that is whole or not there.
+
+    Returns:
+        What `read_statistics` finds: values of categories that are no text, numbers or truth values are text.
+    """
     columns = {
         table: {column: {each.name: _plain(value) for each, value in found.items()} for column, found in of.items()}
         for table, of in statistics.items()
     }
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    unfinished.write_text(json.dumps({"statistics": columns, "names": names}))
+    text = json.dumps({"statistics": columns, "names": names}, default=str)
+    unfinished.write_text(text)
     unfinished.replace(path)
+    return _statistics(text)
 
 
 def read_statistics(path: Path) -> tuple[Statistics, dict[str, list[str]]] | None:
@@ -34,21 +42,24 @@ def read_statistics(path: Path) -> tuple[Statistics, dict[str, list[str]]] | Non
         ArtifactError: the file holds something else.
     """
     try:
-        found = json.loads(path.read_text())
-        statistics = {
-            table: {
-                column: {StatType[name]: _value(value) for name, value in each.items()}
-                for column, each in columns.items()
-            }
-            for table, columns in found["statistics"].items()
-        }
-        return statistics, found["names"]
+        return _statistics(path.read_text())
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ArtifactError(
             f"{path} holds no statistics of columns ({error}): remove it, and it is made again"
         ) from error
+
+
+def _statistics(text: str) -> tuple[Statistics, dict[str, list[str]]]:
+    found = json.loads(text)
+    statistics = {
+        table: {
+            column: {StatType[name]: _value(value) for name, value in each.items()} for column, each in columns.items()
+        }
+        for table, columns in found["statistics"].items()
+    }
+    return statistics, found["names"]
 
 
 def _plain(value: Any) -> Any:

@@ -46,7 +46,7 @@ def make_pkey_fkey_graph(
             `val_timestamp`, if it was not converted with `statistics=all`.
         text_embedder_cfg: a torch_frame TextEmbedderConfig, for columns of text, which a graph directory has embedded
             already. The embedder is known again by its class, its attribute `version` if there is one, and what it
-            makes of a text.
+            makes of the first texts of each column.
         cache_dir: the cache folder; that of `diskgnn.pyg` by default.
         until: a timestamp; rows of a folder that come later are left out, as `Dataset.get_db` leaves out those after
             `test_timestamp`. Of a folder of RelBench 3, that is the default.

@@ -35,7 +35,7 @@ class StoredTable:
         time: the column that says when a row appears, if there is one.
         names: of all columns.
         chunks: yields data frames of all rows in order, with the columns asked for, at most some rows each.
-        identity: names its content.
+        identity: names the content of the columns that it is asked for.
     """
 
     name: str
@@ -45,7 +45,7 @@ class StoredTable:
     time: str | None
     names: Sequence[str]
     chunks: Callable[[Sequence[str], int], Iterator[pd.DataFrame]]
-    identity: Callable[[], object]
+    identity: Callable[[Sequence[str]], object]
 
     @staticmethod
     def of_frame(name: str, table: Any) -> StoredTable:
@@ -83,7 +83,7 @@ class StoredTable:
             num_rows = sum(len(each) for each in chunks([str(time)], _CHUNK_ROWS))
         state = path.stat()
         identity = (str(path.resolve()), state.st_size, state.st_mtime_ns, None if until is None else str(until))
-        return StoredTable(name, num_rows, pkey, fkeys, time, names, chunks, lambda: identity)
+        return StoredTable(name, num_rows, pkey, fkeys, time, names, chunks, lambda _: identity)
 
     def column(self, name: str) -> pd.Series:
         """Reads all rows of a column."""
@@ -175,13 +175,18 @@ def _rows_of_file(
                 yield frame[list(columns)].reset_index(drop=True)
 
 
-def _content(frame: pd.DataFrame) -> str:
-    """Names what a data frame holds: all of it is read."""
+def _content(frame: pd.DataFrame, names: Sequence[str]) -> str:
+    """Names what the columns `names` of a data frame hold: all of it is read."""
+    frame = frame[[*names]]
     found = hashlib.blake2b(digest_size=16)
     for start in range(0, len(frame), _CHUNK_ROWS):
         part = frame.iloc[start : start + _CHUNK_ROWS]
         for name in frame.columns:
-            column = pa.Array.from_pandas(part[name])
+            try:
+                column = pa.Array.from_pandas(part[name])
+            except pa.ArrowException:  # objects of several types
+                found.update(repr([(type(value).__qualname__, value) for value in part[name]]).encode())
+                continue
             for each in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
                 found.update(pa.record_batch([each], names=[str(name)]).serialize())
     return f"{[(str(name), str(dtype)) for name, dtype in frame.dtypes.items()]} {len(frame)} {found.hexdigest()}"

@@ -18,7 +18,8 @@ from commands import Python
 from pyg_graphs import FROM, one_type, two_types
 
 from diskgnn.cli import main
-from diskgnn.errors import ConfigError
+from diskgnn.errors import ArtifactError, ConfigError
+from diskgnn.graph.graph import Graph
 from diskgnn.pyg import LinkNeighborLoader, NeighborLoader
 from diskgnn.work import cache_folder
 
@@ -240,3 +241,16 @@ def test_what_is_damaged_is_made_again(cache):
         (made / "manifest.json").write_text("{")
     assert "damaged" in diskgnn("cache", "list", "--cache", cache)
     assert [batch.n_id.tolist() for batch in loader(cache)] == expected
+
+
+def test_what_cannot_be_opened_after_it_was_made_again_is_an_error(cache, monkeypatch):
+    opened = []
+
+    def fails(path):
+        opened.append(path)
+        raise ArtifactError(f"{path} is damaged")
+
+    monkeypatch.setattr(Graph, "open", fails)
+    with pytest.raises(ArtifactError, match="is damaged"):
+        next(iter(loader(cache)))
+    assert len(opened) == 2

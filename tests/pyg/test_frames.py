@@ -14,8 +14,9 @@ from frames_beside import assert_same_batch, assert_same_frame
 from pyg_samplers import NeighborsInTime
 from relbench.modeling.graph import get_link_train_table_input, get_node_train_table_input, make_pkey_fkey_graph
 from relbench_shop import KINDS, Churn, Hashed, Reviewed, Shop
-from torch_frame import stype
+from torch_frame import TensorFrame, stype
 from torch_frame.config import TextEmbedderConfig
+from torch_geometric.data import HeteroData
 from torch_geometric.loader import NeighborLoader as PygLoader
 
 from diskgnn import pyg, relbench
@@ -152,3 +153,13 @@ def test_frames_that_stay_in_memory_are_named(in_memory, options, quiet):
     with pytest.warns(DataWarning, match=r"tf of node type product, a TensorFrame, stays in memory .* as it has y"):
         batch = next(iter(loader))
     assert torch.equal(batch["product"].tf.y, batch["product"].n_id)
+
+
+def test_codes_that_are_wider_than_those_on_the_disk_stay_in_memory(quiet):
+    data = HeteroData()
+    codes = torch.tensor([[2**31], [3], [-1]])
+    data["p"].tf = TensorFrame({stype.categorical: codes}, {stype.categorical: ["c"]})
+    data["p", "to", "p"].edge_index = torch.tensor([[0], [1]])
+    with pytest.warns(DataWarning, match="stays in memory .* as columns of categorical have codes above 2147483646"):
+        batch = next(iter(pyg.NeighborLoader(data, [1], input_nodes="p", batch_size=3, **quiet)))
+    assert torch.equal(batch["p"].tf.feat_dict[stype.categorical], codes)

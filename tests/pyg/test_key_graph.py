@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
+from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ pytest.importorskip("relbench")
 import pandas as pd
 from frames_beside import assert_same_batch, assert_same_frame, assert_same_statistics
 from pyg_samplers import NeighborsInTime
+from relbench.base import Database, Table
 from relbench.modeling import graph as in_relbench
 from relbench.modeling.graph import get_node_train_table_input
 from relbench_shop import KINDS, Churn, Hashed, Shop
@@ -27,6 +29,7 @@ import diskgnn
 from diskgnn.errors import ConfigError, InputError
 from diskgnn.importers.source_formats.relational_source import RelationalSource
 from diskgnn.relbench import NeighborLoader, make_pkey_fkey_graph
+from diskgnn.work.cache_folder import list_directories, remove
 
 
 def kinds():
@@ -269,3 +272,70 @@ def test_attributes_of_edges_on_the_disk_and_masks_of_other_rows_are_refused(on_
     data[data.edge_types[0]].w = torch.arange(7)
     with pytest.raises(ConfigError, match=r"the edges are in .*, found 'w' of \("):
         NeighborLoader(data, [2], input_nodes="product", cache=tmp_path / "packed", progress=False)
+
+
+def small(**columns):
+    """A database of two tables without times; one refers to the other."""
+    rows = pd.DataFrame({"a": np.arange(6.0), "ref": [0, 1, 2, 0, 1, 2], **columns})
+    return Database({"t": Table(rows, {"ref": "u"}), "u": Table(pd.DataFrame({"uid": [0, 1, 2]}), {}, "uid")})
+
+
+class Words:
+    """Embeds what is one of some texts as 1."""
+
+    def __init__(self, *texts):
+        self.texts = texts
+
+    def __call__(self, texts):
+        return torch.tensor([[float(text in self.texts), float(len(text))] for text in texts])
+
+
+def test_objects_of_any_type_are_read_as_by_relbench(tmp_path):
+    moments = pd.to_datetime([1, 1, 2, 2, 2, 3], unit="D")
+    database = small(junk=["x", 1, None, 2.5, b"y", True], day=moments, price=[Decimal(1)] * 3 + [Decimal(2)] * 3)
+    columns = {"t": {"a": stype.numerical, "day": stype.categorical, "price": stype.categorical}, "u": {}}
+    expected, of_expected = in_relbench.make_pkey_fkey_graph(database, copy.deepcopy(columns))
+    for _ in range(2):  # made, and found
+        data, statistics = make_pkey_fkey_graph(database, columns, cache_dir=tmp_path, progress=False)
+        assert_same_frame(data["t"].tf.load(), expected["t"].tf)
+        values, counts = statistics["t"]["day"][StatType.COUNT]
+        assert (values, counts) == ([*map(str, of_expected["t"]["day"][StatType.COUNT][0])], [3, 2, 1])
+        assert "time" not in data["t"]
+    assert len([*tmp_path.iterdir()]) == 2  # the graph, and its statistics beside it
+    (found,) = list_directories(tmp_path)
+    del data
+    assert remove(found.path)
+    assert not [*tmp_path.iterdir()]
+
+
+def test_numbers_are_embedded_as_the_text_that_the_whole_column_is(tmp_path):
+    """Rows are read some at a time: the null is not among the first ones, which are whole numbers without it."""
+    numbers = pd.Series([*range(2**16 + 1), None], dtype=object)
+    rows = pd.DataFrame({"number": numbers, "ref": 0})
+    database = Database({"t": Table(rows, {"ref": "u"}), "u": Table(pd.DataFrame({"uid": [0]}), {}, "uid")})
+    database.save(tmp_path / "saved")
+    columns, known = {"t": {"number": stype.text_embedded}, "u": {}}, TextEmbedderConfig(Words("1.0", "1"))
+    expected, _ = in_relbench.make_pkey_fkey_graph(Database.load(tmp_path / "saved"), copy.deepcopy(columns), known)
+    cache = {"cache_dir": tmp_path / "cache", "progress": False}
+    data, _ = make_pkey_fkey_graph(tmp_path / "saved", columns, known, **cache)
+    assert_same_frame(data["t"].tf.load(), expected["t"].tf)
+    others = TextEmbedderConfig(Words("2.0", "2"))  # which makes the same of all text but that in the table
+    data, _ = make_pkey_fkey_graph(tmp_path / "saved", columns, others, **cache)
+    assert data["t"].tf[:4].feat_dict[stype.embedding].values[:, 0].tolist() == [0, 0, 1, 0]
+
+
+def test_names_that_become_no_types_are_refused_and_those_of_keys_are_spelled(tmp_path):
+    cache = {"cache_dir": tmp_path, "progress": False}
+    with pytest.raises(ConfigError, match="expected columns of t called by text, found 7"):
+        make_pkey_fkey_graph(small(), {"t": {7: stype.numerical}, "u": {}}, **cache)
+    rows = pd.DataFrame({"user id": [0, 1], "user_id": [1, 1]})
+    orders, users = Table(rows, {"user id": "u"}), Table(pd.DataFrame({"uid": [0, 1]}), {}, "uid")
+    with pytest.raises(ConfigError, match=r"expected tables called by .*, found 'Order Details': rename it"):
+        make_pkey_fkey_graph(Database({"Order Details": orders, "u": users}), {"Order Details": {}, "u": {}}, **cache)
+    with pytest.raises(ConfigError, match="expected tables with foreign keys, found none"):
+        make_pkey_fkey_graph(Database({"u": users}), {"u": {}}, **cache)
+    columns, keys = {"t": {}, "u": {}}, {"user id": "u", "user_id": "u"}
+    with pytest.raises(InputError, match="two foreign keys would be called f2p_user_id; rename 'user_id'"):
+        make_pkey_fkey_graph(Database({"t": Table(rows, keys), "u": users}), columns, **cache)
+    data, _ = make_pkey_fkey_graph(Database({"t": orders, "u": users}), columns, **cache)
+    assert data.edge_types == [("t", "f2p_user_id", "u"), ("u", "rev_f2p_user_id", "t")]

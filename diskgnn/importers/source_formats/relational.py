@@ -129,22 +129,23 @@ def read(
     chosen = _chosen(source, tasks)
     return graph_of(
         chosen,
-        val_timestamp,
-        until,
-        reverse,
-        skip_unknown,
-        keep_columns,
-        exclude,
-        encode,
-        encoding,
-        resources,
-        kinds,
-        statistics,
+        val_timestamp=val_timestamp,
+        until=until,
+        reverse=reverse,
+        skip_unknown=skip_unknown,
+        keep_columns=keep_columns,
+        exclude=exclude,
+        encode=encode,
+        encoding=encoding,
+        resources=resources,
+        kinds=kinds,
+        statistics=statistics,
     )
 
 
 def graph_of(
     source: RelationalSource,
+    *,
     val_timestamp: str | int | None = None,
     until: str | int | None = AUTO,
     reverse: bool = True,

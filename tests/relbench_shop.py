@@ -35,7 +35,7 @@ class Shop(Dataset):
     val_timestamp = START + pd.Timedelta(days=300)
     test_timestamp = START + pd.Timedelta(days=350)
 
-    def __init__(self, num_customers: int = 60, num_products: int = 25, num_reviews: int = 700, seed: int = 0) -> None:
+    def __init__(self, num_customers: int = 30, num_products: int = 25, num_reviews: int = 350, seed: int = 0) -> None:
         super().__init__()
         self.sizes, self.seed = (num_customers, num_products, num_reviews), seed
 

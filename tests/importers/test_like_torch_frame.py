@@ -78,7 +78,7 @@ def databases(draw: Any) -> dict[str, Any]:
     tables, step = {}, draw(st.sampled_from([1, 3]))  # primary keys are numbers of rows, or others
     for number, (name, size) in enumerate(zip(names, sizes, strict=True)):
         frame, kinds, fkeys = {}, {}, {}
-        for column in draw(st.lists(NAMES, max_size=7, unique=True)):
+        for column in draw(st.lists(NAMES, max_size=12, unique=True)):
             if column in ("id", "at") or column.startswith("to_"):
                 continue
             kinds[column], values, dtype = COLUMNS[draw(st.sampled_from([*COLUMNS]))]
@@ -178,7 +178,7 @@ def convert(out: Path, tables: dict[str, Any], **options: Any) -> Graph:
     return Graph.open(out)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(tables=databases())
 def test_tables_are_those_of_torch_frame(tmp_path_factory: pytest.TempPathFactory, tables: dict[str, Any]) -> None:
     """Codes, calendars, embeddings and float32 numbers bit for bit, statistics to 1e-9, lists as sets."""

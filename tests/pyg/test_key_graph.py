@@ -59,9 +59,9 @@ def saved(shop, tmp_path_factory):
     return folder
 
 
-@pytest.fixture(params=["database", "folder"])
-def on_disk(request, shop, embedder, saved, tmp_path):
-    cache = {"cache_dir": tmp_path / "cache", "progress": False}
+@pytest.fixture(scope="module", params=["database", "folder"])
+def on_disk(request, shop, embedder, saved, tmp_path_factory):
+    cache = {"cache_dir": tmp_path_factory.mktemp("on-disk"), "progress": False}
     if request.param == "database":
         return make_pkey_fkey_graph(shop.get_db(), kinds(), embedder, **cache)
     return make_pkey_fkey_graph(saved, kinds(), embedder, until=shop.test_timestamp, **cache)

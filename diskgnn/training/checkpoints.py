@@ -156,8 +156,8 @@ def _require_parts(content: Mapping[str, Any]) -> None:
     for key, kind in _PARTS.items():
         if not isinstance(content[key], kind):
             raise TypeError(f"{key} is no {kind.__name__}")
-    for key in ("embeddings", "best"):
-        if content.get(key) is not None and not isinstance(content[key], dict):
+    for key, value in {"embeddings": content.get("embeddings"), "best": content["best"]}.items():
+        if value is not None and not isinstance(value, dict):
             raise TypeError(f"{key} is no dict")
     config = content["config"]
     if config["sampling"] is not None and not isinstance(config["sampling"]["temporal"], str | None):

@@ -456,7 +456,7 @@ def test_times_have_to_be_ignored_by_name(of_edges: bool, tmp_path: Path):
     described = {"nodes": {"paper": node | ({} if of_edges else times)},
                  "edges": {"paper:cites:paper": edges | (times if of_edges else {})}}  # fmt: skip
     diskgnn.convert(tmp_path / "graph", schema=described)
-    with pytest.raises(ConfigError, match=r"ignore_times: the model does not say .* edges of paper:cites:paper have"):
+    with pytest.raises(ConfigError, match=r"the model does not say .* edges of paper:cites:paper have times"):
         diskgnn.infer(tmp_path / "graph", tmp_path / "out.npy", model("sage"))
     with warnings.catch_warnings():
         warnings.simplefilter("error", DataWarning)

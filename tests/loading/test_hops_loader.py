@@ -140,7 +140,9 @@ def test_ranks_share_an_epoch(
         bounds = [order.bounds(number) for number in range(order.num_batches)]
         sizes = [end - begin for begin, end in bounds]
         assert sum(sizes) == len(mine)
-        assert all(0 < each <= size + (size == 2) for each in sizes)
+        # Of 3 and 4 records in twos, both ranks have one minibatch, so that none is of one record.
+        most = size if size != 2 else 3 if len({*map(len, records)}) == 1 else 4
+        assert all(0 < each <= most for each in sizes)
         assert size == 1 or len(mine) == 1 or 1 not in sizes
         assert all(before[1] == after[0] for before, after in pairwise(bounds))
 

@@ -165,7 +165,8 @@ def read(
         reverse: edges lead both ways.
         skip_unknown: keys that no row has make no edge, and a warning; False: they are an error.
         keep_columns: rows are records, which keep their columns, in place of vectors; see `record_encoding`.
-        kinds, statistics: see `relational.read`.
+        kinds: a JSON file with the kinds of all columns that are kept, see `given_kinds`.
+        statistics: "validation": `val_timestamp` counts; "all": categories, means and the like are of all rows.
         keys: columns that name rows, beside or in place of primary keys: "users=id". They were heeded when the tables
             were fetched.
         links: columns that name rows of other tables, beside or in place of foreign keys: "orders.user_id=users". The

@@ -37,7 +37,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +51,6 @@ _IMPORTED = (
     "torch._dynamo",
     "torch.distributed",
     "pyarrow.dataset",
-    *(["pandas"] if find_spec("pandas") else []),  # pyarrow does, with the first array that it makes
 )
 _starting = threading.Lock()
 

@@ -1,6 +1,6 @@
-"""What is known of the values of columns that a table kept: as torch_frame has it of columns, in `col_stats`.
+"""Statistics of the values of columns that a table kept, the same that torch_frame has in `col_stats`.
 
-Manifests have it of the rows by which features are scaled. How often the values of categories came is in a file.
+Manifests have them of the rows by which features are scaled. How often the values of categories came is in a file.
 """
 
 from __future__ import annotations

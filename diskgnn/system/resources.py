@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, replace
 
 from diskgnn.errors import ConfigError
@@ -160,7 +159,5 @@ def held_bytes(threads: int, sending_bytes: int = 0) -> int:
     """Returns what this process has in memory now, and what a stage of so many threads, which may send what it makes,
     takes beside its arrays.
     """
-    if (arrow := sys.modules.get("pyarrow")) is not None:
-        arrow.array([])  # with the first array that it makes it imports pandas, where that is installed: 17 MB
     beside_bytes = _STAGE_BYTES + threads * _THREAD_BYTES + sending_bytes
     return faults.reading("memory.held", anonymous_bytes() + beside_bytes)

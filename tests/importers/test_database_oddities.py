@@ -20,7 +20,11 @@ from diskgnn.graph.graph import Graph
 from diskgnn.progress.reporter import SILENT
 
 
-def database(path: Path, script: str) -> Path:
+def database(path: Path, script: str, kind: str = "sqlite") -> Path:
+    if kind == "duckdb":
+        with pytest.importorskip("duckdb").connect(str(path)) as connection:
+            connection.execute(script)
+        return path
     with sqlite3.connect(path) as connection:
         connection.executescript(script)
     connection.close()
@@ -114,11 +118,7 @@ def test_keys_that_name_no_row_are_told(tmp_path: Path, kind: str) -> None:
         INSERT INTO sales VALUES ('a', 1), ('gone', 2), (NULL, 3), ('C', 4);
         """
     path = tmp_path / "shop"
-    if kind == "sqlite":
-        database(path, script)
-    else:
-        with pytest.importorskip("duckdb").connect(str(path)) as connection:
-            connection.execute(script)
+    database(path, script, kind)
     options = {"links": "sales.email=users.email"}
     with pytest.warns(DataWarning, match=r"edges by email of sales .2 rows have values, such as 'gone', that no row"):
         report = diskgnn.convert(tmp_path / "graph", source=path, options=options)
@@ -139,11 +139,8 @@ def test_keys_of_another_kind_are_refused(tmp_path: Path, kind: str, link: str) 
         INSERT INTO sales VALUES (1, 1), (2, 2);
         """
     path = tmp_path / "shop"
-    if kind == "sqlite":
-        database(path, script)
-    elif kind == "duckdb":
-        with pytest.importorskip("duckdb").connect(str(path)) as connection:
-            connection.execute(script)
+    if kind in ("sqlite", "duckdb"):
+        database(path, script, kind)
     else:
         path.mkdir()
         pq.write_table(pa.table({"code": ["1", "2"], "email": ["2", "3"]}), path / "users.parquet")
@@ -171,11 +168,7 @@ def test_another_key_than_the_declared_one(tmp_path: Path, kind: str, referred: 
         INSERT INTO sales VALUES (10, 1), (30, 2), (10, 3);
         """
     path = tmp_path / "shop"
-    if kind == "sqlite":
-        database(path, script)
-    else:
-        with pytest.importorskip("duckdb").connect(str(path)) as connection:
-            connection.execute(script)
+    database(path, script, kind)
     run("convert", tmp_path / "graph", "--from", f"{kind}:{path}", "--key", "users=email")
     graph = Graph.open(tmp_path / "graph")
     with graph.nodes["users"].user_ids as ids:  # type: ignore[union-attr]
@@ -205,11 +198,7 @@ def test_rows_that_nobody_can_name(tmp_path: Path, kind: str) -> None:
         INSERT INTO sales VALUES ('a', 5), ('b', 6), (NULL, 7), ('a', 8);
         """
     path = tmp_path / "shop"
-    if kind == "sqlite":
-        database(path, script)
-    else:
-        with pytest.importorskip("duckdb").connect(str(path)) as connection:
-            connection.execute(script)
+    database(path, script, kind)
     diskgnn.convert(tmp_path / "graph", source=path, options={"keep_columns": True})
     graph = Graph.open(tmp_path / "graph")
     assert pairs(graph, "sales", "f2p_shop", "shops") == [(0, 3), (1, 1), (3, 3)]
@@ -314,11 +303,7 @@ SALES = """
 @pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
 def test_a_file_that_is_gone_after_it_was_fetched(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "shop"
-    if kind == "sqlite":
-        database(path, SALES)
-    else:
-        with pytest.importorskip("duckdb").connect(str(path)) as connection:
-            connection.execute(SALES.replace("INTEGER", "BIGINT"))
+    database(path, SALES if kind == "sqlite" else SALES.replace("INTEGER", "BIGINT"), kind)
     diskgnn.convert(tmp_path / "whole", source=path, format=kind)
     stopped = faults.armed("work.piece", KeyboardInterrupt(), after=3), faults.pretending("unit.bytes", 1)
     with stopped[0], stopped[1], pytest.raises(KeyboardInterrupt):

@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 from contextlib import nullcontext
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -118,7 +117,6 @@ kernel_counts = pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="t
 
 
 @kernel_counts
-@pytest.mark.xfail(find_spec("pandas") is not None, reason="pyarrow imports pandas: the process has 17 MB more")
 @pytest.mark.parametrize("memory", ["120MiB", "1GiB"])
 def test_bytes_and_memory_are_as_predicted(tmp_path: Path, memory: str) -> None:
     """Within 2 %, and memory no more than that. The kernel counts what is written, and the process's own memory; it

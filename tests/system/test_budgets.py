@@ -104,7 +104,6 @@ def test_edge_ids_that_headers_keep_count(tmp_path: Path) -> None:
 _TRAIN_FRESH = """
 import re, sys
 from contextlib import contextmanager
-import pyarrow
 import diskgnn
 from diskgnn.progress.reporter import Reporter
 from diskgnn.system.memory import anonymous_bytes
@@ -124,7 +123,6 @@ try:
     diskgnn.FreshEpochs(*sys.argv[1:], memory=1, **options)
 except diskgnn.ConfigError as error:
     budget = int(re.search(r"at least (\\d+) bytes", str(error))[1])
-pyarrow.array([])  # which imports pandas, where it is installed
 before, watching = anonymous_bytes(), Watching()
 with diskgnn.FreshEpochs(*sys.argv[1:], memory=budget, reporter=watching, **options) as source:
     next(source.epoch(0))

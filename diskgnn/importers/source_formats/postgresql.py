@@ -85,7 +85,7 @@ _FLAGS = 62  # of checks in one whole number
 
 @dataclass(frozen=True)
 class _Equals:
-    """How a unique index compares a column with values.
+    """Says how a unique index compares a column with values.
 
     Attributes:
         operator, cast: SQL: column, operator, value, cast.

@@ -204,7 +204,7 @@ class UnknownCodes(column_finders.UnknownValues):
 
 @dataclass(frozen=True)
 class KnownRecords(KnownColumns):
-    """How records of a type of another graph lie, for a table that is to be encoded alike.
+    """Encodes a table as records that lie as those of a node type of another graph.
 
     Args:
         nodes: the type: its rows are records or constants.

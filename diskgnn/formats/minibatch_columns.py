@@ -264,9 +264,14 @@ def _array_at(found: Any, path: _Path) -> npt.NDArray[Any]:
 
 # Not `pa.array` and `to_numpy`: where pandas is installed, the first of them imports it, 0.3 s and 17 MB of a process.
 def _as_arrow(values: npt.NDArray[Any], dtype: np.dtype[Any] | None = None) -> pa.Array:
-    """Returns numbers [n] as an Arrow array of `dtype`, or of their own, that shares their memory if it can."""
-    values = np.ascontiguousarray(values.astype(dtype or values.dtype, casting="safe", copy=False))
-    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)])
+    """Returns numbers [n] as an Arrow array of `dtype`, or of their own, that shares their memory if it can.
+
+    Raises:
+        pyarrow.ArrowInvalid: one is none of `dtype`.
+    """
+    values = np.ascontiguousarray(values)
+    array = pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)])
+    return array if dtype is None else array.cast(pa.from_numpy_dtype(dtype))
 
 
 def _as_numpy(values: pa.Array, dtype: np.dtype[Any]) -> npt.NDArray[Any]:

@@ -84,16 +84,17 @@ class Panels:
         plan, source, handled_bytes = self.plan, self.plan.sources[number], 0
         num_rows = [len(rows) for rows in plan.rows.sets]
         in_order = sorted(plan.operators, key=SCALED.__contains__)  # first who leaves features as they are
-        is_there = False
+        missing_rows = num_rows[source.root]  # of the features: the first ones
         for operator in in_order:
             for step in source.walk.steps:
                 then = places[step.place][: num_rows[step.node] * len(columns)].reshape(-1, len(columns))
                 if step.parent_place is None:
-                    if not is_there:
-                        loaded_bytes = load(source.features, self.stripes[number], columns, then, plan.loading_threads)
-                        self.traffic.add(read=loaded_bytes)
-                        handled_bytes += loaded_bytes
-                    is_there = source.keeps_features and operator not in SCALED
+                    loaded_bytes = load(
+                        source.features, self.stripes[number], columns, then, missing_rows, plan.loading_threads
+                    )
+                    self.traffic.add(read=loaded_bytes)
+                    handled_bytes += loaded_bytes
+                    missing_rows = num_rows[source.root] if operator in SCALED else source.walk.overwritten_rows
                     if operator == in_order[0]:
                         self._keep(then, step.node, columns, operator, None)
                     if operator in SCALED:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import accumulate
 
 from diskgnn.files.checked_files import CHECKSUM_CHUNK_BYTES
@@ -24,6 +25,7 @@ from diskgnn.propagation.stripes import (
     STRIPES_AT_A_TIME,
     feature_window_rows,
     feature_windows,
+    first_rows,
     read_bytes,
     stripe_width,
     stripes_of,
@@ -38,6 +40,8 @@ _SPANS_HELD = 4  # windows of features or records: two that are read or put toge
 _SMALL_BYTES = 128 << 10  # of disk: headers and last pages of files, statistics, the manifest
 _KEEPING_BYTES = 2 * 8 + 1  # of a record: its node, its rank, and whether it has a scale
 _SEED_BYTES = 40  # of a record: its node, and what sorting them takes for the labels
+_LINE_BYTES = 64  # of the processor's cache
+_READ_MEANWHILE_BYTES = 16  # while a line of a row is fetched at random, for all threads: measured, roughly
 _LOADING_PART = 16  # of the memory that is left beside the least, for threads that load stripes
 
 
@@ -49,8 +53,7 @@ class SourcePlan:
     root: int  # of the tree
     walk: Walk
     most_columns: int  # of a panel
-    keeps_features: bool  # from one operator to the next one, until one scales them
-    num_loads: int  # of each panel's features, for all operators
+    loaded_rows: int  # of each panel's features, for all operators: those that others overwrote are loaded again
 
     @property
     def features(self) -> FeatureFile:
@@ -72,7 +75,7 @@ class SourcePlan:
             width = -(-width // COLUMNS) * COLUMNS
         return range(first, min(first + width, self.num_features))
 
-    @property
+    @cached_property
     def panels(self) -> list[range]:
         """All of them, if none is there yet."""
         found = [self.panel(0)]
@@ -283,7 +286,7 @@ def make_plan(
     resources.require(f"{need.what} a column at a time, {VALUE_BYTES} for each of {at_a_time}", least_bytes)
     spare_bytes = resources.memory_bytes - least_bytes
     loading_bytes = _loading_bytes(graph, tree)
-    loading_threads = min(resources.threads, 1 + spare_bytes // _LOADING_PART // max(1, loading_bytes))
+    loading_threads = min(2 * resources.threads, 1 + spare_bytes // _LOADING_PART // max(1, loading_bytes))
     list_bytes = _piece_bytes(graph, tree) // PIECES_HELD
     room = 1 + (resources.memory_bytes - need.least_bytes) // max(1, list_bytes)  # one thread is in the need
     pruning_threads = max(1, min(resources.threads, len(rows.edges), room))
@@ -296,18 +299,25 @@ def make_plan(
         return places_bytes + panel.panel_bytes(columns, num_rows, loading_threads) <= resources.memory_bytes
 
     def plans_of(nodes: NodeSet, root: int) -> Iterator[SourcePlan]:
-        """Yields those with features that are loaded for each operator, and with such that stay in a place of their
-        own until one scales them."""
-        kept, panel = walk(tree, root, [len(each) for each in rows.sets], keeps_root=True), needs[root]
-        for slices, keeps in ((walks[root], False), (kept, True)):
-            num_rows = sum(slices.place_rows)
-            fitting = [width for width in range(panel.num_features, 0, -1) if fits(panel, width, num_rows)]
-            # Whole stripes are loaded once. Wider panels, which share some, read edges less often.
-            for width in dict.fromkeys([*fitting[:1], *[each for each in fitting if each % COLUMNS == 0][:1]]):
-                yield SourcePlan(nodes, root, slices, width, keeps, max(1, num_scaled) if keeps else num_operators)
+        """Yields those whose panels fit, the widest first: wide ones read edges less often, others share no stripes or
+        have rows that lie in fewer lines of the cache."""
+        slices, num_rows = walks[root], len(rows.sets[root])
+        assert nodes.feature_file is not None
+        loaded_rows = max(1, num_scaled) * num_rows
+        if num_operators > num_scaled:  # until one scales them, features are there but for what is overwritten
+            again_rows = first_rows(nodes.feature_file, rows.sets[root], slices.overwritten_rows)
+            loaded_rows += (num_operators - num_scaled - (num_scaled == 0)) * again_rows
+        for width in range(needs[root].num_features, 0, -1):
+            if fits(needs[root], width, sum(slices.place_rows)):
+                yield SourcePlan(nodes, root, slices, width, loaded_rows)
+
+    def cost(plan: SourcePlan) -> int:
+        num_edges = sum(rows.num_edges[number] for number in tree.below(plan.root))
+        num_lines = num_operators * num_edges * sum(_row_lines(len(columns)) for columns in plan.panels)
+        return round(_READ_MEANWHILE_BYTES * num_lines) + _panels_bytes(plan, tree, rows, edge_bytes, num_operators)
 
     for nodes, root in zip(_sources(graph, tree), walks, strict=True):
-        source = min(plans_of(nodes, root), key=lambda plan: _panels_bytes(plan, tree, rows, edge_bytes, num_operators))
+        source = min(plans_of(nodes, root), key=cost)
         width, num_rows = max(map(len, source.panels)), sum(source.walk.place_rows)
         used_bytes = max(used_bytes, places_bytes + needs[root].panel_bytes(width, num_rows, loading_threads))
         places_bytes += needs[root].places_bytes(width)
@@ -320,12 +330,19 @@ def make_plan(
     return _with_bytes(plan, graph, order, config, edge_bytes)
 
 
+def _row_lines(num_columns: int) -> float:
+    """Returns in how many lines of the cache a row of a slice lies: as many as it fills or one more, by its number."""
+    row_bytes = VALUE_BYTES * num_columns
+    begins = [number * row_bytes % _LINE_BYTES for number in range(_LINE_BYTES)]
+    return sum(-(-(begin + row_bytes) // _LINE_BYTES) for begin in begins) / len(begins)
+
+
 def _panels_bytes(
     source: SourcePlan, tree: HopTree, rows: HopRows, edge_bytes: Sequence[int], num_operators: int
 ) -> int:
     """Returns the bytes that the panels of a source read."""
     of_tree = sum(edge_bytes[each] for number in tree.below(source.root) if (each := rows.edges_of[number]) is not None)
-    loaded_bytes = source.num_loads * _loaded_bytes(source, len(rows.sets[source.root]))
+    loaded_bytes = _loaded_bytes(source)
     return loaded_bytes + num_operators * len(source.panels) * of_tree
 
 
@@ -390,10 +407,10 @@ def _edge_bytes(graph: Graph, rows: HopRows, *, has_own: bool) -> list[int]:
     return found
 
 
-def _loaded_bytes(source: SourcePlan, num_rows: int) -> int:
+def _loaded_bytes(source: SourcePlan) -> int:
     """Returns the bytes of stripes that are loaded for all panels: a panel of fewer columns reads a whole one."""
     features, total = source.features, 0
     for columns in source.panels:
         width = sum(stripe_width(features.rows, stripe) for stripe in stripes_of(columns.start, columns.stop))
-        total += num_rows * features.row_bytes * width // features.rows.num_features
+        total += source.loaded_rows * features.row_bytes * width // features.rows.num_features
     return total

@@ -5,7 +5,7 @@ A panel of columns then reads its own stripes and nothing else, however many col
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from queue import SimpleQueue
@@ -136,8 +136,11 @@ def stripes_of(first: int, last: int) -> range:
     return range(first // COLUMNS, -(-last // COLUMNS))
 
 
-def load(features: FeatureFile, stripes: Shuffle, columns: range, into: npt.NDArray[np.float32], threads: int) -> int:
-    """Fills `into` [needed rows, columns] with what features mean, as float32. Returns the bytes of stripes read.
+def load(
+    features: FeatureFile, stripes: Shuffle, columns: range, into: npt.NDArray[np.float32], most_rows: int, threads: int
+) -> int:
+    """Fills the first `most_rows` of `into` [needed rows, columns], or some more, with what features mean, as float32.
+    Returns the bytes of stripes read.
 
     A window of rows at a time, whose part of `into` stays in the processor's cache meanwhile.
 
@@ -145,25 +148,45 @@ def load(features: FeatureFile, stripes: Shuffle, columns: range, into: npt.NDAr
         DamagedStepError: see `Shuffle.pieces`.
     """
     wanted = stripes_of(columns.start, columns.stop)
-    windows = list(zip(*map(stripes.places, wanted), strict=True))
-    most_bytes = max((piece.num_bytes for window in windows for piece in window), default=0)
+    windows = _first_windows(features, list(zip(*map(stripes.places, wanted), strict=True)), wanted, most_rows)
+    most_bytes = max((piece.num_bytes for window, _ in windows for piece in window), default=0)
     buffers = SimpleQueue[npt.NDArray[np.uint8]]()  # those of threads that wait
     for _ in range(threads):
         buffers.put(piece_buffer(most_bytes, min(STRIPES_AT_A_TIME, len(wanted))))
 
     def calls() -> Iterator[Callable[[], None]]:
         row = 0
-        for window in windows:
-            num_rows = window[0].num_bytes // stored_bytes(features.rows, wanted[0])
+        for window, num_rows in windows:
             part = into[row : row + num_rows].reshape(-1)
             yield partial(_load_window, features, stripes, wanted, window, columns, part, buffers)
             row += num_rows
-        assert row == len(into), (row, len(into))
+        assert min(len(into), most_rows) <= row <= len(into), (row, most_rows, len(into))
 
     with Threads(threads) as pool, closing(in_order(pool, calls(), 2 * threads)) as loaded:
         for _ in loaded:
             pass
-    return sum(int(stripes.partition_bytes[stripe]) for stripe in wanted)
+    return sum(piece.num_bytes for window, _ in windows for piece in window)
+
+
+def first_rows(features: FeatureFile, needed: RowSet, most_rows: int) -> int:
+    """Returns how many rows `load` fills, of the needed ones, where the first `most_rows` are wanted."""
+    begins = np.array([first for first, _ in feature_windows(features, needed)], np.int64)
+    ranks = np.append(needed.ranks(begins), len(needed))
+    return int(ranks[np.searchsorted(ranks, min(most_rows, len(needed)))])
+
+
+def _first_windows(
+    features: FeatureFile, windows: Iterable[Sequence[Piece]], wanted: range, most_rows: int
+) -> list[tuple[Sequence[Piece], int]]:
+    """Returns the pieces of each window of the first `most_rows` rows, and how many rows it has."""
+    found, row = list[tuple[Sequence[Piece], int]](), 0
+    for window in windows:
+        if row >= most_rows:
+            break
+        num_rows = window[0].num_bytes // stored_bytes(features.rows, wanted[0])
+        found.append((window, num_rows))
+        row += num_rows
+    return found
 
 
 def _load_window(

@@ -27,17 +27,16 @@ class Walk:
 
     steps: tuple[Step, ...]
     place_rows: tuple[int, ...]  # the rows that each place has room for
+    overwritten_rows: int  # of the features, the first ones, whose place other slices take in the end
 
 
-def walk(tree: HopTree, root: int, num_rows: Sequence[int], *, keeps_root: bool = False) -> Walk:
-    """Returns the order of the tree nodes below `root`, of so many rows each. With `keeps_root`, that stays."""
+def walk(tree: HopTree, root: int, num_rows: Sequence[int]) -> Walk:
+    """Returns the order of the tree nodes below `root`, of so many rows each."""
     order = _ordered(tree, root, num_rows)
     last_use = {number: at for at, number in enumerate(order)}  # when the last slice is made of it
     for at, number in enumerate(order):
         if (parent := tree.nodes[number].parent) is not None:
             last_use[parent] = max(last_use[parent], at)
-    if keeps_root:
-        last_use[root] = len(order)
     held, place_rows, steps, places = dict[int, int](), list[int](), list[Step](), dict[int, int]()
     for at, number in enumerate(order):
         free = [place for place in range(len(place_rows)) if last_use[held[place]] < at]
@@ -54,7 +53,8 @@ def walk(tree: HopTree, root: int, num_rows: Sequence[int], *, keeps_root: bool 
         held[place], places[number] = number, place
         parent = tree.nodes[number].parent
         steps.append(Step(number, place, None if parent is None else places[parent]))
-    return Walk(tuple(steps), tuple(place_rows))
+    overwritten = [num_rows[step.node] for step in steps[1:] if step.place == steps[0].place]
+    return Walk(tuple(steps), tuple(place_rows), min(num_rows[root], max(overwritten, default=0)))
 
 
 def _ordered(tree: HopTree, root: int, num_rows: Sequence[int]) -> list[int]:

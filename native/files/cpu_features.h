@@ -32,12 +32,18 @@ inline bool has_avx2() {
   return keeps_registers(kVectorRegisters) && __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (b & bit_AVX2) != 0;
 }
 
-// Products of polynomials, four at a time.
-inline bool has_wide_products() {
+// With vectors of 256 bits, too.
+inline bool has_avx512() {
   constexpr unsigned kWideRegisters = 0b11100110;
   unsigned a = 0, b = 0, c = 0, d = 0;
   return keeps_registers(kWideRegisters) && __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (b & bit_AVX512F) != 0 &&
-         (c & bit_VPCLMULQDQ) != 0;
+         (b & bit_AVX512VL) != 0;
+}
+
+// Products of polynomials, four at a time.
+inline bool has_wide_products() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return has_avx512() && __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (c & bit_VPCLMULQDQ) != 0;
 }
 
 }  // namespace diskgnn

@@ -19,10 +19,9 @@ namespace {
 
 constexpr std::size_t kPrefetchedEdges = 64;
 constexpr std::size_t kLineBytes = 64;
-constexpr std::size_t kLanes = 4;            // columns of a vector
 constexpr std::size_t kEdgesAtATime = 64;    // where registers do not hold the sums of all columns
-constexpr std::size_t kPartsPerThread = 4;   // so that threads end together
-constexpr std::size_t kPartEdges = 1 << 14;  // at least
+constexpr std::size_t kPartsPerThread = 16;  // so that threads end together
+constexpr std::size_t kPartEdges = 1 << 12;  // at least
 
 // A list, or what of it is there.
 struct List {
@@ -69,8 +68,8 @@ struct Part {
 struct Vectors {
   std::size_t width, lanes, count;
 
-  explicit Vectors(std::size_t columns)
-      : width(columns), lanes(std::min(kLanes, columns)), count((columns + lanes - 1) / lanes) {}
+  Vectors(std::size_t columns, std::size_t lanes_each)
+      : width(columns), lanes(lanes_each), count((columns + lanes - 1) / lanes) {}
 
   DISKGNN_INLINE std::size_t column(std::size_t vector) const { return std::min(vector * lanes, width - lanes); }
 };
@@ -149,12 +148,12 @@ DISKGNN_INLINE void sum_narrow(const Part<Id>& part, const Vectors& vectors) {
 }
 
 // Adds to `count` vectors of sums, kMost or fewer.
-template <std::size_t kMost, bool kWeighted, typename Id>
+template <std::size_t kLanes, std::size_t kMost, bool kWeighted, typename Id>
 DISKGNN_INLINE void add_some(std::size_t count, const Part<Id>& part, const Vectors& vectors, std::size_t first,
                              std::size_t begin, std::size_t end, std::size_t prefetched_end, double* kept) {
   if constexpr (kMost > 1) {
     if (count < kMost) {
-      return add_some<kMost - 1, kWeighted>(count, part, vectors, first, begin, end, prefetched_end, kept);
+      return add_some<kLanes, kMost - 1, kWeighted>(count, part, vectors, first, begin, end, prefetched_end, kept);
     }
   }
   Sums<kLanes, kMost> sums(vectors, first);
@@ -165,7 +164,7 @@ DISKGNN_INLINE void add_some(std::size_t count, const Part<Id>& part, const Vect
 
 // Rows of more vectors than kHeld, which registers hold the sums of: those of some edges, whose rows are in the cache
 // then, a few columns at a time.
-template <std::size_t kHeld, bool kWeighted, typename Id>
+template <std::size_t kLanes, std::size_t kHeld, bool kWeighted, typename Id>
 DISKGNN_INLINE void sum_wide(const Part<Id>& part, const Vectors& vectors) {
   std::vector<double> kept(vectors.count * kLanes);
   for (std::size_t i = part.first; i < part.last; ++i) {
@@ -178,8 +177,8 @@ DISKGNN_INLINE void sum_wide(const Part<Id>& part, const Vectors& vectors) {
     for (std::size_t begin = list.begin; begin < list.end; begin += kEdgesAtATime) {
       const std::size_t end = std::min(begin + kEdgesAtATime, list.end);
       for (std::size_t v = 0; v < vectors.count; v += kHeld) {
-        add_some<kHeld, kWeighted>(std::min(kHeld, vectors.count - v), part, vectors, v, begin, end,
-                                   v == 0 ? part.end : 0, kept.data() + v * kLanes);
+        add_some<kLanes, kHeld, kWeighted>(std::min(kHeld, vectors.count - v), part, vectors, v, begin, end,
+                                           v == 0 ? part.end : 0, kept.data() + v * kLanes);
       }
     }
     const double total = total_weight<kWeighted>(part, list);
@@ -193,38 +192,43 @@ DISKGNN_INLINE void sum_wide(const Part<Id>& part, const Vectors& vectors) {
 }
 
 // kMost vectors or fewer.
-template <std::size_t kMost, bool kWeighted, typename Id>
+template <std::size_t kLanes, std::size_t kMost, bool kWeighted, typename Id>
 DISKGNN_INLINE void sum_few(const Part<Id>& part, const Vectors& vectors) {
   if constexpr (kMost > 1) {
-    if (vectors.count < kMost) return sum_few<kMost - 1, kWeighted>(part, vectors);
+    if (vectors.count < kMost) return sum_few<kLanes, kMost - 1, kWeighted>(part, vectors);
   }
   sum_narrow<kLanes, kMost, kWeighted>(part, vectors);
 }
 
-// Registers hold the sums of kHeld vectors.
-template <std::size_t kHeld, bool kWeighted, typename Id>
+// Rows of kLanes columns or more; registers hold the sums of kHeld vectors.
+template <std::size_t kLanes, std::size_t kHeld, bool kWeighted, typename Id>
 DISKGNN_INLINE void sum_lists(const Part<Id>& part) {
-  const Vectors vectors(part.width);
-  if (vectors.count <= kHeld) return sum_few<kHeld, kWeighted>(part, vectors);
-  sum_wide<kHeld, kWeighted>(part, vectors);
+  const Vectors vectors(part.width, kLanes);
+  if (vectors.count <= kHeld) return sum_few<kLanes, kHeld, kWeighted>(part, vectors);
+  sum_wide<kLanes, kHeld, kWeighted>(part, vectors);
 }
 
 template <bool kWeighted, typename Id>
 void sum_any(const Part<Id>& part) {
-  sum_lists<4, kWeighted>(part);
+  sum_lists<4, 4, kWeighted>(part);
 }
 
 #if defined(__x86_64__)
 template <bool kWeighted, typename Id>
 __attribute__((target("avx2"))) void sum_avx2(const Part<Id>& part) {
-  sum_lists<8, kWeighted>(part);
+  sum_lists<4, 8, kWeighted>(part);
+}
+
+template <bool kWeighted, typename Id>
+__attribute__((target("avx512f,avx512vl"))) void sum_avx512(const Part<Id>& part) {
+  sum_lists<8, 8, kWeighted>(part);
 }
 #endif
 
 // Rows of fewer columns than a vector has.
 template <std::size_t kWidth, bool kWeighted, typename Id>
 void sum_least(const Part<Id>& part) {
-  sum_narrow<kWidth, 1, kWeighted>(part, Vectors(kWidth));
+  sum_narrow<kWidth, 1, kWeighted>(part, Vectors(kWidth, kWidth));
 }
 
 template <bool kWeighted, typename Id>
@@ -233,7 +237,8 @@ auto summing(std::size_t width) {
   if (width == 2) return sum_least<2, kWeighted, Id>;
   if (width == 3) return sum_least<3, kWeighted, Id>;
 #if defined(__x86_64__)
-  static const bool with_avx2 = has_avx2();
+  static const bool with_avx2 = has_avx2(), with_avx512 = has_avx512();
+  if (with_avx512 && width >= 8) return sum_avx512<kWeighted, Id>;
   if (with_avx2) return sum_avx2<kWeighted, Id>;
 #endif
   return sum_any<kWeighted, Id>;

@@ -258,6 +258,23 @@ def test_edges_are_swept_until_no_rows_are_added(tmp_path: Path) -> None:
     assert report.read_bytes == pytest.approx(predicted.read_bytes, rel=0.02)
 
 
+def test_features_that_hops_overwrote_are_loaded_again_and_no_others(tmp_path: Path) -> None:
+    """Three windows of rows, and seeds so few that the last hop takes the place of rows of the first one."""
+    leaves = np.arange(20, 3000)
+    edges = np.concatenate([[leaves, 10 + leaves % 10], [np.arange(10, 20), np.arange(10)]], axis=1)
+    features = np.random.default_rng(0).normal(size=(3000, 8192)).astype(np.float16)
+    given = Given(edges, features, None, {"train": np.arange(10)})
+    graph, read_bytes = convert(given, tmp_path / "graph", features=features), list[int]()
+    for operators in ("mean", "mean,symmetric"):
+        asked = {"hops": 2, "operators": operators, "memory": "512MiB", "progress": False}
+        report = diskgnn.propagate(graph, tmp_path / operators, **asked)
+        predicted = estimate_propagation(graph, tmp_path / "none", **asked)
+        assert report.read_bytes == pytest.approx(predicted.read_bytes, rel=0.02)
+        read_bytes.append(report.read_bytes)
+    assert_hops_are_exact(tmp_path / "mean,symmetric", given)
+    assert 0.3 * features.nbytes < read_bytes[1] - read_bytes[0] < 0.4 * features.nbytes
+
+
 @pytest.mark.parametrize(
     ("nodes", "edges", "told", "taken"),
     [

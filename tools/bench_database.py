@@ -150,7 +150,7 @@ def prepare(folder: Path, memory: str) -> list[object]:
     names = [part for name in ("id=user", "time=at", "label=label") for part in ("--target-column", name)]
     return ["prepare", folder / "graph", folder / "packed", "--target", "users", *names,
             "--target-seeds", f"train={folder / 'train.parquet'}", "--temporal", "last", "--temporal-window", "180d",
-            "--fanouts", "64,32", "--batch-size", "256", "--epochs", "1", "--cpu-cache", "10%", "--memory", memory,
+            "--fanouts", "64,32", "--batch-size", "256", "--epochs", "1", "--cpu-cache", "256MiB", "--memory", memory,
             "--json"]  # fmt: skip
 
 

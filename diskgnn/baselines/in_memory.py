@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import psutil
 from torch import Tensor
 
 from diskgnn._native import gather_rows
@@ -23,7 +21,7 @@ from diskgnn.paths import PathLike
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.specs.fanouts import Fanouts
 from diskgnn.specs.sampling import DrawingOptions, SamplingSpec
-from diskgnn.system.memory import cgroup_limit_bytes
+from diskgnn.system.memory import limit_bytes
 from diskgnn.units import format_size
 
 if TYPE_CHECKING:
@@ -57,12 +55,10 @@ class MemoryRows:
 def _refuse_what_cannot_fit(graph: Graph) -> None:
     """Rather than have the kernel reclaim every other page first, for minutes, and then kill the process."""
     needed_bytes = sum(file.num_bytes for file in feature_files(graph).values()) + graph.topology_bytes
-    limit_bytes = min(cgroup_limit_bytes() or math.inf, psutil.virtual_memory().total)
-    limit_bytes = faults.reading("memory.limit", limit_bytes)
-    if needed_bytes > limit_bytes:
+    if needed_bytes > (most_bytes := limit_bytes()):
         raise MemoryError(
             f"features and topology take {format_size(needed_bytes)}, but this process may use no more than "
-            f"{format_size(limit_bytes)}: train from disk (diskgnn prepare, diskgnn train)"
+            f"{format_size(most_bytes)}: train from disk (diskgnn prepare, diskgnn train)"
         )
 
 

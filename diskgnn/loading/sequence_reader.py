@@ -22,7 +22,7 @@ from diskgnn._native import (
 )
 from diskgnn.batches.batch_source import LoadStats
 from diskgnn.batches.minibatch import AnyMiniBatch
-from diskgnn.errors import ArtifactError, DiskGNNError, callers_level
+from diskgnn.errors import ArtifactError, ConfigError, DiskGNNError, callers_level
 from diskgnn.files import faults
 from diskgnn.files.read_engine import warn_if_no_io_uring
 from diskgnn.loading.assembly import Assembler
@@ -34,6 +34,8 @@ from diskgnn.loading.static_rows import StaticRows, open_static_rows
 from diskgnn.loading.tracing import TraceEvent
 from diskgnn.loading.transfer import Transfer
 from diskgnn.stores.locations import StoredPath
+from diskgnn.system.memory import anonymous_bytes, limit_bytes
+from diskgnn.units import format_size
 
 
 class SequenceReader:
@@ -48,11 +50,13 @@ class SequenceReader:
 
     Raises:
         ArtifactError: files that do not fit what the config says, or do not have their checksums.
-        ConfigError: `device_cache` or `zero_copy` make no sense here, or memory cannot be page-locked.
+        ConfigError: `device_cache` or `zero_copy` make no sense here, memory cannot be page-locked, or the cpu tier is
+            larger than what this process may have.
     """
 
     def __init__(self, sequence: MinibatchSequence, options: LoaderOptions) -> None:
         self._sequence, self._options, index = sequence, options, sequence.index
+        _require_memory(sequence)
         static = open_static_rows(
             sequence.packed, sequence.device, device_cache=options.device_cache, engine=options.engine
         )
@@ -212,6 +216,22 @@ def _close(transfer: Transfer, ranges: RequestedRanges | None) -> None:
     transfer.close()
     if ranges is not None:
         ranges.close()
+
+
+def _require_memory(sequence: MinibatchSequence) -> None:
+    """Refuses what the kernel would end the process for, without a word."""
+    packed = sequence.packed
+    sizes = packed.sequence(sequence.split).row_sets
+    cpu_bytes = sum(
+        size.cpu_rows * row_set.rows.row_bytes for size, row_set in zip(sizes, packed.config.row_sets, strict=True)
+    )
+    left_bytes = limit_bytes() - anonymous_bytes()
+    if cpu_bytes > left_bytes:
+        raise ConfigError(
+            f"the cpu cache of {packed.location}: expected at most {format_size(max(0, left_bytes))}, which is what "
+            f"the memory of this machine or the limit of this process's cgroup leaves it, found "
+            f"{format_size(cpu_bytes)}; raise that limit, or prepare it again with a smaller `cpu_cache`"
+        )
 
 
 def _tiers(static: StaticRows, assembler: Assembler, cpu_tier: CpuTier, row_file: RowFile | None) -> Tiers:

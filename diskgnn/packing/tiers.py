@@ -12,6 +12,7 @@ al., FAST 2015).
 from __future__ import annotations
 
 import ctypes
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -21,12 +22,14 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from diskgnn.errors import callers_level
 from diskgnn.files import faults
 from diskgnn.formats.row_format import FeatureFile
 from diskgnn.ordered import Threads
 from diskgnn.specs.caches import CacheSpec, cache_rows
+from diskgnn.system.memory import limit_bytes
 from diskgnn.system.resources import Resources
-from diskgnn.units import parse_size
+from diskgnn.units import format_size, parse_size
 
 MAX_AUTO_STATIC_BYTES = 4 << 30
 EVALUATION_SHARE = 4  # evaluation's cpu tier is this part of training's, unless given
@@ -77,6 +80,13 @@ class TierBudgets:
             train_bytes // EVALUATION_SHARE if cache.evaluation is None
             else _budget_bytes("eval_cpu_cache", cache.evaluation, features)
         )  # fmt: skip
+        most_bytes = min(max(train_bytes, evaluation_bytes), sum(file.num_bytes for file in features))
+        if most_bytes > limit_bytes():
+            warnings.warn(
+                f"cpu_cache: expected less than the {format_size(limit_bytes())} that a process may have here, found "
+                f"{format_size(most_bytes)}: what is prepared cannot be trained on here, only with more memory",
+                stacklevel=callers_level(),
+            )
         return TierBudgets(static_bytes, train_bytes, evaluation_bytes, cache.static == "auto")
 
     def cpu(self, split: str) -> int:

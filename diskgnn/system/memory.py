@@ -50,6 +50,12 @@ def cgroup_limit_bytes(self_cgroup: Path = SELF_CGROUP, root: Path = CGROUP_ROOT
     return min((limit for limit, _ in _cgroup_limits(self_cgroup, root)), default=None)
 
 
+def limit_bytes() -> int:
+    """Returns what this process may have at most: the machine's memory, or its cgroup's limit where that is less."""
+    total = int(psutil.virtual_memory().total)
+    return faults.reading("memory.limit", min(cgroup_limit_bytes() or total, total))
+
+
 def cgroup_available_bytes(self_cgroup: Path = SELF_CGROUP, root: Path = CGROUP_ROOT) -> int | None:
     """Returns what the limits of this process's cgroup and its parents leave of them, None without a limit.
 

@@ -175,7 +175,8 @@ class _Convert(Command):
 @_nodes(
     "--quantise",
     type=click.Choice(["int8", "int4", "float16", "bfloat16"]),
-    help="Store the features in fewer bits; says what that changes.  [default: as they are]",
+    help="Store the features in fewer bits; says what that changes. Of tables that keep their columns, int8 is for "
+    "embeddings.  [default: as they are]",
 )
 @_nodes("--labels", type=options.ROWS, help="One class per node: .npy [N], -1 where a node has none.")
 @_nodes("--train", type=options.SOURCE, help="Nodes to train on: .npy of ids, or of bool [N].")

@@ -50,22 +50,27 @@ class Packed:
 
     @cached_property
     def quantisations(self) -> tuple[Quantisation | None, ...]:
-        """Returns [K] what the codes of quantised rows mean; None where rows are what x is.
+        """Returns [K] what the codes in rows mean; None where there are none.
 
         Raises:
             ArtifactError: one is damaged.
         """
         return tuple(
-            Quantisation.read(
-                self.manifest, row_set.rows.dtype, row_set.rows.num_features, artifacts.packed_codes_file(row_set.name)
-            )
+            Quantisation.read(self.manifest, row_set.rows, artifacts.packed_codes_file(row_set.name))
             for row_set in self.config.row_sets
         )
 
     @cached_property
     def views(self) -> tuple[RecordView | None, ...]:
-        """Returns [K] what records show; None of other rows."""
-        return tuple(view_of(row_set.rows, row_set.columns) for row_set in self.config.row_sets)
+        """Returns [K] what records show; None of other rows.
+
+        Raises:
+            ArtifactError: what their codes mean is damaged.
+        """
+        return tuple(
+            view_of(row_set.rows, row_set.columns, quantisation)
+            for row_set, quantisation in zip(self.config.row_sets, self.quantisations, strict=True)
+        )
 
     @property
     def path(self) -> Path:

@@ -1,13 +1,15 @@
 """Whole numbers in place of feature values: column c of x is (code - zero_point[c]) * scale[c].
 
+Of rows that keep their columns, these are the numbers of all embeddings that are quantised, in the order of the record.
+
 The zero point is a whole number, so that a feature of 0 comes back as 0. The difference is exact in float32 and is
 rounded once, by the product. So NumPy, the native loops and the GPU compute the same bits.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -23,33 +25,52 @@ if TYPE_CHECKING:
 _SCRATCH_VALUES = 1 << 16  # on the way to float16 and bfloat16: what stays in a processor's cache
 
 
+class CodedRows(Protocol):
+    """What is asked of rows that may have codes: see `RowFormat`."""
+
+    @property
+    def dtype(self) -> str:
+        """Returns the feature dtype."""
+        ...
+
+    @property
+    def num_codes(self) -> int:
+        """Returns the numbers of a row that may be codes."""
+        ...
+
+    @property
+    def are_codes(self) -> bool:
+        """Returns True if they are in any case."""
+        ...
+
+
 @dataclass(frozen=True, eq=False)
 class Quantisation:
     """Says what the codes of each column mean."""
 
     scale: npt.NDArray[np.float32]  # [D], greater than 0
     zero_point: npt.NDArray[np.float32]  # [D]
+    _moved: dict[torch.device, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict, init=False, repr=False)
 
     def to_array(self) -> npt.NDArray[np.float32]:
         """[2, D], as it is stored."""
         return np.stack([self.scale, self.zero_point])
 
     @staticmethod
-    def read(manifest: Manifest, dtype: str, num_features: int, name: str) -> Quantisation | None:
-        """Returns what file `name` says of an artifact with rows of `num_features` columns of `dtype`; None if it has
-        none.
+    def read(manifest: Manifest, rows: CodedRows, name: str) -> Quantisation | None:
+        """Returns what file `name` of an artifact says of its `rows`; None if it has none.
 
         Raises:
             ArtifactError: the file is damaged, or does not fit the rows.
         """
         entry, again = manifest.files.get(name), f"{MADE_BY[manifest.format]} again"
-        if (entry is None and dtype == "int4") or (entry is not None and dtype not in ("int8", "int4")):
-            raise ArtifactError(f"{manifest.path}: features of {dtype} do not fit its files; {again}")
+        if (entry is None and rows.are_codes) or (entry is not None and not rows.num_codes):
+            raise ArtifactError(f"{manifest.path}: features of {rows.dtype} do not fit its files; {again}")
         if entry is None:
             return None
-        if (entry.dtype, entry.shape) != ("<f4", (2, num_features)):
+        if (entry.dtype, entry.shape) != ("<f4", (2, rows.num_codes)):
             raise ArtifactError(
-                f"{manifest.file(name)}: expected float32 [2, {num_features}], found {entry.dtype} "
+                f"{manifest.file(name)}: expected float32 [2, {rows.num_codes}], found {entry.dtype} "
                 f"{list(entry.shape or ())}; {again}"
             )
         scale, zero_point = manifest.checked_array(name)
@@ -57,12 +78,25 @@ class Quantisation:
             raise ArtifactError(f"{manifest.file(name)}: expected finite numbers, and scales above 0; {again}")
         return Quantisation(scale, zero_point)
 
-    def widened(self, stored: torch.Tensor) -> torch.Tensor:
-        """Returns x [n, D] float32 of rows as `RowFormat.as_tensor` has them, in the host's memory."""
+    def of_columns(self, columns: npt.NDArray[np.int64]) -> Quantisation:
+        """Returns what the codes of some `columns` mean."""
+        return Quantisation(self.scale[columns], self.zero_point[columns])
+
+    def on(self, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns scale and zero point on a device."""
         import torch
 
-        x = torch.empty((len(stored), len(self.scale)), dtype=torch.float32)
-        return dequantise(stored, torch.from_numpy(self.scale), torch.from_numpy(self.zero_point), x)
+        if device not in self._moved:
+            scale, zero_point = (torch.from_numpy(each).to(device) for each in (self.scale, self.zero_point))
+            self._moved[device] = scale, zero_point
+        return self._moved[device]
+
+    def widened(self, stored: torch.Tensor) -> torch.Tensor:
+        """Returns x [n, D] float32 of rows as `RowFormat.as_tensor` has them, beside these."""
+        import torch
+
+        x = torch.empty((len(stored), len(self.scale)), dtype=torch.float32, device=stored.device)
+        return dequantise(stored, *self.on(stored.device), x)
 
 
 def dequantise(

@@ -1,8 +1,8 @@
 """A row of several columns, a record: how its fields lie in its bytes.
 
-A record has a block for each kind of numbers: int64, float32, int32 codes, lists of codes, float32 and int8
-embeddings, then a bit for each column that may be null. In a block, columns are in the order of their names. Whoever
-only moves rows takes them as int32 words; `record_view` reads their columns.
+A record has a block for each kind of numbers: int64, float32, int32 codes, lists of codes, embeddings in float32, in
+codes of a `Quantisation` and in int8, then a bit for each column that may be null. In a block, columns are in the order
+of their names. Whoever only moves rows takes them as int32 words; `record_view` reads their columns.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ WORD_BYTES = 4
 # By (kind, dtype), the block, in their order. Kinds are called as in torch_frame, where a boolean is a category.
 _BLOCKS = {
     ("numerical", "int64"): 0, ("timestamp", "int64"): 0, ("numerical", "float32"): 1, ("categorical", "int32"): 2,
-    ("boolean", "int32"): 2, ("multicategorical", "int32"): 3, ("embedding", "float32"): 4, ("embedding", "int8"): 5,
+    ("boolean", "int32"): 2, ("multicategorical", "int32"): 3, ("embedding", "float32"): 4, ("embedding", "int8"): 6,
 }  # fmt: skip
+_QUANTISED_BLOCK = 5  # where those of float32 would be among the others: columns keep their order, and begin in a word
 _CODED = ("categorical", "multicategorical")
 WIDE = ("multicategorical", "embedding")  # whose columns are [n, width]
 _MOST_HEADER_BYTES = 4000  # of the .npy file: what is read of one on a store
@@ -43,7 +44,8 @@ class RecordField(Record):
 
     Its values are exact int64 numbers; float32 numbers; int64 microseconds since 1970 ("timestamp"); codes of a
     category, -1 where the value is null or unknown; 0, 1 or -1 ("boolean"); codes of several values, and -1 behind them
-    ("multicategorical"); or vectors ("embedding"). Null is the smallest int64, NaN, -1 or zeros, and a bit that is set.
+    ("multicategorical"); or vectors ("embedding"), which `quantised` are int8 in place of float32: codes of a
+    `Quantisation`. Null is the smallest int64, NaN, -1 or zeros, and a bit that is set.
     """
 
     name: str
@@ -53,11 +55,17 @@ class RecordField(Record):
     width: Annotated[int, LEFT_OUT, whole(1)] = 1  # values; above 1 of WIDE only
     null_bit: Annotated[int | None, LEFT_OUT] = None  # of the bits that follow the values; None: never null
     num_values: Annotated[int | None, LEFT_OUT] = None  # of categories: codes are less
+    quantised: Annotated[bool, LEFT_OUT] = False  # of int8 embeddings: they stand for float32
 
     @property
     def block(self) -> int:
         """Returns the number of the block that it lies in."""
-        return _BLOCKS[self.kind, self.dtype]
+        return _QUANTISED_BLOCK if self.quantised else _BLOCKS[self.kind, self.dtype]
+
+    @property
+    def delivered_dtype(self) -> str:
+        """Returns the dtype of its values as minibatches have them."""
+        return "float32" if self.quantised else self.dtype
 
     @property
     def num_bytes(self) -> int:
@@ -70,6 +78,8 @@ class RecordField(Record):
             raise ValueError(f"a column of kind {self.kind!r}, {self.width} x {self.dtype}")
         if (self.num_values is not None) != (self.kind in _CODED):
             raise ValueError(f"a column of kind {self.kind!r} of {self.num_values} values")
+        if self.quantised and (self.kind, self.dtype) != ("embedding", "int8"):
+            raise ValueError(f"a quantised column of kind {self.kind!r}, {self.dtype}")
         for number in (self.null_bit, self.num_values):
             if number is not None and not 0 <= typed(number, int) < 1 << 31:
                 raise ValueError(f"a column with null bit {self.null_bit} and {self.num_values} values")
@@ -116,10 +126,32 @@ class RecordFormat(RowFormat):
         embedders = {each.name: each.embedder for each in features or ()}
         return tuple(
             TableColumn(
-                each.name, each.kind, each.dtype, each.width, each.num_values, each.null_bit is not None,
+                each.name, each.kind, each.delivered_dtype, each.width, each.num_values, each.null_bit is not None,
                 None if each.num_values is None else values_digest, embedders.get(each.name),
             ) for each in self.fields
         )  # fmt: skip
+
+    def quantised(self) -> RecordFormat:
+        """Returns the format of the same columns with codes in place of float32 embeddings."""
+        return self.of([
+            replace(each, dtype="int8", quantised=True) if (each.kind, each.dtype) == ("embedding", "float32") else each
+            for each in self.fields
+        ], self.num_features)  # fmt: skip
+
+    def widened(self) -> RecordFormat:
+        """Returns the format of the same columns with float32 embeddings in place of codes."""
+        fields = [replace(each, dtype="float32", quantised=False) if each.quantised else each for each in self.fields]
+        return self.of(fields, self.num_features)
+
+    @property
+    def num_codes(self) -> int:
+        """Returns the numbers of all embeddings that are codes; they lie back to back."""
+        return sum(each.width for each in self.fields if each.quantised)
+
+    @property
+    def are_codes(self) -> bool:
+        """Returns True if there are some."""
+        return self.num_codes > 0
 
     @property
     def storage(self) -> np.dtype[Any]:
@@ -161,7 +193,7 @@ class RecordFormat(RowFormat):
     @property
     def delivered_row_bytes(self) -> int:
         """Returns the bytes of a row as loaders deliver it: with its words, its columns and x."""
-        return 2 * self.row_bytes + self.num_nullable + 4 * self.num_features
+        return 2 * self.row_bytes + self.num_nullable + 4 * (self.num_codes + self.num_features)
 
     @property
     def file_dtype(self) -> np.dtype[Any]:

@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from diskgnn.formats.quantisation import Quantisation
 from diskgnn.formats.record_format import RecordFormat
 from diskgnn.specs.feature_columns import FeatureColumn
 
@@ -44,6 +45,15 @@ class Projection:
         bits = {each.name: each.null_bit for each in self.stored.fields}
         kept = [bits[each.name] for each in self.kept.fields if each.null_bit is not None]
         return np.array(kept, np.int64)
+
+    def kept_codes(self, quantisation: Quantisation) -> Quantisation | None:
+        """Returns what the codes that stay mean, of what those in the file do; None if none stay."""
+        kept, first, columns = {each.name for each in self.kept.fields}, 0, list[int]()
+        for each in self.stored.fields:
+            if each.quantised:
+                columns += range(first, first + each.width) if each.name in kept else ()
+                first += each.width
+        return quantisation.of_columns(np.array(columns)) if columns else None
 
     def cut(self, data: npt.NDArray[np.uint8], places: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
         """Returns [n, bytes] of the records that begin at `places` [n] in `data`."""

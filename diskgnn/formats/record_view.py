@@ -2,7 +2,7 @@
 
 x is what a table without records is converted to (`importers.tables.column_encoding`): scaled numbers, categories of
 few values with a feature for each, vectors. Means, deviations and values are in the manifest, so it is always the same.
-Numbers are scaled in float64 and then rounded.
+Numbers are scaled in float64 and then rounded. Embeddings that are quantised are dequantised, before all else.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from diskgnn.formats.quantisation import Quantisation
 from diskgnn.formats.record_format import WIDE, WORD_BYTES, RecordField, RecordFormat
 from diskgnn.formats.row_format import RowFormat
 from diskgnn.specs.feature_columns import HASH_STEPS, FeatureColumn
@@ -38,10 +39,12 @@ class RecordView:
     Args:
         rows: how they lie.
         features: what x consists of: columns of these, see `column_encoding`. Of none, it is a single 1.
+        quantisation: what the codes of quantised embeddings mean; None: there are no such columns.
     """
 
     rows: RecordFormat
     features: Sequence[FeatureColumn]
+    quantisation: Quantisation | None = None
 
     def decode(self, words: Tensor) -> DecodedRecords:
         """Returns the columns of records [n, words] as `RowFormat.as_tensor` has them. Nothing is written to them."""
@@ -51,16 +54,18 @@ class RecordView:
         columns: dict[str, Tensor] = {}
         for block in sorted({each.block for each in fields}):
             of_block = [each for each in fields if each.block == block]
-            begin, end = of_block[0].offset, of_block[-1].offset + of_block[-1].num_bytes
-            values = _copied(words[:, begin // WORD_BYTES : -(-end // WORD_BYTES)]).view(
-                getattr(torch, of_block[0].dtype)
-            )
-            item_bytes = values.element_size()
+            begin, end = of_block[0].offset // WORD_BYTES, of_block[-1].offset + of_block[-1].num_bytes
+            stored = _copied(words[:, begin : -(-end // WORD_BYTES)]).view(getattr(torch, of_block[0].dtype))
+            values = self._widened(stored) if of_block[0].quantised else stored
             for each in of_block:
-                first = (each.offset - begin) // item_bytes
+                first = (each.offset - WORD_BYTES * begin) // stored.element_size()
                 taken = values[:, first : first + each.width]
                 columns[each.name] = taken if each.kind in WIDE else taken.squeeze(1)
         return DecodedRecords({each.name: columns[each.name] for each in fields}, self._nulls(words))
+
+    def _widened(self, codes: Tensor) -> Tensor:
+        assert self.quantisation is not None
+        return self.quantisation.widened(codes[:, : self.rows.num_codes])
 
     def _nulls(self, words: Tensor) -> dict[str, Tensor]:
         import torch
@@ -115,9 +120,11 @@ def _copied(words: Tensor) -> Tensor:
     return words.clone(memory_format=torch.contiguous_format)
 
 
-def view_of(rows: RowFormat, columns: Sequence[FeatureColumn] | None) -> RecordView | None:
+def view_of(
+    rows: RowFormat, columns: Sequence[FeatureColumn] | None, quantisation: Quantisation | None
+) -> RecordView | None:
     """Returns the view of records of a manifest that says these `columns` of x; None of other rows."""
-    return RecordView(rows, columns or ()) if isinstance(rows, RecordFormat) else None
+    return RecordView(rows, columns or (), quantisation) if isinstance(rows, RecordFormat) else None
 
 
 def _fill(out: Tensor, column: FeatureColumn, field: RecordField, values: Tensor, null: Tensor | None) -> None:
@@ -126,7 +133,7 @@ def _fill(out: Tensor, column: FeatureColumn, field: RecordField, values: Tensor
 
     if column.encoding in ("vector", "text"):
         out.copy_(values)
-        if column.encoding == "text" and field.dtype == "int8":
+        if column.encoding == "text" and field.delivered_dtype == "int8":
             out /= HASH_STEPS
         return
     if column.encoding in ("category", "boolean"):

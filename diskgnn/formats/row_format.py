@@ -95,6 +95,16 @@ class RowFormat(Record):
         return _EXPONENT_BITS.get(self.dtype)
 
     @property
+    def num_codes(self) -> int:
+        """Returns the numbers of a row whose meaning a `Quantisation` may say; 0 of floats."""
+        return self.num_features if self.dtype in ("int8", "int4") else 0
+
+    @property
+    def are_codes(self) -> bool:
+        """Returns True if these numbers mean nothing without one."""
+        return self.dtype == "int4"
+
+    @property
     def torch_dtype(self) -> torch.dtype:
         """Returns what torch calls the dtype: uint8 for int4."""
         import torch
@@ -143,7 +153,7 @@ class FeatureFile:
     data_offset_bytes: int
     num_rows: int
     rows: RowFormat
-    quantisation: Quantisation | None = None  # what the codes mean; None of rows that are no codes
+    quantisation: Quantisation | None = None  # what the codes mean; None of rows that have no codes
     view: Widening | None = None  # of records: what x is, see `record_view`
     projection: Cutting | None = None  # of records that have more columns in the file: `rows` is without them
 

@@ -54,6 +54,7 @@ def _kept(nodes: NodeSet) -> Iterator[dict[str, Any]]:
             "offset": field.offset,
             "may_be_null": field.null_bit is not None,
             "values": field.num_values,
+            "quantised": field.quantised,
         }
 
 

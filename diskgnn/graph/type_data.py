@@ -29,7 +29,7 @@ from diskgnn.formats.graph_config import EdgeTypeConfig, NodeTypeConfig
 from diskgnn.formats.manifest import Manifest
 from diskgnn.formats.record_format import RecordFormat
 from diskgnn.formats.record_projection import Projection, without_columns
-from diskgnn.formats.record_view import view_of
+from diskgnn.formats.record_view import RecordView
 from diskgnn.formats.value_counts import NOTHING_UNUSUAL
 from diskgnn.graph.type_files import AGAIN, Expected, RowFiles, TypeData, expect, read_at_random
 from diskgnn.specs.schema import ONE_NODE_TYPE, SPLITS, EdgeType, edge_type_name
@@ -216,8 +216,7 @@ class NodeSet(TypeData):
         from diskgnn.batches.tensor_frames import tensor_frame
 
         file = self.feature_file
-        view = None if file is None else view_of(file.rows, self.config.columns)
-        if file is not None and view is not None:
+        if file is not None and isinstance(view := file.view, RecordView):
             if records.ndim != 1 or records.dtype != self.features.dtype:
                 raise ConfigError(
                     f"records: expected rows of {self.name!r} as its `features` has them, {self.features.dtype} [n], "

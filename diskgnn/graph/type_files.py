@@ -31,7 +31,7 @@ class RowFiles:
 
     features: str
     checksums: str
-    codes: str | None  # what the codes of quantised rows mean; None: rows of this kind are never quantised
+    codes: str | None  # what the codes in quantised rows mean; None: rows of this kind are never quantised
     num_rows: int
     rows: RowFormat | None  # None: there are none
     columns: Columns | None = None  # that they were made from
@@ -79,16 +79,19 @@ class TypeData(ABC):
         Raises:
             ArtifactError: the description of quantised rows' codes is damaged.
         """
-        files, manifest = self.row_files, self.manifest
+        files, manifest, projection = self.row_files, self.manifest, self.row_files.projection
         if files.rows is None:
             return None
         quantisation = None
         if files.codes is not None:
-            quantisation = Quantisation.read(manifest, files.rows.dtype, files.rows.num_features, files.codes)
+            stored = files.rows if projection is None else projection.stored
+            quantisation = Quantisation.read(manifest, stored, files.codes)
+        if quantisation is not None and projection is not None:
+            quantisation = projection.kept_codes(quantisation)
         offset = manifest.data_offset_bytes(files.features)
         return FeatureFile(
             manifest.file(files.features), offset, files.num_rows, files.rows, quantisation,
-            view_of(files.rows, files.columns), files.projection,
+            view_of(files.rows, files.columns, quantisation), projection,
         )  # fmt: skip
 
     @cached_property

@@ -170,7 +170,8 @@ def convert(
         bfloat16: features stored as uint16 are bfloat16 bits.
         reference_features: leave the feature file where it is (.npy in C order) and refer to it.
         quantise: store the features as 'int8' or 'int4', with a scale and a zero point per column found in a pass of
-            its own, or as 'float16' or 'bfloat16'. The report says what that changes, in standard deviations.
+            its own, or as 'float16' or 'bfloat16'. The report says what that changes, in standard deviations. Of
+            tables that keep their columns 'int8' is for embeddings in float32, number by number; all else is exact.
         memory: what the whole process may have, in bytes or as '2GiB'; 'auto' is half of what is available beside what
             it has. Sources in memory, and formats that are read as a whole, count.
         disk: what files may take at any time, scratch included, as '100GiB'; what is free by default.
@@ -180,8 +181,8 @@ def convert(
 
     Warns:
         DataWarning: NaN or infinite features (InputError if quantised), overlapping splits, repeated ids in a split,
-            float64 features, something of a data set that is left out of the graph, or values of a category that
-            `encoding_of` has not.
+            float64 features, something of a data set that is left out of the graph, values of a category that
+            `encoding_of` has not, or embeddings beyond those that it was quantised by.
 
     Returns:
         What was done. `contents` has what a data set holds: each part with what it was read as, or with the reason why
@@ -331,7 +332,8 @@ def _chosen(
         beside = " and ".join(f"`{name}`" for name in given_topology)
         raise ConfigError(f"{given_topology[0]}: the data set that is read has edges of its own; leave out {beside}")
     with permission_named():
-        return choose_source(source, format, options or {}, exclude, encode), given_on_nodes
+        quantise = given_on_nodes.get("quantise")
+        return choose_source(source, format, options or {}, exclude, encode, quantise), given_on_nodes
 
 
 def _described(

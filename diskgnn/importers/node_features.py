@@ -17,7 +17,7 @@ from diskgnn.formats.row_format import RowFormat
 from diskgnn.formats.value_counts import ValueCounts
 from diskgnn.importers.containers.rows import RowSource
 from diskgnn.importers.graph_input import NodeInput
-from diskgnn.importers.quantising import quantised_format, write_quantised
+from diskgnn.importers.quantising import is_scanned, quantised_format, write_quantised
 from diskgnn.importers.tables.category_file import write_categories
 from diskgnn.importers.value_scan import ValueScan
 from diskgnn.progress.reporter import Reporter
@@ -26,8 +26,6 @@ from diskgnn.work.fold import Output
 from diskgnn.work.runner import Work
 from diskgnn.work.work_folder import State
 from diskgnn.work.writer import ArtifactWriter
-
-_PASSES = {"int8": 2, "int4": 2}  # over features that are quantised so; all else takes one
 
 
 @dataclass(frozen=True)
@@ -70,14 +68,9 @@ class NodeFeatures:
             raise ConfigError(
                 f"{where}quantise: quantised features are written anew; leave out reference_features=True"
             )
-        if rows.record is not None and nodes.quantise is not None:
-            raise ConfigError(
-                f"{where}quantise: expected vectors, found a table that keeps its columns, whose numbers and codes are "
-                "exact; leave it out: lists of int8 and text that is hashed (hash:256) take a byte for each number "
-                "anyway; or convert the table to vectors (without `keep_columns`)"
-            )
         given = rows.record or RowFormat.stored_as(rows.dtype, rows.row_shape[0])
-        stored = given if nodes.quantise is None else quantised_format(nodes.quantise, given)
+        quantise = "int8" if nodes.quantise is None and rows.codes is not None else nodes.quantise
+        stored = given if quantise is None else quantised_format(quantise, given)
         return NodeFeatures(rows, given, stored, is_referred)
 
     @property
@@ -93,7 +86,7 @@ class NodeFeatures:
     @property
     def read_bytes(self) -> int:
         """Returns the bytes that all passes read of files."""
-        return (_PASSES.get(self.stored.dtype, 1) if self.is_quantised else 1) * self.rows.stored_bytes
+        return (1 + (self.is_quantised and is_scanned(self.rows, self.stored))) * self.rows.stored_bytes
 
     def write(
         self, writer: ArtifactWriter, node_type: str, reporter: Reporter
@@ -107,13 +100,22 @@ class NodeFeatures:
             InputError: values that cannot be quantised; names the row and column.
         """
         if self.is_quantised:
-            error = write_quantised(writer, node_type, self.rows, self.given, self.stored, reporter)
-            return error.details(), ValueCounts()
-        scan = (self._refer if self.is_referred else self._copy)(writer, node_type, reporter)
-        scan.warn(self.rows.name, "node")
+            error = write_quantised(writer, node_type, self.rows, self.given, self.stored, reporter, self._version)
+            details, counts = error.details(), ValueCounts()
+        else:
+            scan = (self._refer if self.is_referred else self._copy)(writer, node_type, reporter)
+            scan.warn(self.rows.name, "node")
+            details, counts = {}, scan.counts
         if self.rows.categories is not None:
             write_categories(writer, node_type, self.rows.categories)
-        return {}, scan.counts
+        return details, counts
+
+    @property
+    def _version(self) -> str:
+        """Names the functions that embed text, with their versions: what a killed run has written with other ones is
+        not gone on with."""
+        embedders = [column.embedder for column in self.rows.columns or () if column.embedder is not None]
+        return f"-{crc32c(','.join(embedders).encode()):08x}" if embedders else ""
 
     def _refer(self, writer: ArtifactWriter, node_type: str, reporter: Reporter) -> ValueScan:
         rows, scan, checksums = self.rows, ValueScan(self.given), ChunkChecksums()
@@ -146,10 +148,7 @@ class NodeFeatures:
                     yield chunk.nbytes
 
         first = {"values": np.zeros(len(fields(ValueCounts)), np.int64)}
-        # What a killed run has written with another version of a function that embeds text is not gone on with.
-        embedders = [column.embedder for column in rows.columns or () if column.embedder is not None]
-        step = f"copy-{crc32c(','.join(embedders).encode()):08x}" if embedders else "copy"
-        found = Work(writer, name).run(lambda work: work.fold(step, copy, first, files=[file]))
+        found = Work(writer, name).run(lambda work: work.fold(f"copy{self._version}", copy, first, files=[file]))
         return ValueScan(self.given, rows.num_rows, found["values"])
 
 

@@ -18,6 +18,7 @@ from diskgnn.files.file_reading import read_array
 from diskgnn.formats.extents import ExtentIndex
 from diskgnn.formats.manifest import made_again
 from diskgnn.formats.packed import Packed
+from diskgnn.formats.record_format import RecordFormat
 from diskgnn.loading.assembly import RowConversion
 from diskgnn.loading.header_decoding import HeaderReader
 from diskgnn.loading.loader_options import LoaderOptions
@@ -172,7 +173,7 @@ def _conversions(packed: Packed, options: LoaderOptions, device: torch.device) -
         )
     for row_set, quantisation in zip(row_sets, packed.quantisations, strict=True):
         scale, zero_point = options.scale, options.zero_point
-        if quantisation is not None:
+        if quantisation is not None and not isinstance(row_set.rows, RecordFormat):  # whose view reads the codes
             if scale is not None:
                 raise ConfigError(
                     f"scale: {packed.location} says itself what its {row_set.rows.dtype} rows mean; leave out scale "

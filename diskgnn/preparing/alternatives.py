@@ -102,7 +102,7 @@ def widths(row_sets: Sequence[RowSet]) -> list[Width]:
     stored = tuple(each.features for each in row_sets)
     dtypes = {file.rows.dtype for file in stored}
     found = [Width(dtypes.pop() if len(dtypes) == 1 else AS_STORED, True, stored)]
-    if any(isinstance(each.rows, RecordFormat) for each in stored):  # which `--quantise` refuses
+    if any(isinstance(each.rows, RecordFormat) for each in stored):  # only their embeddings would be, unmeasured
         return found
     for dtype in NARROWER_DTYPES:
         narrowed = tuple(_narrowed(each, dtype) for each in row_sets)

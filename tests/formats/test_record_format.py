@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diskgnn.errors import ConfigError
+from diskgnn.formats.quantisation import Quantisation
 from diskgnn.formats.record_format import NULLS, ROWS, RecordField, RecordFormat
 from diskgnn.formats.record_view import RecordView
 
@@ -30,7 +31,8 @@ def formats(draw: Any) -> RecordFormat:
         width = draw(st.integers(1, 7)) if kind in ("embedding", "multicategorical") else 1
         nullable = draw(st.sampled_from([0, None]))
         num_values = 9 if "categorical" in kind else None
-        fields.append(RecordField(name, kind, dtype, width=width, null_bit=nullable, num_values=num_values))
+        quantised = dtype == "int8" and draw(st.booleans())
+        fields.append(RecordField(name, kind, dtype, 0, width, nullable, num_values, quantised))
     return RecordFormat.of(fields, 1)
 
 
@@ -40,18 +42,26 @@ def test_columns_are_those_that_numpy_reads(rows: RecordFormat, num_rows: int, s
     """Of random bytes, through a .npy file; offsets are NumPy's own."""
     assert rows.row_bytes % 4 == 0
     assert rows.file_dtype.itemsize == rows.row_bytes
-    data = np.random.default_rng(seed).integers(0, 256, num_rows * rows.row_bytes, np.uint8)
+    random = np.random.default_rng(seed)
+    data = random.integers(0, 256, num_rows * rows.row_bytes, np.uint8)
+    scale, zero_point = random.random(rows.num_codes, np.float32), random.integers(-200, 200, rows.num_codes)
+    quantisation = Quantisation(scale, zero_point.astype(np.float32)) if rows.are_codes else None
     file = io.BytesIO()
     np.save(file, data.view(rows.file_dtype))
     file.seek(0)
     array = np.load(file)
-    decoded = RecordView(rows, ()).decode(rows.as_tensor(array))
+    decoded = RecordView(rows, (), quantisation).decode(rows.as_tensor(array))
     assert list(decoded.columns) == [each.name for each in rows.fields]
+    first = 0
     for field, name in zip(rows.fields, array.dtype.names, strict=False):
         assert array.dtype.fields[name][1] == field.offset
         found = decoded.columns[field.name]
-        assert found.dtype is getattr(torch, field.dtype)
+        assert found.dtype is getattr(torch, field.delivered_dtype)
         expected = array[name].reshape(found.shape)
+        if field.quantised:
+            of_field = slice(first, first + field.width)
+            expected = (expected - zero_point[of_field].astype(np.float32)) * scale[of_field]
+            first += field.width
         np.testing.assert_array_equal(
             found.numpy().view(f"i{expected.itemsize}"), expected.view(f"i{expected.itemsize}")
         )
@@ -76,6 +86,20 @@ def test_blocks_are_in_order() -> None:
     names = ["a6", "a7", "b6", "b7", "a5", "b5", "a3", "a4", "b3", "b4", "a2", "b2", "a1", "b1", "a0", "b0"]
     assert [each.name for each in found] == names
     assert [each.offset for each in found] == [0, 8, 16, 24, *range(32, 73, 4), 73]
+
+
+@given(rows=formats())
+def test_columns_keep_their_places_among_others(rows: RecordFormat) -> None:
+    """Of records without codes, those that become such lie where they lay, and what is null stays at its bit."""
+    rows = RecordFormat.of([each for each in rows.fields if not each.quantised] or [RecordField("a", *KINDS[0])], 1)
+    quantised = rows.quantised()
+    assert quantised.widened() == rows
+    said = [[(each.name, each.kind, each.width, each.null_bit) for each in found.fields] for found in (rows, quantised)]
+    assert said[0] == said[1]
+    floats = [each for each in rows.fields if (each.kind, each.dtype) == ("embedding", "float32")]
+    assert [each.name for each in quantised.fields if each.quantised] == [each.name for each in floats]
+    assert quantised.nulls_offset == rows.nulls_offset - 3 * sum(each.width for each in floats)
+    assert quantised.num_codes == sum(each.width for each in floats)
 
 
 def test_names_that_a_header_cannot_have(tmp_path: Any) -> None:

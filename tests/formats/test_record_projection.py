@@ -6,6 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from diskgnn.formats.quantisation import Quantisation
 from diskgnn.formats.record_format import RecordField, RecordFormat
 from diskgnn.formats.record_projection import Projection, without_columns
 from diskgnn.specs.feature_columns import FeatureColumn
@@ -13,12 +14,16 @@ from diskgnn.specs.feature_columns import FeatureColumn
 KINDS = [
     ("numerical", "int64", 1), ("timestamp", "int64", 1), ("numerical", "float32", 1), ("categorical", "int32", 1),
     ("boolean", "int32", 1), ("multicategorical", "int32", 3), ("embedding", "float32", 4), ("embedding", "int8", 5),
+    ("embedding", "codes", 3),
 ]  # fmt: skip
 
 
 def field(name: str, kind: tuple[str, str, int], *, may_be_null: bool) -> RecordField:
     num_values = 7 if kind[0] in ("categorical", "multicategorical") else None
-    return RecordField(name, kind[0], kind[1], 0, kind[2], 0 if may_be_null else None, num_values)
+    dtype = "int8" if kind[1] == "codes" else kind[1]
+    return RecordField(
+        name, kind[0], dtype, 0, kind[2], 0 if may_be_null else None, num_values, quantised=kind[1] == "codes"
+    )
 
 
 def bits(records: np.ndarray, rows: RecordFormat, name: str) -> np.ndarray | None:
@@ -67,6 +72,14 @@ def test_what_stays_is_what_it_was(
     if spare:  # bits of no column are 0
         assert not (found[:, kept.nulls_offset + kept.num_nullable // 8] >> spare).any()
     np.testing.assert_array_equal(projection.cut_all(records.reshape(-1)), found)
+    numbers = np.arange(stored.num_codes, dtype=np.float32)
+    codes = projection.kept_codes(Quantisation(numbers + 1, numbers))
+    names = [each.name for each in stored.fields if each.quantised for _ in range(each.width)]
+    expected = [number for number, name in enumerate(names) if name not in left_out]
+    assert (codes is None) == (not expected)
+    if codes is not None:
+        np.testing.assert_array_equal(codes.zero_point, expected)
+        np.testing.assert_array_equal(codes.scale, codes.zero_point + 1)
 
 
 def test_x_is_without_their_features() -> None:

@@ -272,6 +272,9 @@ def test_what_cannot_become_a_graph_is_told_before_tables_are_fetched(tmp_path: 
          {"columns": columns(encode={"users.name": "categorie"})}),
         (InputError, "users.name: expected lists", {"columns": columns(encode={"name": "vector"})}),
         (ConfigError, "until: expected a whole number", {"options": {"until": "soon"}}),
+        (ConfigError, "quantise: expected int8 for tables", {"options": {"keep_columns": True}, "quantise": "int4"}),
+        (ConfigError, "quantise: expected a column of embeddings in float32, .* found none",
+         {"options": {"keep_columns": True}, "quantise": "int8", "columns": columns(encode={"name": "hash:8"})}),
     ):  # fmt: skip
         with pytest.raises(error, match=message):
             diskgnn.convert(tmp_path / "graph", source=source, reporter=Told(), **given)  # type: ignore[arg-type]

@@ -346,8 +346,6 @@ def test_refusals(tables: dict[str, pa.Table], graphs: dict[str, Path], tmp_path
     keep = {**OPTIONS, "keep_columns": True}
     with pytest.raises(ConfigError, match=r"keep_columns: the rows of users in .*vectors are vectors"):
         diskgnn.convert(tmp_path / "out", source=source(tables), options=keep, encoding_of=graphs["vectors"])
-    with pytest.raises(ConfigError, match="quantise: expected vectors, found a table that keeps its columns"):
-        diskgnn.convert(tmp_path / "out", source=source(tables), options=keep, quantise="int8")
     with pytest.raises(
         ConfigError, match=r"users: expected vectors, found records \(14 columns, 116 bytes\).*convert --encoding-of"
     ):
@@ -488,7 +486,7 @@ def test_fresh_epochs_and_estimates_take_records(graphs: dict[str, Path], tmp_pa
 
 @pytest.mark.parametrize("change", [
     {"offset": 4}, {"kind": "timestamp"}, {"dtype": "int32"}, {"width": 2}, {"null_bit": 9}, {"num_values": -1},
-    {"name": "city"}, {"name": 3}, {"offset": True},
+    {"name": "city"}, {"name": 3}, {"offset": True}, {"quantised": True}, {"quantised": 1},
 ])  # fmt: skip
 def test_records_that_do_not_lie_as_they_should_are_refused(
     graphs: dict[str, Path], tmp_path: Path, change: dict[str, Any]

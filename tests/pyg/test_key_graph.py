@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from dataclasses import replace
 from decimal import Decimal
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -241,6 +242,26 @@ def test_a_graph_directory_takes_the_place_of_the_database(shop, tmp_path):
     without_text["customer"]["age"] = stype.categorical
     with pytest.raises(ConfigError, match=r"'age' of customer to be numerical, as in .*graph, found categorical"):
         make_pkey_fkey_graph(tmp_path / "graph", without_text)
+
+
+def test_embeddings_that_are_quantised_are_read_as_what_they_mean(shop, tmp_path):
+    """In frames on the disk and in batches, within half a step of those of RelBench."""
+    without_text = {table: {column: kind for column, kind in columns.items() if kind is not stype.text_embedded}
+                    for table, columns in kinds().items()}  # fmt: skip
+    expected, _ = in_relbench.make_pkey_fkey_graph(shop.get_db(), copy.deepcopy(without_text))
+    source = replace(RelationalSource.of(shop.get_db()), kinds=without_text)
+    diskgnn.convert(tmp_path / "graph", source=source, progress=False, quantise="int8",
+                    options={"keep_columns": True, "statistics": "all"})  # fmt: skip
+    data, _ = make_pkey_fkey_graph(tmp_path / "graph", without_text)
+    exact, found = (each["product"].tf.feat_dict[stype.embedding].values
+                    for each in (expected, {"product": SimpleNamespace(tf=data["product"].tf.load())}))  # fmt: skip
+    steps = np.load(tmp_path / "graph" / "quantisation-product.npy")[0]
+    assert not torch.equal(found, exact)
+    assert bool(((found - exact).abs() <= 0.5001 * torch.from_numpy(steps)).all())
+    table = get_node_train_table_input(Churn(shop).get_table("val"), Churn(shop))
+    for batch in NeighborLoader(data, [-1, -1], input_nodes=table.nodes, input_time=table.time, time_attr="time",
+                                batch_size=64, cache=tmp_path / "packed", progress=False):  # fmt: skip
+        assert_same_frame(batch["product"].tf, data["product"].tf[batch["product"].n_id])
 
 
 def _same_value(text, value):

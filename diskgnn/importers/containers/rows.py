@@ -45,6 +45,7 @@ class RowSource:
     record: RecordFormat | None = None  # of features that are records, a structured array [N]
     # Of records, what codes stand for, see `record_encoding`; or a type of another graph, whose codes they are.
     categories: pa.Table | NodeSet | None = None
+    codes: NodeSet | None = None  # of records: a type of another graph, as whose embeddings these are quantised
     statistics: tuple[ColumnStatistics, ...] | None = None  # of the columns of records
     bfloat16: bool = False  # these are bits of bfloat16 numbers, which NumPy has no type for: the dtype is uint16
 

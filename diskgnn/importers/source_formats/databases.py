@@ -123,6 +123,7 @@ def require(
     exclude: Sequence[str],
     encode: Mapping[str, str],
     encoding: GivenEncoding | None,
+    quantise: str | None = None,
     **options: Any,
 ) -> None:
     """Refuses, before any row is read, what cannot become a graph; see `read`, which takes the same `options`.
@@ -134,7 +135,7 @@ def require(
     source = with_read_kinds(source_of(shown, options.get("times")), options.get("kinds"))
     moments = {name: options.get(name) for name in ("val_timestamp", "until")}
     require_graph(source, **moments, keep_columns=options.get("keep_columns", False), encoding=encoding,
-                  exclude=catalogue.spelt(exclude), encode=catalogue.spelt(encode))  # fmt: skip
+                  quantise=quantise, exclude=catalogue.spelt(exclude), encode=catalogue.spelt(encode))  # fmt: skip
 
 
 def read(
@@ -153,6 +154,7 @@ def read(
     exclude: Sequence[str] = (),
     encode: Mapping[str, str] | None = None,
     encoding: GivenEncoding | None = None,
+    quantise: str | None = None,
     resources: Resources | None = None,
 ) -> GraphInput:
     """Returns the graph of the tables of a database that were fetched.
@@ -174,6 +176,7 @@ def read(
         exclude: columns to leave out, TABLE.COLUMN, or COLUMN of every table that has it.
         encode: how columns become features, by such names.
         encoding: of another graph, for tables that are to be encoded alike; `val_timestamp` then means nothing.
+        quantise: how the features will be stored, to be refused in time.
         resources: have the memory for the values of categories.
 
     Raises:
@@ -196,6 +199,7 @@ def read(
         exclude=exclude,
         encode=encode,
         encoding=encoding,
+        quantise=quantise,
         resources=resources,
         kinds=kinds,
         statistics=statistics,

@@ -62,8 +62,8 @@ class SourceFormat:
 
     @property
     def has_tables(self) -> bool:
-        """Returns True if `read` takes columns to leave out of its tables (`exclude`), how to `encode` others, and the
-        `encoding` of another graph."""
+        """Returns True if `read` takes columns to leave out of its tables (`exclude`), how to `encode` others, the
+        `encoding` of another graph, and how features are stored (`quantise`)."""
         return "exclude" in self._keywords
 
     @property
@@ -72,7 +72,13 @@ class SourceFormat:
         return {name: given for name, given in parameters.items() if given.kind is inspect.Parameter.KEYWORD_ONLY}
 
 
-_OF_TABLES = ("exclude", "encode", "encoding", "resources")  # what `read` takes beside options of the format
+_OF_TABLES = (
+    "exclude",
+    "encode",
+    "encoding",
+    "quantise",
+    "resources",
+)  # what `read` takes beside options of the format
 
 FORMATS = {
     known.name: known
@@ -114,6 +120,7 @@ class ChosenSource:
     options: Mapping[str, Any]
     exclude: Sequence[str]
     encode: Mapping[str, str]
+    quantise: str | None
 
     @property
     def database(self) -> Database | None:
@@ -126,7 +133,7 @@ class ChosenSource:
 
     def require(self, encoding: GivenEncoding | None, tables: Catalogue) -> None:
         """Refuses tables of a database that cannot become a graph, before any row is read; see `databases.require`."""
-        databases.require(tables, self.exclude, self.encode, encoding, **self.options)
+        databases.require(tables, self.exclude, self.encode, encoding, self.quantise, **self.options)
 
     def read(
         self, resources: Resources, encoding: GivenEncoding | None = None, tables: Catalogue | None = None
@@ -145,14 +152,20 @@ class ChosenSource:
         """
         source = self.source if tables is None else tables
         resources.require("to read the source", self.format.held_bytes(source))
-        of_tables = {"exclude": self.exclude, "encode": self.encode, "encoding": encoding, "resources": resources}
+        of_tables = {"exclude": self.exclude, "encode": self.encode, "encoding": encoding, "quantise": self.quantise,
+                     "resources": resources}  # fmt: skip
         found = self.format.read(source, **self.options, **(of_tables if self.format.has_tables else {}))
         require_named(found.contents, {name: self.options[name] for name in self.format.naming if name in self.options})
         return found
 
 
 def choose_source(
-    source: object, name: str, options: Mapping[str, Any], exclude: Sequence[str], encode: Mapping[str, str]
+    source: object,
+    name: str,
+    options: Mapping[str, Any],
+    exclude: Sequence[str],
+    encode: Mapping[str, str],
+    quantise: str | None,
 ) -> ChosenSource:
     """Returns a source with its format, nothing of it read but what that takes.
 
@@ -162,6 +175,7 @@ def choose_source(
         options: of the format; text is taken as what the format expects.
         exclude: columns of its tables that are left out, TABLE.COLUMN or COLUMN.
         encode: how columns of its tables become features, by such names.
+        quantise: how its features are stored.
 
     Raises:
         ConfigError: no such format or option, nothing recognises the source, or columns to exclude from a format that
@@ -190,7 +204,7 @@ def choose_source(
             + chosen.name
             + (f"; its options name what is read: {', '.join(chosen.naming)}" if chosen.naming else "")
         )
-    return ChosenSource(source, chosen, parsed, exclude, encode)
+    return ChosenSource(source, chosen, parsed, exclude, encode, quantise)
 
 
 def _recognised(source: object) -> SourceFormat:

@@ -23,6 +23,7 @@ from diskgnn.importers.completing import require_columns_there
 from diskgnn.importers.containers.rows import CHUNK_EDGES, RowSource
 from diskgnn.importers.encoding_of import GivenEncoding
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
+from diskgnn.importers.quantising import require_of_records
 from diskgnn.importers.source_formats import relbench_folder
 from diskgnn.importers.source_formats.given_kinds import require_encodings, with_kinds, with_read_kinds
 from diskgnn.importers.source_formats.relational_keys import (
@@ -92,6 +93,7 @@ def read(
     exclude: Sequence[str] = (),
     encode: Mapping[str, str] | None = None,
     encoding: GivenEncoding | None = None,
+    quantise: str | None = None,
     resources: Resources | None = None,
 ) -> GraphInput:
     """Returns the graph of a database.
@@ -113,6 +115,7 @@ def read(
         exclude: columns to leave out, TABLE.COLUMN, or COLUMN of every table that has it.
         encode: how columns become features, by such names.
         encoding: of another graph, for tables that are to be encoded alike; `val_timestamp` then means nothing.
+        quantise: how the features will be stored, to be refused in time.
         resources: have the memory for the values of categories.
 
     Raises:
@@ -137,6 +140,7 @@ def read(
         exclude=exclude,
         encode=encode,
         encoding=encoding,
+        quantise=quantise,
         resources=resources,
         kinds=kinds,
         statistics=statistics,
@@ -154,6 +158,7 @@ def graph_of(
     exclude: Sequence[str] = (),
     encode: Mapping[str, str] | None = None,
     encoding: GivenEncoding | None = None,
+    quantise: str | None = None,
     resources: Resources | None = None,
     kinds: str | None = None,
     statistics: str = VALIDATION,
@@ -165,7 +170,7 @@ def graph_of(
     listing = SourceListing()
     for word, name in source.names.items():
         listing.read(word, name, "the name of the table")
-    source = require_graph(source, val_timestamp, until, keep_columns, exclude, encode, encoding, listing)
+    source = require_graph(source, val_timestamp, until, keep_columns, exclude, encode, encoding, listing, quantise)
     source = _cut(source, source.until if until == AUTO else until, listing)
     source = _without_empty(source, listing)
     val_timestamp = source.val_timestamp if val_timestamp is None else val_timestamp
@@ -211,6 +216,7 @@ def require_graph(
     encode: Mapping[str, str] | None = None,
     encoding: GivenEncoding | None = None,
     listing: SourceListing | None = None,
+    quantise: str | None = None,
 ) -> RelationalSource:
     """Returns `source` with the encodings and without the columns that the user says, if it can become a graph. No row
     is read; see `read`, whose arguments these are.
@@ -240,8 +246,9 @@ def require_graph(
             "val_timestamp: expected tables with times, by which rows up to it are known, found none; say when rows "
             "appear (`times` of a database, such as times=orders.at; `time` in relational.yaml), or leave it out"
         )
+    encodings = []
     for name, table in source.tables.items():
-        _encoding(name, table, encoding, keep_columns, wanted=False)
+        encodings.append(_encoding(name, table, encoding, keep_columns, wanted=False)[0])
         called = dict[tuple[str, str], str]()
         for column, other in table.fkeys.items():
             _require_key(f"table {name}: fkeys: {column}", source, other)
@@ -256,6 +263,13 @@ def require_graph(
                     f"table {name}: the keys {before!r} and {column!r} would both be edges {word} to {other}: rename "
                     "one of these columns, or leave one out (`exclude`)"
                 )
+    if quantise is not None and keep_columns:
+        require_of_records(quantise)
+        if not any(isinstance(each, RecordEncoding) and each.has_float_embeddings for each in encodings):
+            raise ConfigError(
+                "quantise: expected a column of embeddings in float32, lists of numbers or text by a function of your "
+                "own, found none: numbers, times and codes are exact, and hash:256 is int8 already; leave it out"
+            )
     if not source.tasks and not any(table.fkeys for table in source.tables.values()):
         found = "no tables"
         if source.tables:

@@ -13,6 +13,8 @@
 | hash:D | text | embedding: int8, in steps of 1/127 |
 | module:function | text | embedding: float32 |
 
+Embeddings of float32 may be quantised as they are written (`importers.quantising`).
+
 Codes of a category are ranks of its values by how often they come, of equal ones that which comes first, in rows that
 are known when a model is trained. Null, and a value that comes later, have the code -1. Text is a category if it has at
 most 32 values, or a value has at least 4 rows on average; or if the user says so. All that may be that of another graph
@@ -214,9 +216,15 @@ class KnownRecords(KnownColumns):
 
     @property
     def record(self) -> RecordFormat | None:
-        """Returns the format of the records; None if rows are constants."""
+        """Returns the format of the records, before embeddings are quantised; None if rows are constants."""
         rows = self.nodes.config.rows
-        return rows if isinstance(rows, RecordFormat) else None
+        return rows.widened() if isinstance(rows, RecordFormat) else None
+
+    @property
+    def codes(self) -> NodeSet | None:
+        """Returns the type if it has embeddings that are quantised."""
+        rows = self.nodes.config.rows
+        return self.nodes if rows is not None and rows.are_codes else None
 
     @property
     def stored(self) -> tuple[FeatureColumn, ...]:
@@ -286,7 +294,16 @@ class RecordEncoding(TableEncoding):
         found = RecordEncoding(table, {each.name: each.type for each in columns}, asked, known=known)
         found._fields, found._known_records = {each.name: each for each in columns}, known
         found._statistics = {} if known is not None else found._statistics_finders(asked)
+        if known is None:
+            found.has_float_embeddings = any(found._is_float_embedding(name, asked) for name in found._finders)
+        elif known.record is not None:
+            found.has_float_embeddings = known.record.quantised().are_codes
         return found
+
+    def _is_float_embedding(self, name: str, asked: Mapping[str, str]) -> bool:
+        given = self._fields[name].type
+        encoding = asked.get(name, self._natural_encoding(given))
+        return self._kind(encoding, name)[0] == "embedding" and not self._is_int8(encoding, given)
 
     def _statistics_finders(self, asked: Mapping[str, str]) -> dict[str, StatisticsFinder]:
         kept, found = _KEPT_BYTES // (8 * len(QUANTILES) * max(1, len(self._finders))), {}
@@ -311,6 +328,7 @@ class RecordEncoding(TableEncoding):
             return super()._fits(encoding, kind)
         return pa.types.is_null(kind) or (is_list(kind) and not pa.types.is_nested(kind.value_type))
 
+    has_float_embeddings = False  # as far as their types tell: columns of float32 that can be quantised
     _fields: Mapping[str, pa.Field]
     _known_records: KnownRecords | None = None
     _stored: tuple[FeatureColumn, ...] = ()  # all columns of a record
@@ -381,7 +399,7 @@ class RecordEncoding(TableEncoding):
     def _field(self, column: FeatureColumn) -> RecordField:
         given, encoding, num_values = self._fields[column.name], column.encoding, None
         kind, dtype = self._kind(encoding, column.name)
-        if kind == "embedding" and self._is_int8(column, given.type):
+        if kind == "embedding" and self._is_int8(column.asked_as, given.type):
             dtype = "int8"
         elif encoding in _COUNTED:
             num_values = len(self._values(column.name))
@@ -400,9 +418,9 @@ class RecordEncoding(TableEncoding):
             return "numerical", "int64"
         return _KINDS["text" if text_embedding.is_embedder(encoding) else encoding]
 
-    def _is_int8(self, column: FeatureColumn, given: pa.DataType) -> bool:
-        if column.embedder is not None:
-            return text_embedding.hash_width(column.embedder, self._table) is not None
+    def _is_int8(self, encoding: str, given: pa.DataType) -> bool:
+        if text_embedding.is_embedder(encoding):
+            return text_embedding.hash_width(encoding, self._table) is not None
         return _is_int8_list(given)
 
     def _longest(self, name: str) -> int:
@@ -454,6 +472,7 @@ class RecordEncoding(TableEncoding):
         return RowSource(
             name, table.num_rows, (), record.file_dtype, partial(read, 0), stored_bytes=table.stored_bytes, seek=read,
             columns=self.features, record=record, categories=categories if values else None, statistics=self._found,
+            codes=None if self._known_records is None else self._known_records.codes,
         )  # fmt: skip
 
     def _encoded(

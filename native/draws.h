@@ -15,6 +15,14 @@ constexpr std::uint64_t mix64(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
+// What mix64 makes x of.
+constexpr std::uint64_t unmix64(std::uint64_t x) {
+  x = (x ^ (x >> 31) ^ (x >> 62)) * 0x319642b2d24d8ec3;
+  x = (x ^ (x >> 27) ^ (x >> 54)) * 0x96de1b173f119089;
+  return (x ^ (x >> 30) ^ (x >> 60)) - 0x9e3779b97f4a7c15;
+}
+static_assert(unmix64(mix64(0)) == 0 && unmix64(mix64(0xfedcba9876543210)) == 0xfedcba9876543210);
+
 constexpr std::uint64_t combine(std::uint64_t key, std::uint64_t word) { return mix64(key ^ mix64(word)); }
 
 // Uniform in [0, bound) from 64 random bits (Lemire's multiply-shift; its bias is below bound / 2^64).

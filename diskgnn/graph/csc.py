@@ -175,7 +175,6 @@ def _count(given: EdgeList, shift: int, reporter: Reporter, state: State, output
     num_sources, num_nodes = given.num_sources, given.num_nodes
     with output.stage(reporter, "count edges", given.num_input_edges, "edges") as advance:
         for src, dst in given.edges_from(int(state["edges"])):
-            src, dst = np.ascontiguousarray(src), np.ascontiguousarray(dst)
             for tail, head in ((src, dst), (dst, src)) if given.options.reverse else ((src, dst),):
                 valid = count_edges(tail, head, num_sources, num_nodes, shift, state["bins"])
                 if valid < len(src):
@@ -203,7 +202,7 @@ def _scatter(
         source = records.following(source, first, reverse, output)
     with output.stage(reporter, "scatter edges", layout.num_edges, "edges") as advance:
         for src, dst in source:
-            buckets.add(np.ascontiguousarray(src), np.ascontiguousarray(dst), reverse)
+            buckets.add(src, dst, reverse)
             advance(len(src) * (1 + reverse))
             state["edges"] += len(src)
             yield len(src) * edge_bytes

@@ -18,16 +18,24 @@ template <class Index>
 using EdgeArray = nb::ndarray<Index, nb::shape<-1, 2>, nb::c_contig, nb::device::cpu>;
 
 template <class Id>
+using EndsArray = nb::ndarray<const Id, nb::ndim<1>, nb::device::cpu>;
+
+template <class Id>
+Ends<Id> ends_of(const EndsArray<Id>& ends) {
+  return {ends.data(), static_cast<std::ptrdiff_t>(ends.stride(0)), ends.size()};
+}
+
+template <class Id>
 void bind_count_edges(nb::module_& m) {
   m.def(
       "count_edges",
-      [](In<Id> src, In<Id> dst, std::int64_t num_sources, std::int64_t num_nodes, int shift,
-         Out<std::int64_t> bin_edges) {
+      [](const EndsArray<Id>& src, const EndsArray<Id>& dst, std::int64_t num_sources, std::int64_t num_nodes,
+         int shift, Out<std::int64_t> bin_edges) {
         require(src.size() == dst.size(), "src and dst differ in length");
         require(num_nodes == 0 || static_cast<std::uint64_t>(num_nodes - 1) >> shift < bin_edges.size(),
                 "fewer bins than the nodes need");
         nb::gil_scoped_release release;
-        return count_edges<Id>(span_of(src), span_of(dst), {num_sources, num_nodes}, shift, span_of(bin_edges));
+        return count_edges<Id>(ends_of(src), ends_of(dst), {num_sources, num_nodes}, shift, span_of(bin_edges));
       },
       "src"_a.noconvert(), "dst"_a.noconvert(), "num_sources"_a, "num_nodes"_a, "shift"_a, "bin_edges"_a.noconvert());
 }
@@ -53,7 +61,7 @@ class PythonEdgeBuffers {
   }
 
   template <class Id>
-  std::int64_t scatter(In<Id> src, In<Id> dst, std::int64_t first, bool reverse) const {
+  std::int64_t scatter(const EndsArray<Id>& src, const EndsArray<Id>& dst, std::int64_t first, bool reverse) const {
     require(src.size() == dst.size(), "src and dst differ in length");
     require(first >= 0, "first is negative");
     return std::visit(
@@ -62,7 +70,7 @@ class PythonEdgeBuffers {
           require_inside(static_cast<std::int64_t>(buffer.shape(0)));
           std::span edges(reinterpret_cast<Edge<Index>*>(buffer.data()), buffer.shape(0));
           return scatter_edges<Id, Index>(
-              span_of(src), span_of(dst), reverse, first,
+              ends_of(src), ends_of(dst), reverse, first,
               {range_, shift_, span_of(bucket_of_bin_), edges, span_of(cursors_), span_of(ends_)});
         },
         buffer_);

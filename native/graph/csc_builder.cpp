@@ -7,12 +7,12 @@
 #include <utility>
 
 #include "graph/neighbor_order.h"
+#include "graph/neighbor_sort.h"
 
 namespace diskgnn {
 
 template <class Id>
-std::int64_t count_edges(std::span<const Id> src, std::span<const Id> dst, EdgeRange range, int shift,
-                         std::span<std::int64_t> bin_edges) {
+std::int64_t count_edges(Ends<Id> src, Ends<Id> dst, EdgeRange range, int shift, std::span<std::int64_t> bin_edges) {
   const auto sources = static_cast<std::uint64_t>(range.num_sources);
   const auto nodes = static_cast<std::uint64_t>(range.num_nodes);
   for (std::size_t i = 0; i < src.size(); ++i) {
@@ -26,7 +26,7 @@ std::int64_t count_edges(std::span<const Id> src, std::span<const Id> dst, EdgeR
 }
 
 template <class Id, class Index>
-std::int64_t scatter_edges(std::span<const Id> src, std::span<const Id> dst, bool reverse, std::int64_t first,
+std::int64_t scatter_edges(Ends<Id> src, Ends<Id> dst, bool reverse, std::int64_t first,
                            const EdgeBuffers<Index>& buffers) {
   const auto& [range, shift, bucket_of_bin, buffer, cursors, ends] = buffers;
   const auto sources = static_cast<std::uint64_t>(range.num_sources);
@@ -76,13 +76,14 @@ std::int64_t sort_bucket(std::span<const Edge<Index>> edges, std::int64_t first_
 
   const auto precedes = [](Index left, Index right) { return order_hash(left) < order_hash(right); };
   // Finish the columns in order, closing the gaps. What is written never overtakes what is read.
+  NeighborSort sort;
   begin = 0;
   auto out = indices.begin();
   for (std::size_t column = 0; column < degrees.size(); ++column) {
     const auto from = indices.begin() + begin;
     auto to = indices.begin() + degrees[column];
     begin = degrees[column] + spare;
-    std::sort(from, to, precedes);
+    sort.sort(std::span(from, to));
     if (drop_duplicates) to = std::unique(from, to);
     if (self_loops) {
       const auto node = static_cast<Index>(first_node + static_cast<std::int64_t>(column));
@@ -140,12 +141,9 @@ void sort_bucket_with_order(std::span<const Edge<Index>> edges, std::span<const 
 }
 
 #define DISKGNN_INSTANTIATE(Id)                                                                                   \
-  template std::int64_t count_edges(std::span<const Id>, std::span<const Id>, EdgeRange, int,                     \
-                                    std::span<std::int64_t>);                                                     \
-  template std::int64_t scatter_edges(std::span<const Id>, std::span<const Id>, bool, std::int64_t,               \
-                                      const EdgeBuffers<std::int32_t>&);                                          \
-  template std::int64_t scatter_edges(std::span<const Id>, std::span<const Id>, bool, std::int64_t,               \
-                                      const EdgeBuffers<std::int64_t>&);                                          \
+  template std::int64_t count_edges(Ends<Id>, Ends<Id>, EdgeRange, int, std::span<std::int64_t>);                 \
+  template std::int64_t scatter_edges(Ends<Id>, Ends<Id>, bool, std::int64_t, const EdgeBuffers<std::int32_t>&);  \
+  template std::int64_t scatter_edges(Ends<Id>, Ends<Id>, bool, std::int64_t, const EdgeBuffers<std::int64_t>&);  \
   template std::int64_t sort_bucket(std::span<const Edge<Id>>, std::int64_t, bool, bool, std::span<std::int64_t>, \
                                     std::span<Id>);                                                               \
   template void sort_bucket_with_order(std::span<const Edge<Id>>, std::span<const std::int64_t>, std::int64_t,    \

@@ -3,6 +3,7 @@
 // Nodes are cut into bins of 2^shift consecutive ids and bins into buckets, so that nothing here is node-sized.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -14,6 +15,17 @@ struct Edge {
   Index src, dst;
 };
 
+// One end of some edges: numbers that may have others between them, as the columns of an array of pairs.
+template <class Id>
+struct Ends {
+  const Id* first;
+  std::ptrdiff_t stride;
+  std::size_t count;
+
+  std::size_t size() const { return count; }
+  Id operator[](std::size_t i) const { return first[static_cast<std::ptrdiff_t>(i) * stride]; }
+};
+
 // Edges lead from nodes in [0, num_sources) to nodes in [0, num_nodes).
 struct EdgeRange {
   std::int64_t num_sources, num_nodes;
@@ -22,8 +34,7 @@ struct EdgeRange {
 // Adds 1 to bin_edges[dst >> shift] for every edge. Returns how many edges come before the first one with an id
 // outside its range; those have been counted, it and what follows have not.
 template <class Id>
-std::int64_t count_edges(std::span<const Id> src, std::span<const Id> dst, EdgeRange range, int shift,
-                         std::span<std::int64_t> bin_edges);
+std::int64_t count_edges(Ends<Id> src, Ends<Id> dst, EdgeRange range, int shift, std::span<std::int64_t> bin_edges);
 
 // Where the edges of each bucket are gathered: in buffer[cursors[b]..ends[b]).
 template <class Index>
@@ -40,7 +51,7 @@ struct EdgeBuffers {
 // reverse, and number 2 i + 1 is the reverse of edge i. Stops at an edge whose buffer is full; returns its number (that
 // after the last if none was). Throws std::out_of_range for an id outside its range.
 template <class Id, class Index>
-std::int64_t scatter_edges(std::span<const Id> src, std::span<const Id> dst, bool reverse, std::int64_t first,
+std::int64_t scatter_edges(Ends<Id> src, Ends<Id> dst, bool reverse, std::int64_t first,
                            const EdgeBuffers<Index>& buffers);
 
 // Sorts the edges of a bucket by (dst, order_hash(src)) into `indices`, one column per node of [first_node, first_node

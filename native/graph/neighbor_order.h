@@ -13,8 +13,10 @@
 namespace diskgnn {
 
 // A bijection, so two nodes never share a place. docs/FORMAT.md has it: who changes it changes the format of graphs.
-constexpr std::uint64_t order_hash(std::int64_t node) {
-  return mix64(static_cast<std::uint64_t>(node) ^ 0x6e65696768626f72);
+constexpr std::uint64_t kOrderKey = 0x6e65696768626f72;
+constexpr std::uint64_t order_hash(std::int64_t node) { return mix64(static_cast<std::uint64_t>(node) ^ kOrderKey); }
+constexpr std::int64_t node_of_order_hash(std::uint64_t hash) {
+  return static_cast<std::int64_t>(unmix64(hash) ^ kOrderKey);
 }
 
 // The first in [low, high) that does not precede, if those that do are its first ones; `high` if all do.

@@ -232,6 +232,38 @@ def test_kernels_with_ids_past_2_to_31() -> None:
     assert indices[:6].tolist() == [base, 5, 2**40, base + 1, base + 1, base + 2]
 
 
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_lists_of_every_length_are_in_order(dtype: type) -> None:
+    """Also a hub's, of which parts are sorted at a time, and one that has the same source again and again."""
+    rng = np.random.default_rng(0)
+    lengths = np.array([*range(200), 1000, 8192, 8193, 50_000, 20_000])
+    dst = np.repeat(np.arange(len(lengths)), lengths)
+    src = rng.integers(0, 1 << 30, len(dst)) + (np.int64(1) << 40) * (dtype is np.int64)
+    src[rng.random(len(src)) < 0.1] = src[0]
+    src[-20_000:] = rng.integers(0, 3, 20_000)
+    shuffled = rng.permutation(len(dst))
+    edges = np.stack([src, dst], 1).astype(dtype)[shuffled]
+    degrees, indices = np.zeros(len(lengths), np.int64), np.zeros(len(dst), dtype)
+    assert sort_bucket(edges, 0, False, False, degrees, indices) == len(dst)
+    np.testing.assert_array_equal(degrees, lengths)
+    np.testing.assert_array_equal(indices, src[np.lexsort((order_hash(src), dst))])
+
+
+def test_columns_of_pairs_are_read_where_they_are() -> None:
+    """Backwards, too."""
+    pairs = np.array([[0, 2], [1, 0], [2, 2], [1, 1]])
+    for src, dst in ((pairs[:, 0], pairs[:, 1]), (pairs[::-1, 0], pairs[::-1, 1]), (pairs[::2, 1], pairs[1::2, 0])):
+        counts, cursors, ends = np.zeros(3, np.int64), np.zeros(1, np.int64), np.array([len(src)])
+        assert count_edges(src, dst, 3, 3, 0, counts) == len(src)
+        assert counts.tolist() == np.bincount(dst, minlength=3).tolist()
+        buffer = np.zeros((len(src), 2), np.int32)
+        bins = np.zeros(3, np.int32)
+        buffers = EdgeBuffers(num_sources=3, num_nodes=3, shift=0, bucket_of_bin=bins, buffer=buffer, cursors=cursors,
+                              ends=ends)  # fmt: skip
+        assert buffers.scatter(src, dst, 0) == len(src)
+        assert buffer.tolist() == np.stack([src, dst], 1).tolist()
+
+
 def test_kernels_refuse_what_would_write_elsewhere() -> None:
     one, none = np.array([1], np.int32), np.zeros(0, np.int32)
     with pytest.raises(ValueError, match="fewer bins"):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+_ARRAY_BYTES = 256  # of an array beside its numbers: NumPy's object, and what Arrow has around a column
 
 
 @dataclass(frozen=True)
@@ -81,3 +83,17 @@ class SampledMinibatch:
     def num_edges(self) -> int:
         """Returns the sampled edges of all layers and types."""
         return sum(len(block.indices) for layer in self.blocks for block in layer)
+
+    @property
+    def num_bytes(self) -> int:
+        """Returns about how many bytes all arrays take in memory."""
+        return _num_bytes(self)
+
+
+def _num_bytes(found: Any) -> int:
+    if isinstance(found, np.ndarray):
+        return found.nbytes + _ARRAY_BYTES
+    if found is None:
+        return 0
+    parts = found if isinstance(found, tuple) else (getattr(found, field.name) for field in fields(found))
+    return sum(map(_num_bytes, parts))

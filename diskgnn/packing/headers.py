@@ -15,9 +15,7 @@ from diskgnn.formats import artifacts
 from diskgnn.formats.extent_headers import EncodedHeader, encode_header
 from diskgnn.formats.extents import ROW_NUMBER, ExtentIndex, align
 from diskgnn.formats.packed_config import PackedConfig
-from diskgnn.formats.sampled_minibatch import RowPlaces, SampledBlock, SampledMinibatch
-from diskgnn.packing.edge_ids import EdgeIds
-from diskgnn.packing.node_times import NodeTimes
+from diskgnn.formats.sampled_minibatch import RowPlaces, SampledMinibatch
 from diskgnn.packing.pack_folder import PackFolder
 from diskgnn.packing.placement import Placement
 from diskgnn.packing.row_sets import RowSet
@@ -35,23 +33,14 @@ class HeaderEncoder:
         config: config of the packed directory, as far as it is known before placing.
         row_sets: [K].
         labels: labels of the split; None if its seeds have none.
-        edge_ids: edge ids of the graph; None if headers do not keep them.
-        times: of the graph's nodes; None if headers do not keep them.
     """
 
-    def __init__(
-        self,
-        config: PackedConfig,
-        row_sets: Sequence[RowSet],
-        labels: SplitLabels | None,
-        edge_ids: EdgeIds | None,
-        times: NodeTimes | None,
-    ) -> None:
+    def __init__(self, config: PackedConfig, row_sets: Sequence[RowSet], labels: SplitLabels | None) -> None:
         self._row_sets, self._layout, self._labels = row_sets, config.header_layout(), labels
-        self._edge_ids, self._times = edge_ids, times
 
     def encode(self, minibatch: SampledMinibatch, placements: Sequence[Placement]) -> EncodedHeader:
-        """Returns the encoded header of a minibatch; `placements` [K] say where the rows of each row set are."""
+        """Returns the encoded header of a minibatch that has what `KeptNumbers` adds; `placements` [K] say where the
+        rows of each row set are."""
         header = replace(
             minibatch,
             y=None if self._labels is None else self._labels.of_seeds(minibatch),
@@ -59,18 +48,8 @@ class HeaderEncoder:
                 RowPlaces(placement.addresses, placement.admissions, row_set.spread(minibatch))
                 for row_set, placement in zip(self._row_sets, placements, strict=True)
             ),
-            times=None if self._times is None else self._times.of_inputs(minibatch),
-            blocks=minibatch.blocks if self._edge_ids is None else self._blocks_with_ids(minibatch, self._edge_ids),
         )
         return encode_header(header, self._layout)
-
-    @staticmethod
-    def _blocks_with_ids(minibatch: SampledMinibatch, edge_ids: EdgeIds) -> tuple[tuple[SampledBlock, ...], ...]:
-        def with_ids(number: int, block: SampledBlock) -> SampledBlock:
-            assert block.positions is not None  # samples have those of all types then
-            return replace(block, edge_ids=edge_ids.of(number, block.positions))
-
-        return tuple(tuple(with_ids(e, block) for e, block in enumerate(blocks)) for blocks in minibatch.blocks)
 
 
 class HeadersFile(StepFile):
@@ -164,7 +143,7 @@ class HeaderWriter:
             written, too; then extents are complete.
         extents: gets the headers; None if only the index is wanted.
         nodes: [K] get the nodes of rows.
-        minibatches: those of the split, in the order of their placements.
+        minibatches: those that get an extent, in the order of their placements.
         encoder: encoder of the split.
         numbers: the minibatches that get an extent.
         num_static: [K] number of static rows.
@@ -190,12 +169,11 @@ class HeaderWriter:
 
     def write(self, placements: Sequence[Placement]) -> None:
         """Writes the header of the next minibatch's extent, if it gets one; `placements` [K] are by row set."""
-        if not self._numbers:  # nor is any minibatch read
-            return
-        minibatch, number = next(self._minibatches), self._placed
+        number = self._placed
         self._placed += 1
         if number not in self._numbers:
             return
+        minibatch = next(self._minibatches)
         if self._extents is not None:
             faults.point("pack.header")
         header = self._encoder.encode(minibatch, placements)

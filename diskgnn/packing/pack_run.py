@@ -13,7 +13,7 @@ from diskgnn.formats.packed_config import PackedConfig
 from diskgnn.graph.source_schema import label_target
 from diskgnn.packing.pack_folder import PackFolder
 from diskgnn.packing.pack_request import PackRequest
-from diskgnn.packing.packing_need import edge_ids_within, minibatch_bytes_of, node_times_within, packing_need
+from diskgnn.packing.packing_need import kept_numbers_within, minibatch_bytes_of, packing_need
 from diskgnn.packing.split_labels import SplitLabels
 from diskgnn.packing.split_placer import SplitPlacer
 from diskgnn.specs.sampling import SamplingSpec
@@ -61,12 +61,10 @@ class PackRun:
             ArtifactError: the graph is damaged.
         """
         request = self.request
-        edge_ids, resources = edge_ids_within(self.resources, request.graph, self.config.samples)
-        times, resources = node_times_within(resources, request.graph, self.config.samples)
+        numbers, resources = kept_numbers_within(self.resources, request.graph, self.config.samples, self.traffic)
         write_given(writer, self.spec)
         with closing(PageWriter()) as pages, work.scratch("tails") as tails:
             yield SplitPlacer(
                 PackFolder(work, writer, pages, tails, resources, self.traffic), request, self.config,
-                labels=request.labels or partial(SplitLabels.of, request.graph, self.spec.target), edge_ids=edge_ids,
-                times=times,
+                labels=request.labels or partial(SplitLabels.of, request.graph, self.spec.target), kept_numbers=numbers,
             )  # fmt: skip

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from diskgnn.files.traffic import Traffic
 from diskgnn.formats.feature_scan import WINDOWS_IN_MEMORY
 from diskgnn.formats.samples import Samples
 from diskgnn.formats.samples_config import SamplesConfig, given_arrays
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.accesses import num_ranges
-from diskgnn.packing.edge_ids import EdgeIds
-from diskgnn.packing.node_times import NodeTimes
+from diskgnn.packing.kept_numbers import KeptNumbers, kept_files
 from diskgnn.packing.row_packing import MIN_WINDOW_BYTES
 from diskgnn.packing.row_sets import features_of
 from diskgnn.packing.split_labels import label_row_bytes
@@ -21,6 +23,9 @@ _NODE_BYTES = 6  # of each row of all row sets: a count or a place, whether it i
 _BATCH_BYTES = 1024  # of each minibatch: its bounds by ranges of nodes, its records in indices
 _LABEL_BYTES = 24  # of each seed of a split, beside its y, while labels are read
 _LEAST_BYTES = 2 * WINDOWS_IN_MEMORY * MIN_WINDOW_BYTES
+# Of minibatches whose kept numbers are looked up together, whatever the budget: this part of the numbers, or so much.
+# So 200 bytes are read for each number, or a large file is read for hundreds of thousands of them.
+_GROUP_PART, _LEAST_GROUP_BYTES = 4, 32 << 20
 COPIES = 8  # of a minibatch: read, sorted, placed, encoded
 _SEED_BYTES = 4  # of a minibatch's arrays, at least
 
@@ -41,8 +46,8 @@ def packing_need(
     num_rows = sum(features.num_rows for features in features_of(graph, samples))
     seeds_at_once = min(samples.spec.batch_size, minibatch_bytes // _SEED_BYTES)  # there may be fewer than asked for
     taken_bytes = _PAGES_BYTES + num_rows * _NODE_BYTES + sum(size.num_batches for size in sizes) * _BATCH_BYTES
-    if samples.layout.times or (samples.spec.edge_ids and EdgeIds.num_bytes(graph)):
-        taken_bytes += BUFFER_BYTES
+    files = kept_files(graph, samples)
+    taken_bytes += BUFFER_BYTES * bool(files)
     taken_bytes += sum(given.nbytes for arrays in given_arrays(target).values() for given in arrays.values())
     if not labels_are_held:
         taken_bytes += labels_bytes(graph, target, max(size.batches_per_epoch for size in sizes) * seeds_at_once)
@@ -52,7 +57,7 @@ def packing_need(
     return Need(
         "to pack",
         shared_bytes=taken_bytes + COPIES * minibatch_bytes,
-        least_bytes=_LEAST_BYTES,
+        least_bytes=_LEAST_BYTES + _least_group_bytes(files),
         unit_bytes=2 * minibatch_bytes + 4 * num_rows // num_ranges(num_rows),
     )
 
@@ -65,47 +70,41 @@ def labels_bytes(graph: Graph, target: Target, num_seeds: int) -> int:
     return num_seeds * (_LABEL_BYTES + row_bytes) if row_bytes and "labels" not in given_arrays(target) else 0
 
 
-def scratch_memory_bytes(resources: Resources) -> int:
-    """Returns how much placing may keep in memory instead of in scratch files, given what `packing_need` leaves.
+def scratch_memory_bytes(resources: Resources, group_bytes: int) -> int:
+    """Returns how much placing may keep in memory instead of in scratch files, given what `packing_need` leaves, and
+    beside `KeptNumbers.group_bytes`.
 
     Windows of features are not in memory yet at that time. The rest is left for slots of the cpu tier.
     """
-    return max(0, resources.memory_bytes - _LEAST_BYTES) * 3 // 4
+    return max(0, _placing_bytes(resources) * 3 // 4 - group_bytes)
 
 
-def edge_ids_within(resources: Resources, graph: Graph, samples: SamplesConfig) -> tuple[EdgeIds | None, Resources]:
-    """Opens the edge ids of `graph` if `samples` keep them. Returns them (or None) and the resources that are left.
+def kept_numbers_within(
+    resources: Resources, graph: Graph, samples: SamplesConfig, traffic: Traffic
+) -> tuple[KeptNumbers, Resources]:
+    """Opens the numbers of `graph` that headers keep. Returns them and the resources that are left.
 
-    They are loaded if at least half of the memory is left then.
-
-    Raises:
-        ArtifactError: they are damaged.
-    """
-    if not samples.spec.edge_ids:
-        return None, resources
-    num_bytes = EdgeIds.num_bytes(graph)
-    if _are_loaded(num_bytes, resources):
-        return EdgeIds(graph, in_memory=True), resources.less(num_bytes)
-    return EdgeIds(graph, in_memory=False), resources
-
-
-def node_times_within(resources: Resources, graph: Graph, samples: SamplesConfig) -> tuple[NodeTimes | None, Resources]:
-    """Opens the times of the nodes of `graph` if headers keep them, as `edge_ids_within` opens edge ids.
+    A file is loaded if at least half of the memory is left then. Others are looked up with a quarter of it, while
+    minibatches are placed.
 
     Raises:
-        ArtifactError: they are damaged.
+        ArtifactError: they are loaded, and damaged.
     """
-    types = samples.layout.times
-    if not types:
-        return None, resources
-    num_bytes = NodeTimes.num_bytes(graph, types)
-    if _are_loaded(num_bytes, resources):
-        return NodeTimes(graph, types, in_memory=True), resources.less(num_bytes)
-    return NodeTimes(graph, types, in_memory=False), resources
+    files, loaded = kept_files(graph, samples), set[str]()
+    for name, num_bytes in files.items():
+        if num_bytes <= _placing_bytes(resources) // 2:
+            loaded.add(name)
+            resources = resources.less(num_bytes)
+    group_bytes = max(_least_group_bytes(files), _placing_bytes(resources) // 4)
+    return KeptNumbers(graph, samples, loaded=loaded, group_bytes=group_bytes, traffic=traffic), resources
 
 
-def _are_loaded(num_bytes: int, resources: Resources) -> bool:
-    return num_bytes <= resources.less(_LEAST_BYTES).divided(1, part=2)
+def _least_group_bytes(files: Mapping[str, int]) -> int:
+    return min(sum(files.values()) // _GROUP_PART, _LEAST_GROUP_BYTES)
+
+
+def _placing_bytes(resources: Resources) -> int:
+    return max(0, resources.memory_bytes - _LEAST_BYTES)
 
 
 def minibatch_bytes_of(samples: Samples) -> int:

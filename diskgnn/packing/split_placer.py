@@ -20,9 +20,8 @@ from diskgnn.formats import artifacts
 from diskgnn.formats.packed_config import PackedConfig
 from diskgnn.ordered import Threads, in_order
 from diskgnn.packing.accesses import Accesses
-from diskgnn.packing.edge_ids import EdgeIds
 from diskgnn.packing.headers import HeaderEncoder, HeadersFile, HeaderWriter, NodesFile
-from diskgnn.packing.node_times import NodeTimes
+from diskgnn.packing.kept_numbers import KeptNumbers
 from diskgnn.packing.pack_folder import PackFolder
 from diskgnn.packing.pack_request import PackRequest
 from diskgnn.packing.packing_need import COPIES, minibatch_bytes_of, samples_bytes, scratch_memory_bytes
@@ -52,8 +51,7 @@ class SplitPlacer:
         folder: the packed directory.
         request, config: what is packed, and the directory as far as it is known before placing.
         labels: returns the labels of a split.
-        edge_ids: edge ids of the graph; None if headers do not keep them.
-        times: of the graph's nodes; None if headers do not keep them.
+        kept_numbers: of the graph, for headers.
     """
 
     def __init__(
@@ -63,11 +61,10 @@ class SplitPlacer:
         config: PackedConfig,
         *,
         labels: Callable[[str], SplitLabels | None],
-        edge_ids: EdgeIds | None,
-        times: NodeTimes | None,
+        kept_numbers: KeptNumbers,
     ) -> None:
         self.folder, self._request, self._config = folder, request, config
-        self._labels, self._edge_ids, self._times = labels, edge_ids, times
+        self._labels, self._kept_numbers = labels, kept_numbers
         self.static_nodes = request.chosen_static  # [K], None until they are chosen
         self.divisions: dict[str, Division] = {}
         self._note_bytes = 0
@@ -112,8 +109,10 @@ class SplitPlacer:
                 closing(samples.read(split)) as minibatches,
             ):
                 schedules = self._schedules(split, scratch, state, advance)
+                wanted = (minibatch for number, minibatch in enumerate(minibatches) if number in numbers)
+                encoder = HeaderEncoder(self._config, self._request.row_sets, self._labels(split))
                 headers = HeaderWriter(
-                    self._config, extents, nodes, minibatches, self._encoder(split), numbers,
+                    self._config, extents, nodes, self._kept_numbers.added_to(wanted), encoder, numbers,
                     [len(each) for each in self._static_in(state)],
                 )  # fmt: skip
                 self._write_headers(headers, schedules, num_batches, advance)
@@ -176,7 +175,7 @@ class SplitPlacer:
         resources = self.folder.resources
         return Accesses.sort_all(
             needed(), {row_set.config.name: row_set.num_rows for row_set in row_sets}, scratch,
-            threads=resources.threads, memory_bytes=scratch_memory_bytes(resources),
+            threads=resources.threads, memory_bytes=scratch_memory_bytes(resources, self._kept_numbers.group_bytes),
         )  # fmt: skip
 
     def _static_in(self, state: State) -> Sequence[Nodes]:
@@ -184,9 +183,6 @@ class SplitPlacer:
         if self.static_nodes is not None:
             return self.static_nodes
         return [state[f"static_{k}"] for k in range(len(self._request.row_sets))]
-
-    def _encoder(self, split: str) -> HeaderEncoder:
-        return HeaderEncoder(self._config, self._request.row_sets, self._labels(split), self._edge_ids, self._times)
 
     def _tail_pages(self, split: str, num_pages: int) -> npt.NDArray[np.uint8]:
         """Maps a page for each extent. The kernel may write these to disk, so their number is not limited by memory."""

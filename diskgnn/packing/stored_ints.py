@@ -2,84 +2,97 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn._native import DIRECT_ALIGNMENT
-from diskgnn.files.row_reading import GAP_BYTES, read_ranges_of, row_buffer
+from diskgnn.errors import ArtifactError
+from diskgnn.files.checked_files import npy_parts
+from diskgnn.files.traffic import Traffic
 from diskgnn.formats.manifest import Manifest
-from diskgnn.formats.verification import verify_input
 
 INT_BYTES = 8
-_RANGE_BYTES = 1 << 20  # that are read at once, at most
-BUFFER_BYTES = 4 * _RANGE_BYTES  # of ranges that are on their way
+# Of a lookup in a file: its position, in int64 at most, where that stands in the order of the file, and the number.
+LOOKUP_BYTES = 3 * INT_BYTES
+_PIECE = 1 << 16  # lookups that are answered at once: a part of the file may answer any number of them
+BUFFER_BYTES = 6 << 20  # of a part of the file, and of such a piece
 _Ints = npt.NDArray[np.int64]
 
 
 class StoredInts:
-    """The numbers [n] of a file of a graph. They are compared with their checksum before the first lookup.
+    """The numbers [n] of a file of a graph.
 
     Args:
         manifest: of the graph.
         name: of the file.
-        in_memory: load all of them. Otherwise lookups read them from disk and need `BUFFER_BYTES`.
+        in_memory: load all of them. Otherwise each call of `at` reads the file, from front to back: it takes
+            `BUFFER_BYTES`, and `LOOKUP_BYTES` for each position.
+        traffic: gets the bytes that are read.
 
     Raises:
-        ArtifactError: they are damaged.
+        ArtifactError: they are loaded, and damaged.
         ReadError: the disk failed.
     """
 
-    def __init__(self, manifest: Manifest, name: str, *, in_memory: bool) -> None:
-        self._manifest, self._name = manifest, name
+    def __init__(self, manifest: Manifest, name: str, *, in_memory: bool, traffic: Traffic) -> None:
+        self._manifest, self._name, self._traffic = manifest, name, traffic
         self._loaded: _Ints | None = None
         if in_memory:
             self._loaded = manifest.checked_array(name)
-        else:
-            verify_input(manifest, name)
+            self._count_file()
 
-    def at(self, positions: npt.NDArray[Any]) -> _Ints:
-        """Returns the numbers [m] at `positions` [m], in any order.
+    @property
+    def is_loaded(self) -> bool:
+        """Returns True if lookups read nothing."""
+        return self._loaded is not None
+
+    def at(self, wanted: Sequence[npt.NDArray[Any]]) -> list[_Ints]:
+        """Returns for each array of positions [m], which are in any order, the numbers [m] there.
+
+        What is read from the file for it was compared with the file's checksum.
 
         Raises:
+            ArtifactError: the numbers are damaged, or positions are none of theirs.
             ReadError: the disk failed.
         """
-        if not len(positions):
-            return np.empty(0, np.int64)
+        self._require_positions(wanted)
         if self._loaded is not None:
-            found: _Ints = self._loaded[positions]
-            return found
-        distinct, places = np.unique(positions, return_inverse=True)
-        return np.concatenate(list(self._read(distinct.astype(np.int64))))[places]
+            return [self._loaded[positions] for positions in wanted]
+        bounds = list(itertools.accumulate(map(len, wanted), initial=0))
+        found = self._read(wanted) if bounds[-1] else np.empty(0, np.int64)
+        return [found[first:end] for first, end in itertools.pairwise(bounds)]
 
-    def _read(self, positions: _Ints) -> Iterator[_Ints]:
-        """Yields the numbers at ascending `positions`, some at a time. Positions that lie near each other share a
-        request."""
-        manifest, name = self._manifest, self._name
-        path, offsets = manifest.local(name), manifest.data_offset_bytes(name) + positions * INT_BYTES
-        # A range ends before a gap, and at multiples of _RANGE_BYTES, so that each fits the buffer.
-        is_first = (np.diff(offsets) > GAP_BYTES) | (np.diff(offsets // _RANGE_BYTES) > 0)
-        firsts = np.flatnonzero(np.concatenate([[True], is_first]))
-        starts = offsets[firsts]
-        lengths = offsets[np.append(firsts[1:], len(offsets)) - 1] + INT_BYTES - starts
-        skews = starts % DIRECT_ALIGNMENT
-        taken = (
-            -(-(skews + lengths) // DIRECT_ALIGNMENT) * DIRECT_ALIGNMENT
-        )  # of the buffer, by ranges that are widened
-        ends = np.cumsum(taken)
-        buffer = row_buffer(1, int(min(ends[-1], BUFFER_BYTES)))
-        begin = 0
-        while begin < len(firsts):
-            before = int(ends[begin] - taken[begin])
-            end = int(np.searchsorted(ends, before + BUFFER_BYTES, "right"))
-            part, first = slice(begin, end), firsts[begin]
-            last = len(offsets) if end == len(firsts) else firsts[end]
-            places = ends[part] - taken[part] - before + skews[part]
-            read_ranges_of(path, starts[part], lengths[part], places, buffer)
-            shifts = np.repeat(places - starts[part], np.diff(np.append(firsts[part], last)))
-            yield buffer[: len(buffer) // INT_BYTES * INT_BYTES].view(np.int64)[
-                (offsets[first:last] + shifts) // INT_BYTES
-            ]
-            begin = end
+    def _require_positions(self, wanted: Sequence[npt.NDArray[Any]]) -> None:
+        num_rows = self._manifest.num_rows(self._name)
+        for positions in wanted:
+            if len(positions) and not 0 <= positions.min() <= positions.max() < num_rows:
+                raise ArtifactError(
+                    f"the samples refer to numbers that {self._manifest.file(self._name)} does not have: expected "
+                    f"positions in [0, {num_rows}); sample again"
+                )
+
+    def _read(self, wanted: Sequence[npt.NDArray[Any]]) -> _Ints:
+        """Returns the numbers at all positions, at least one, in one pass over the file."""
+        positions = np.concatenate(wanted)
+        order = np.argsort(positions)
+        positions = positions[order]
+        found = np.empty(len(order), np.int64)
+        first = begin = crc = 0  # of the part, of the lookups that are left, of the file up to there
+        # Of a store, the copy that is made once: the next lookups read it again.
+        for part, crc in npy_parts(self._manifest.local(self._name)):  # noqa: B007
+            # In the dtype of the positions, or NumPy would convert all of them for each part.
+            last = positions.dtype.type(first + len(part) - 1)
+            end = int(np.searchsorted(positions, last, "right"))
+            for start in range(begin, end, _PIECE):
+                piece = slice(start, min(start + _PIECE, end))
+                found[order[piece]] = part[positions[piece] - first]
+            first, begin = first + len(part), end
+        self._manifest.check(self._name, crc)
+        self._count_file()
+        return found
+
+    def _count_file(self) -> None:
+        self._traffic.add(read=self._manifest.files[self._name].bytes)

@@ -11,8 +11,10 @@ import torch
 
 import diskgnn
 from diskgnn.errors import ArtifactError, DataWarning
+from diskgnn.files import faults
+from diskgnn.files.traffic import Traffic
 from diskgnn.graph.graph import Graph
-from diskgnn.packing.edge_ids import EdgeIds
+from diskgnn.packing.stored_ints import StoredInts
 
 NUM_EDGES = 800_000  # of 6.4 MB: more than is read at once
 
@@ -29,15 +31,31 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("in_memory", [False, True])
 def test_ids_are_those_of_the_positions(graph: Path, in_memory: bool) -> None:
-    opened, rng = Graph.open(graph), np.random.default_rng(0)
-    expected, ids = np.load(graph / opened.edges["n", "a", "n"].file("edge_ids")), EdgeIds(opened, in_memory=in_memory)
-    assert EdgeIds.num_bytes(opened) == 8 * NUM_EDGES
-    for count in (0, 1, 50, 5_000, 100_000):
-        positions = rng.integers(0, NUM_EDGES, count).astype(np.int32)
-        np.testing.assert_array_equal(ids.of(0, positions), expected[positions])
-    for positions in (np.arange(NUM_EDGES), np.array([NUM_EDGES - 1]), np.array([0, 0, NUM_EDGES - 1, 4080])):
-        np.testing.assert_array_equal(ids.of(0, positions), expected[positions])
-    np.testing.assert_array_equal(ids.of(1, np.array([7, 3])), [7, 3])  # the user has none of his own
+    opened, rng, traffic = Graph.open(graph), np.random.default_rng(0), Traffic()
+    name = opened.edges["n", "a", "n"].file("edge_ids")
+    expected, ids = np.load(graph / name), StoredInts(opened.manifest, name, in_memory=in_memory, traffic=traffic)
+    counts = [0, 1, 50, 5_000, 100_000, 0]
+    wanted = [rng.integers(0, NUM_EDGES, count).astype(np.int32) for count in counts]
+    for positions in (
+        wanted, [np.arange(NUM_EDGES)], [np.array([NUM_EDGES - 1])], [np.array([0, 0, NUM_EDGES - 1, 4080])],
+        [wanted[0]], [],
+    ):  # fmt: skip
+        found = ids.at(positions)
+        assert len(found) == len(positions)
+        for some, at in zip(found, positions, strict=True):
+            np.testing.assert_array_equal(some, expected[at])
+    # However many arrays and positions: a pass over the file for all of them, and none for no position.
+    assert traffic.read_bytes == (graph / name).stat().st_size * (1 if in_memory else 4)
+
+
+@pytest.mark.parametrize("in_memory", [False, True])
+@pytest.mark.parametrize("position", [-1, NUM_EDGES])
+def test_positions_outside_are_no_numbers_of_others(graph: Path, in_memory: bool, position: int) -> None:
+    opened = Graph.open(graph)
+    name = opened.edges["n", "a", "n"].file("edge_ids")
+    ids = StoredInts(opened.manifest, name, in_memory=in_memory, traffic=Traffic())
+    with pytest.raises(ArtifactError, match=rf"{name} does not have: expected positions in \[0, {NUM_EDGES}\)"):
+        ids.at([np.array([3]), np.array([5, position, 7])])
 
 
 @pytest.mark.parametrize("by_schema", [False, True])
@@ -82,5 +100,23 @@ def test_damaged_ids_are_packed_nowhere(graph: Path, tmp_path: Path, memory: int
         file.write_bytes(damaged)
         with pytest.raises(ArtifactError, match=rf"{file.name} is damaged"):
             diskgnn.pack(graph, tmp_path / "samples", tmp_path / "again", **pack)
+    finally:
+        file.write_bytes(whole)
+
+
+def test_ids_that_are_damaged_while_they_are_packed_are_noticed(graph: Path, tmp_path: Path) -> None:
+    """They do not fit in memory: each pass over them is compared."""
+    diskgnn.sample(graph, tmp_path / "samples", fanouts=[3], batch_size=64, epochs=1, edge_ids=True)
+    file = graph / Graph.open(graph).edges["n", "a", "n"].file("edge_ids")
+    whole = file.read_bytes()
+
+    def damage() -> None:
+        with file.open("r+b") as opened:
+            opened.seek(4_000_000)
+            opened.write(bytes([whole[4_000_000] ^ 4]))
+
+    try:
+        with faults.armed("pack.schedule", damage), pytest.raises(ArtifactError, match=rf"{file.name} is damaged"):
+            diskgnn.pack(graph, tmp_path / "samples", tmp_path / "packed", cpu_cache=0, memory=1, threads=1)
     finally:
         file.write_bytes(whole)

@@ -121,6 +121,7 @@ class CachedReads(SamplingSource):
     """
 
     name = "cached-reads"
+    takes_without = reads_whole_rows = True
 
     def __init__(
         self,
@@ -132,12 +133,11 @@ class CachedReads(SamplingSource):
         engine: str = "auto",
         **sampling: Unpack[SamplingSourceOptions],
     ) -> None:
-        opened = graph if isinstance(graph, Graph) else Graph.open(graph)
         super().__init__(
-            opened,
+            graph,
             split,
             rows=lambda file: CachedRows(
-                file, cpu_cache=share_of_cache(cpu_cache, file, opened), policy=policy, engine=engine
+                file, cpu_cache=share_of_cache(cpu_cache, file, self.graph), policy=policy, engine=engine
             ),
             **sampling,
         )
@@ -145,7 +145,7 @@ class CachedReads(SamplingSource):
 
 def share_of_cache(cache: int | str, file: FeatureFile, graph: Graph) -> int | str:
     """Returns what one of a graph's feature files gets of a cache: a share of rows as it is, bytes in proportion."""
-    files = feature_files(graph).values()
+    files = [each.whole for each in feature_files(graph).values()]
     if len(files) == 1 or (isinstance(cache, str) and cache.strip().endswith("%")):
         return cache
     rows = parse_size(cache) * file.num_bytes // sum(each.num_bytes for each in files) // file.row_bytes

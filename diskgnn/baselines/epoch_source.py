@@ -20,6 +20,7 @@ from torch import Tensor
 from diskgnn.batches.batch_source import Cursor, CursorSource, LoadStats
 from diskgnn.batches.minibatch import AnyMiniBatch, TypedMiniBatch
 from diskgnn.errors import ConfigError, InputError
+from diskgnn.formats.row_format import FeatureFile
 from diskgnn.formats.samples_config import drawing_to_json, spec_to_json
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.source_schema import source_schema
@@ -73,7 +74,8 @@ class EpochSource(CursorSource):
 
     name = "?"  # as in diskgnn.compare; threads are named after it
     takes_samplers = False  # of the user
-    takes_without = False  # columns that are left out of rows, in place of reading whole rows
+    takes_without = False  # columns that tables keep, which minibatches shall not have
+    reads_whole_rows = False  # as the graph has them: of columns that are left out, too
     takes_seeds = True  # that are given, in place of those of the graph's splits, with labels of their own
 
     @takes_options(DrawingOptions, SamplingSpec)
@@ -93,7 +95,7 @@ class EpochSource(CursorSource):
         if self.spec.sampler is not None and not self.takes_samplers:
             raise ConfigError(f"sampler: {self.name} draws in its own way; leave it out")
         if self.spec.without and not self.takes_without:
-            raise ConfigError(f"without: {self.name} reads whole rows; leave it out")
+            raise ConfigError(f"without: {self.name} delivers whole rows; leave it out")
         if self.spec.target.seeds is not None and not self.takes_seeds:
             raise ConfigError(f"seeds: {self.name} takes those of the graph's splits; leave them out")
         if threads is not None:
@@ -204,16 +206,20 @@ class EpochSource(CursorSource):
         return self._plan.minibatches(self.split, self._sampled_epoch(epoch))
 
     def _widened(self, batch: AnyMiniBatch) -> AnyMiniBatch:
-        """Returns the minibatch with features in place of the codes of quantised rows."""
+        """Returns the minibatch with features in place of the codes of quantised rows, or of records."""
         files = {name: file for name, nodes in self._graph.nodes.items()
                  if (file := nodes.feature_file) is not None and not file.is_x}  # fmt: skip
         if not files:
             return batch
+
+        def x_of(file: FeatureFile, rows: Tensor) -> Tensor:
+            return file.x(file.cut(rows) if self.reads_whole_rows else rows)
+
         if isinstance(batch, TypedMiniBatch):
-            x = {name: files[name].x(rows) if name in files else rows for name, rows in batch.x.items()}
+            x = {name: x_of(files[name], rows) if name in files else rows for name, rows in batch.x.items()}
             return replace(batch, x=x)
         (file,) = files.values()
-        return replace(batch, x=file.x(batch.x))
+        return replace(batch, x=x_of(file, batch.x))
 
     def _labels(self, seeds: npt.NDArray[np.int64], places: npt.NDArray[np.int64] | None = None) -> Tensor:
         """y of seeds that are nodes, at these `places` of the split if they have labels of their own."""

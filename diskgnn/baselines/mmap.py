@@ -74,6 +74,7 @@ class MMap(SamplingSource):
     """
 
     name = "mmap"
+    takes_without = reads_whole_rows = True
 
     def __init__(
         self,

@@ -105,7 +105,8 @@ class SamplingSource(EpochSource):
             self._sampler: Sampler = load_sampler(self._plan, topology)
         else:
             self._sampler = share._sampler
-        self._rows: TypedRows = TypedRows(self._graph, rows) if share is None else share._rows
+        opening = (lambda file: rows(file.whole)) if self.reads_whole_rows else rows
+        self._rows: TypedRows = TypedRows(self._graph, opening) if share is None else share._rows
         self._prefetch = prefetch or (1 if self._rows.ordered else self._threads)
 
     def _minibatches(self, epoch: int, start: int) -> Generator[tuple[AnyMiniBatch, LoadStats], None, None]:

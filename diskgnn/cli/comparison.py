@@ -66,6 +66,7 @@ class Sweep(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 @_conditions("--epochs", type=int, default=1, show_default=True, help="Epochs to train.")
 @options.minibatches
 @options.given_seeds
+@options.without
 @_conditions(
     "--max-batches",
     type=int,

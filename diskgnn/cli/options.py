@@ -322,11 +322,16 @@ given_seeds = combined(
            help="Classes 0, 1, ... of their labels as in training, for seeds that a trained model is applied to.  "
                 "[default: the values that there are, in ascending order]"),
 )  # fmt: skip
+without = _types(
+    "--without",
+    multiple=True,
+    metavar="TYPE.COLUMN",
+    help="Leave out a column that a table keeps, such as one that labels are made from; repeat it.",
+)
 sampling = combined(
     minibatches,
     given_seeds,
-    _types("--without", multiple=True, metavar="TYPE.COLUMN",
-           help="Leave out a column that a table keeps, such as one that labels are made from; repeat it."),
+    without,
     _experts("--sampler", metavar="MODULE:FUNCTION",
               help="A Python function that draws in place of ours, from the current folder or where Python finds it; "
                    "--fanouts are then -1 for each layer."),

@@ -71,7 +71,7 @@ def compare(
         DiskGNNError: what all need (the training graph, packed evaluation splits) could not be made.
         KeyboardInterrupt: processes, cgroups and files are gone by then.
     """
-    opened = Graph.open(graph)
+    opened = Graph.open(graph).without(settings.sampling.without)
     settings, features = settings.fitting(opened), ComparedRows.of(opened)
     cached_rows, caches = settings.cached_rows(features), settings.sweep_rows(features)
     plan = SamplingPlan(opened, replace(settings.sampling, splits=SPLITS))
@@ -92,7 +92,9 @@ def compare(
             steps = stack.enter_context(Steps(opened.manifest, folder, cap_bytes, settings.timeout_seconds))
             every, target = plan.config().spec.target, target_type(plan)  # which names its type
             trained = trained_seeds(opened, settings.sampling, settings.max_batches)
-            small = make_training_graph(opened, folder / "graph", target, trained["seeds"])
+            # Seeds that are given stand in the plan, and their type may have no labels, which a split needs.
+            train = trained["seeds"] if every.seeds is None else None
+            small = make_training_graph(opened, folder / "graph", target, train)
             described = describe_graph(opened, target, len(trained["seeds"]), every.seeds)
             sampling = replace(settings.sampling, target=training_target(every, trained))
             inputs = LoaderInputs(
@@ -166,6 +168,13 @@ def _warn_of_conditions(settings: ComparisonSettings) -> bool:
         )
     if no_cgroup:
         warnings.warn(f"no memory cgroup ({no_cgroup}): nothing caps memory and page cache", stacklevel=callers_level())
+    left_out = settings.sampling.without
+    if left_out and (whole := [each.name for each in settings.variants if each.whole_rows]):
+        warnings.warn(
+            f"rows are read whole by {', '.join(whole)}, as the graph has them, with {', '.join(left_out)}; what "
+            "others prepare or hold in memory is without; all train on the same x",
+            stacklevel=callers_level(),
+        )
     if settings.device.startswith("cuda"):
         warnings.warn(
             "on a GPU only diskgnn and static-packed:plain copy minibatches ahead from page-locked memory; "

@@ -17,18 +17,21 @@ from diskgnn.stores.locations import local
 from diskgnn.work.writer import ArtifactWriter
 
 
-def make_training_graph(graph: Graph, out: Path, target: str | EdgeType, train: npt.NDArray[np.int64]) -> Graph:
-    """Write `out`: the arrays of `graph` by reference, with `train` as the one split of a type of nodes or edges.
+def make_training_graph(graph: Graph, out: Path, target: str | EdgeType, train: npt.NDArray[np.int64] | None) -> Graph:
+    """Write `out`: the arrays of `graph` by reference, with `train` as the one split of a type of nodes or edges; None:
+    it has no split.
 
     So every loader sees an ordinary graph, prepares no more than is trained on, and needs to know of no limit. There
     are no other splits: evaluation is no loader's job here.
     """
     manifest = graph.manifest
-    with ArtifactWriter(out, artifacts.GRAPH, config=_with_train_alone(manifest.config, target)) as writer:
+    config = _with_splits(manifest.config, target, [] if train is None else ["train"])
+    with ArtifactWriter(out, artifacts.GRAPH, config=config) as writer:
         splits = {_split_file(split, target) for split in SPLITS}
         for name in sorted(manifest.files.keys() - splits):
             writer.add_external(name, local(manifest.file(name), "comparing"), crc32c=manifest.files[name].crc32c)
-        writer.save_array(_split_file("train", target), np.asarray(train, np.int64))
+        if train is not None:
+            writer.save_array(_split_file("train", target), np.asarray(train, np.int64))
         writer.publish()
     return Graph.open(out)
 
@@ -37,10 +40,10 @@ def _split_file(split: str, target: str | EdgeType) -> str:
     return artifacts.node_file(split, target) if isinstance(target, str) else artifacts.edge_file(split, target)
 
 
-def _with_train_alone(config: Any, target: str | EdgeType) -> dict[str, Any]:
-    """Returns a graph's config whose edge type `target` has no other split; splits of nodes are files alone."""
+def _with_splits(config: Any, target: str | EdgeType, splits: list[str]) -> dict[str, Any]:
+    """Returns a graph's config whose edge type `target` has no other splits; splits of nodes are files alone."""
     edge_types = [
-        each | {"link_splits": ["train"]} if not isinstance(target, str) and each["type"] == edge_type_name(target)
+        each | {"link_splits": splits} if not isinstance(target, str) and each["type"] == edge_type_name(target)
         else each
         for each in config["edge_types"]
     ]  # fmt: skip

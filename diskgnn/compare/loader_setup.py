@@ -8,6 +8,9 @@ sample in more threads, so that many pages are waited for at the same time, as t
 use half of the cap; a quarter where it runs beside training. Other libraries' loaders hold topology as they do, and
 PyG's has a worker process for every core, as its users would: it has no threads. DGL's runs with as many workers, and
 without: then its sampler has threads, but nothing overlaps; workers take more memory, and are not always faster.
+
+Where columns of tables are left out, all deliver x without them. Those that read the graph's own file read whole rows,
+as it has them.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ PYG_PLUS_THREADS = 128  # that touch pages of a memory map, as in PyG+
 MAX_SEVERAL_EPOCHS = 4  # that 'diskgnn:several' prepares
 _DRAWN = (
     "fanouts", "batch_size", "seed", "draws", "draw_period", "group_seeds", "target", "temporal", "temporal_window",
-    "strict_time", "weighted", "edge_ids", "keep_times",
+    "strict_time", "weighted", "edge_ids", "keep_times", "without",
 )  # fmt: skip
 PREPARED_EPOCHS = {"one": 1, "several": MAX_SEVERAL_EPOCHS}  # of diskgnn's variants
 

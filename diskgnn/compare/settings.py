@@ -34,8 +34,17 @@ class ComparedRows:
 
     @staticmethod
     def of(graph: Graph) -> ComparedRows:
-        """Returns those of all files."""
+        """Returns those of all files.
+
+        Raises:
+            ConfigError: there are none.
+        """
         files = feature_files(graph).values()
+        if not files:
+            raise ConfigError(
+                f"expected rows of features, by reading which loaders are compared, found none in {graph.manifest.path}"
+                + f" without {', '.join(graph.left_out)}; leave fewer columns out" * bool(graph.left_out)
+            )
         return ComparedRows(sum(file.num_rows for file in files), sum(file.num_bytes for file in files))
 
     @property
@@ -163,5 +172,8 @@ class ComparisonSettings:
 def _told_if_asked(sampling: SamplingSpec) -> dict[str, Any]:
     """Returns what of `sampling` is not what one gets without asking, but fanouts and sizes."""
     usual = spec_to_json(SamplingSpec(sampling.fanouts, sampling.batch_size, target=NodeTarget()))
-    told = ("draws", "draw_period", "group_seeds", "target", "temporal", "temporal_window", "strict_time", "weighted")
+    told = (
+        "draws", "draw_period", "group_seeds", "target", "temporal", "temporal_window", "strict_time", "weighted",
+        "without",
+    )  # fmt: skip
     return {name: value for name, value in spec_to_json(sampling).items() if name in told and value != usual.get(name)}

@@ -19,7 +19,7 @@ SEQUENTIAL, RANDOM, MEMORY = "sequential reads", "random reads", "memory"
 # What minibatches may need that a loader lacks:
 TYPES, LINKS, TIMES = "this graph has several types", "seeds are links", "draws have times"
 WEIGHTS, COORDINATED, GROUPS = "draws are weighted", "draws are coordinated", "seeds are grouped"
-GIVEN = "seeds are given"
+GIVEN, COLUMNS = "seeds are given", "columns are left out"
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,7 @@ class Variant:
     prepare: Callable[[LoaderInputs], None] | None = None  # writes to the inputs' `folder`
     cached: bool = False  # whether it keeps rows in `cache_bytes`: then Belady's bound is a bound for it
     has_own_model: bool = False  # of what it prepares: it is evaluated on the same, of the other splits
+    whole_rows: bool = False  # reads rows as the graph has them, with columns that are left out
     uncapped: bool = False  # runs without the cap, too, where it does not fit: the upper bound
     about: str = ""  # what its design is, for somebody who has never heard of it
     # What it cannot take of TYPES, LINKS, TIMES and so on, and why.
@@ -49,6 +50,7 @@ class Variant:
             COORDINATED: sampling.draws != "independent",
             GROUPS: sampling.group_seeds > 1,
             GIVEN: sampling.target.seeds is not None,
+            COLUMNS: bool(sampling.without),
         }
         return next((f"{what}: {why}" for what, why in self.lacks.items() if asked[what]), "")
 
@@ -59,9 +61,9 @@ def _all_but_plain(types: str, draws: str) -> dict[str, str]:
 
 
 def _library(name: str) -> dict[str, str]:
-    return _all_but_plain(
-        f"the adapter of {name}'s loader takes graphs of one type", f"the adapter of {name}'s loader draws uniformly"
-    )
+    adapter = f"the adapter of {name}'s loader"
+    draws = _all_but_plain(f"{adapter} takes graphs of one type", f"{adapter} draws uniformly")
+    return draws | {COLUMNS: f"{adapter} delivers whole rows"}
 
 
 _PARTITIONED = {
@@ -71,6 +73,7 @@ _PARTITIONED = {
     ),
     GROUPS: "its seeds are those of the partitions in memory",
     GIVEN: "its seeds are those of the partitions in memory",
+    COLUMNS: "partitions hold whole rows",
 }
 
 LOADERS: dict[str, tuple[Variant, ...]] = {
@@ -80,17 +83,19 @@ LOADERS: dict[str, tuple[Variant, ...]] = {
     ),
     "mmap": (
         Variant("mmap", "normal", "mmap, kernel reads ahead",
-                partial(loader_setup.mapped, advice="normal", touching_threads=1), SEQUENTIAL,
+                partial(loader_setup.mapped, advice="normal", touching_threads=1), SEQUENTIAL, whole_rows=True,
                 about="Features in a memory-mapped file; the kernel caches pages and reads more than was asked for."),
         Variant("mmap", "random", "mmap, random advice",
-                partial(loader_setup.mapped, advice="random", touching_threads=1), RANDOM,
+                partial(loader_setup.mapped, advice="random", touching_threads=1), RANDOM, whole_rows=True,
                 about="Features in a memory-mapped file; the kernel is told to read only the pages needed."),
         Variant("mmap", "parallel", "mmap, touched in parallel",
                 partial(loader_setup.mapped, advice="random", touching_threads=PYG_PLUS_THREADS), RANDOM,
+                whole_rows=True,
                 about="Memory-mapped features, touched by many threads: the disk works on many pages at once (PyG+)."),
     ),
     "cached-reads": tuple(
         Variant("cached-reads", policy, f"cached reads, {name}", loader_setup.cached_reads(policy), RANDOM, cached=True,
+                whole_rows=True,
                 about=f"A cache of rows in memory that evicts by {name}; rows that it lacks are read one by one.")
         for policy, name in (("lru", "LRU"), ("s3-fifo", "S3-FIFO"), ("sieve", "SIEVE"))
     ),
@@ -100,7 +105,7 @@ LOADERS: dict[str, tuple[Variant, ...]] = {
                 lacks={
                     TYPES: "Ginex caches the neighbour lists of one type of edges",
                     LINKS: "its superbatches are of nodes", TIMES: "its cache holds neighbours without times",
-                    WEIGHTS: "its cache holds neighbours without weights",
+                    WEIGHTS: "its cache holds neighbours without weights", COLUMNS: "its cache holds whole rows",
                 }),
     ),
     "partition-buffer": (
@@ -126,7 +131,7 @@ LOADERS: dict[str, tuple[Variant, ...]] = {
                 lacks={TYPES: "segments hold the rows of one type", LINKS: "its seeds are nodes",
                        TIMES: "segments hold each row once for a minibatch",
                        COORDINATED: "its sampler draws independently", GROUPS: "its sampler shuffles seeds",
-                       WEIGHTS: "its sampler draws uniformly",
+                       WEIGHTS: "its sampler draws uniformly", COLUMNS: "segments hold whole rows",
                        GIVEN: "its sampler takes the graph's splits, and its headers the graph's labels"}),
     ),
     "diskgnn": (
@@ -146,7 +151,7 @@ LOADERS: dict[str, tuple[Variant, ...]] = {
                 about="This project, without sampling: whole neighbourhoods are averaged once, and a model that learns "
                       "from these means is trained in place of the others' (SIGN, SeHGNN).",
                 lacks={LINKS: "records of hops are those of nodes", TIMES: "whole neighbourhoods have no times",
-                       GIVEN: "records have the labels of the graph"}),
+                       GIVEN: "records have the labels of the graph", COLUMNS: "hops are averaged of whole vectors"}),
     ),
     "pyg": (
         Variant("pyg", "", "PyG", loader_setup.pyg, RANDOM,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
@@ -172,6 +172,19 @@ class FeatureFile:
         if self.view is not None:
             return self.view.widened(stored)
         return stored if self.quantisation is None else self.quantisation.widened(stored)
+
+    @property
+    def whole(self) -> FeatureFile:
+        """Returns the file with all columns that it has, as which it is read whole; `cut` leaves them out again."""
+        if self.projection is None:
+            return self
+        return replace(self, rows=self.projection.stored, quantisation=None, view=None, projection=None)
+
+    def cut(self, stored: torch.Tensor) -> torch.Tensor:
+        """Returns rows of those of `whole`, both as `RowFormat.as_tensor` has them, in the host's memory."""
+        if self.projection is None:
+            return stored
+        return self.rows.as_tensor(self.projection.cut_all(stored.numpy().reshape(-1).view(np.uint8)))
 
     @property
     def is_x(self) -> bool:

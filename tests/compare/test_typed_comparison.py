@@ -96,6 +96,9 @@ def test_links_with_fanouts_by_type_and_coordinated_draws(graph, tmp_path):
         ({"draws": "coordinated"}, ("ginex", ""), ""),
         ({"target": LinkTarget(WRITES)}, ("ginex", ""), "seeds are links: its superbatches"),
         ({"weighted": True}, ("diskgnn", "one"), ""),
+        ({"without": ["node.age"]}, ("pyg", ""), "columns are left out: the adapter of PyG's loader delivers whole"),
+        ({"without": ["node.age"]}, ("static-packed", "segmented"), "columns are left out: segments hold whole rows"),
+        ({"without": ["node.age"]}, ("mmap", "random"), ""),
     ],
 )
 def test_what_one_type_does_not_help_is_refused_too(tmp_path, sampling, loader, reason):

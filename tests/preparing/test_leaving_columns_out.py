@@ -16,6 +16,8 @@ import torch
 from commands import run
 
 import diskgnn
+from diskgnn.baselines.cached_reads import CachedReads
+from diskgnn.baselines.ginex import Ginex
 from diskgnn.baselines.in_memory import InMemory
 from diskgnn.baselines.mmap import MMap
 from diskgnn.errors import ConfigError, DataWarning
@@ -185,8 +187,13 @@ def test_all_ways_of_preparing_make_the_same(
         (found,) = diskgnn.estimate(graphs["records"], **CACHES, **drawing).settings[0].row_sets
     (expected,) = open_artifact(packed["cut"]).config["row_sets"]
     assert (found.name, found.row_bytes) == ("users", expected["row_bytes"])
-    with pytest.raises(ConfigError, match="without: mmap reads whole rows"):
-        MMap(graphs["records"], **drawing)
+    with pytest.raises(ConfigError, match="without: ginex delivers whole rows"):
+        Ginex(graphs["records"], **drawing)
+    sources = [MMap(graphs["records"], **drawing), CachedReads(graphs["records"], cpu_cache="32KiB", **drawing)]
+    for source in sources:  # which read the rows that the graph has
+        with source, diskgnn.Loader(packed["cut"], "train") as loader:
+            for found, expected in zip(source.epoch(0), loader.epoch(0), strict=True):
+                assert all(torch.equal(found.x[name], x) for name, x in expected.x.items())
 
 
 @pytest.mark.parametrize("model", ["rgcn", "relational"])

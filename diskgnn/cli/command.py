@@ -12,6 +12,7 @@ import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -26,6 +27,8 @@ from diskgnn.redaction import redacted
 _ENDINGS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated", signal.SIGHUP: "hung up"}
 
 
+# How much was kept, if anything, only the stage knew that was stopped.
+_GOES_ON = ": run the same command again, which goes on with what was finished, if anything was"
 _ONE_KEYSTROKE_SECONDS = 0.5  # within which a terminal, a shell and a launcher may all send theirs
 _AGAIN_SECONDS = 0.02
 _SHOWN = 60  # characters of a path that is too long
@@ -102,6 +105,13 @@ def _read_of_a_source(ctx: click.Context) -> set[str]:
     return {name for name, value in ctx.params.items() if value is None} if ctx.params.get("format") else set()
 
 
+def _of_other_commands(ctx: click.Context) -> list[click.Parameter]:
+    """Returns what the other commands take: messages may speak of what was said to one before."""
+    group = None if ctx.parent is None else ctx.parent.command
+    commands = group.commands.values() if isinstance(group, click.Group) else ()
+    return [each for command in commands for each in command.params]
+
+
 def _told(error: Exception) -> tuple[int, str]:
     """Returns the exit code and the message of an error that is part of the job."""
     if isinstance(error, DiskGNNError):
@@ -136,9 +146,12 @@ class Command(click.Command):
         debug = ctx.params.pop("debug")
         ctx.obj = output = Output(as_json=ctx.params.pop("as_json"))
         port = ctx.params.pop("serve", None)
-        unnamed = _read_of_a_source(ctx)
+        spelt = partial(
+            with_flags, parameters=self.params, unnamed=_read_of_a_source(ctx),
+            typed=() if ctx.parent is None else ctx.parent.obj or (), others=_of_other_commands(ctx),
+        )  # fmt: skip
         with warnings.catch_warnings():
-            warnings.showwarning = lambda message, *_, **__: output.warn(with_flags(str(message), self.params, unnamed))
+            warnings.showwarning = lambda message, *_, **__: output.warn(spelt(str(message)))
             try:
                 with _signals_unwind(), _shown(output, port):
                     return self._run(ctx, output)
@@ -146,7 +159,7 @@ class Command(click.Command):
                 number = error.signal if isinstance(error, Ended) else signal.SIGINT
                 # Training has said it: its checkpoint may be older than its last step.
                 goes_on = "overwrite" in ctx.params
-                output.error(_ENDINGS[number] + (": run the same command again to go on" if goes_on else ""))
+                output.error(_ENDINGS[number] + (_GOES_ON if goes_on else ""))
                 output.close()
                 ctx.exit(128 + number)  # as a shell tells of a program that a signal ended
             except (DiskGNNError, OSError, MemoryError) as error:
@@ -154,8 +167,7 @@ class Command(click.Command):
                     sys.excepthook = _print_redacted
                     raise
                 code, message = _told(error)
-                message = with_flags(message, self.params, unnamed)
-                output.error(message, kind=type(error).__name__, exit_code=code)
+                output.error(spelt(message), kind=type(error).__name__, exit_code=code)
                 with suppress(WriteError):  # the message is on standard error
                     output.close()
                 ctx.exit(code)

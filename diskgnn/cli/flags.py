@@ -22,32 +22,60 @@ _NAMED = re.compile(
 )
 
 
-def with_flags(message: str, parameters: Iterable[click.Parameter], unnamed: Collection[str] = ()) -> str:
+def with_flags(
+    message: str,
+    parameters: Iterable[click.Parameter],
+    unnamed: Collection[str] = (),
+    typed: Iterable[str] = (),
+    others: Iterable[click.Parameter] = (),
+) -> str:
     """Returns `message` with the arguments among `parameters` as flags; other names stay as they are.
+
+    An option of several names is called as it was `typed`, which are the words of the command line.
 
     What is wrong with one of the `unnamed` is not wrong with a flag: something else has it, such as a data set its
     labels.
+
+    Values of arguments that the command does not take are shown as flags of the `others` that do, where these call them
+    alike: "trained with temporal='last'".
     """
-    options = {option.name: option for option in parameters if isinstance(option, click.Option)}
+    options, of_others = _by_name(parameters), _by_name(others)
+    words = {word.partition("=")[0] for word in typed}
 
     def shown(match: re.Match[str]) -> str:
         if match["first"] in unnamed:
             return match[0]
         option = options.get(match["first"] or match["quoted"] or match["name"])
+        if option is None and match["name"] is not None:
+            option = of_others.get(match["name"])
         if option is None:
             return match[0]
         if match["name"] is None:
-            return option.opts[0]
-        return _with_value(option, match["value"]) or match[0]
+            return _called(option, words)
+        return _with_value(option, match["value"], words) or match[0]
 
     return _NAMED.sub(shown, message)
 
 
-def _with_value(option: click.Option, value: str) -> str | None:
+def _by_name(parameters: Iterable[click.Parameter]) -> dict[str | None, click.Option]:
+    """Returns options by the names of arguments, without those that several commands call differently."""
+    found = dict[str | None, click.Option]()
+    ambiguous = set[str | None]()
+    for each in parameters:
+        if isinstance(each, click.Option) and found.setdefault(each.name, each).opts != each.opts:
+            ambiguous.add(each.name)
+    return {name: option for name, option in found.items() if name not in ambiguous}
+
+
+def _called(option: click.Option, words: Collection[str]) -> str:
+    return next((name for name in option.opts if name in words), option.opts[0])
+
+
+def _with_value(option: click.Option, value: str, words: Collection[str]) -> str | None:
     """Returns how `option` is given `value`, written as Python has it; None if it cannot be."""
     if value == "None":
         return None
     if option.is_flag:
         flags = option.opts if value == "True" else option.secondary_opts
         return flags[0] if flags else None
-    return f"{option.opts[0]} {value.strip(chr(39) + '[]').replace(', ', ',')}"
+    return f"{_called(option, words)} {value.strip(chr(39) + '[]').replace(', ', ',')}"

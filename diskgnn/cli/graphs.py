@@ -11,7 +11,9 @@ import click
 from diskgnn.cli import options
 from diskgnn.cli.command import Command
 from diskgnn.cli.rendering import Output
+from diskgnn.errors import ConfigError
 from diskgnn.progress.reporter import StageReport
+from diskgnn.specs.near_names import near_name
 from diskgnn.specs.null_times import NULL_TIMES
 from diskgnn.specs.schema import ORDERS, edge_type_name
 from diskgnn.specs.time_windows import TIME_UNITS
@@ -81,6 +83,19 @@ def _propose_split(output: Output, graph: Graph) -> None:
         )
 
 
+def _by_name(argument: str, given: tuple[tuple[str, str], ...]) -> dict[str, str]:
+    """Returns what a repeated option of NAME=VALUE says; of a name that is given twice, nobody would see the first."""
+    found = dict(given)
+    if len(found) < len(given):
+        names = [name for name, _ in given]
+        name = next(name for name in names if names.count(name) > 1)
+        values = " and ".join(value for each, value in given if each == name)
+        raise ConfigError(
+            f"{argument}: expected {name} once, found {values}; where it lists names, give them with commas between"
+        )
+    return found
+
+
 def _require_format(name: str) -> None:
     """Refuses what stands before a colon, and says nothing of what is behind it, which may be a password."""
     from diskgnn.importers.source_formats.registry import FORMATS
@@ -89,7 +104,7 @@ def _require_format(name: str) -> None:
     if name not in (*FORMATS, AUTO):
         raise click.UsageError(
             f"--from: expected FORMAT:PATH with one of {', '.join(FORMATS)}, or the URL of a PostgreSQL database, such "
-            f"as postgresql:///shop; found {name!r} before the first colon"
+            f"as postgresql:///shop; found {name!r} before the first colon{near_name(name, FORMATS)}"
         )
 
 
@@ -269,7 +284,8 @@ def convert(
 
     of_keys = {name: ",".join(given) for name, given in (("keys", keys), ("links", links)) if given}
     report = convert(
-        out, **arguments, options={**dict(options), **of_keys}, columns=table_columns(columns, encode),
+        out, **arguments, options=_by_name("options", (*options, *of_keys.items())),
+        columns=table_columns(columns, tuple(_by_name("encode", encode).items())),
         reporter=output.reporter,
     )  # fmt: skip
     _graph_made(output, report, out)

@@ -12,6 +12,7 @@ import click
 from diskgnn.errors import ConfigError
 from diskgnn.specs.caches import DEFAULT_CPU_CACHE
 from diskgnn.specs.engines import ENGINES
+from diskgnn.specs.near_names import near_name
 from diskgnn.specs.sampling import DRAWS, TEMPORAL
 from diskgnn.specs.schema import SPLITS
 from diskgnn.specs.targets import AVOIDED, EXCLUSIONS, MESSAGE_EDGES, NEGATIVES_BY, SEED_TASKS
@@ -151,6 +152,11 @@ class SplitSource(Place):
         split, equals, path = str(value).partition("=")
         if equals and split in SPLITS:
             return split, super().convert(path, param, ctx)
+        if equals and split.isalpha() and not Path(str(value)).exists():
+            self.fail(
+                f"expected a file, or SPLIT=PATH with a split of {', '.join(SPLITS)}; found {split!r} before the ="
+                f"{near_name(split, SPLITS)}", param, ctx,
+            )  # fmt: skip
         return None, super().convert(value, param, ctx)
 
 

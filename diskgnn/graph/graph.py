@@ -16,6 +16,7 @@ from diskgnn.formats.manifest import Manifest, open_pinned
 from diskgnn.formats.record_format import RecordFormat
 from diskgnn.formats.row_format import FeatureFile
 from diskgnn.graph.type_data import EdgeSet, NodeSet
+from diskgnn.specs.near_names import near_name
 from diskgnn.specs.schema import EdgeType
 from diskgnn.stores.locations import AnyPath
 
@@ -75,6 +76,7 @@ class Graph:
             if name not in self.nodes or not column:
                 raise ConfigError(
                     f"without: expected TYPE.COLUMN with a type of {', '.join(self.nodes)}, found {each!r}"
+                    f"{near_name(each, self.kept_columns)}"
                 )
             if each not in self.left_out:
                 by_type.setdefault(name, []).append(column)

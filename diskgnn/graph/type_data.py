@@ -32,6 +32,7 @@ from diskgnn.formats.record_projection import Projection, without_columns
 from diskgnn.formats.record_view import RecordView
 from diskgnn.formats.value_counts import NOTHING_UNUSUAL
 from diskgnn.graph.type_files import AGAIN, Expected, RowFiles, TypeData, expect, read_at_random
+from diskgnn.specs.near_names import near_name
 from diskgnn.specs.schema import ONE_NODE_TYPE, SPLITS, EdgeType, edge_type_name
 from diskgnn.stores.locations import Location
 
@@ -89,13 +90,15 @@ class NodeSet(TypeData):
         if not isinstance(rows, RecordFormat):
             what = "have no columns" if rows is None else "are vectors, of which none can be left out"
             raise ConfigError(
-                f"without: expected a table that keeps its columns, found {self.name} nodes, which {what}; `diskgnn "
-                f"convert` again with keep_columns=true, or with exclude={self.name}.{left_out[0]}"
+                f"without: expected a table that keeps its columns, found {self.name} nodes, which {what}; make "
+                "the graph again with `diskgnn convert --set keep_columns=true`, or with `diskgnn convert --exclude "
+                f"{self.name}.{left_out[0]}`"
             )
         if unknown := [name for name in left_out if name not in {each.name for each in rows.fields}]:
             raise ConfigError(
                 f"without: expected columns of {self.name} that are no keys and no times, of "
                 f"{', '.join(each.name for each in rows.fields)}; found {unknown[0]!r}"
+                f"{near_name(unknown[0], [each.name for each in rows.fields])}"
             )
         if not isinstance(self.config.rows, RecordFormat):  # all are left out already
             return self

@@ -13,6 +13,7 @@ from diskgnn.importers.ids.id_streams import IdColumns
 from diskgnn.importers.source_listing import replaced
 from diskgnn.importers.tables.table import Table, is_table
 from diskgnn.importers.tables.times import counts_numbers
+from diskgnn.specs.near_names import near_name
 from diskgnn.specs.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, EdgeType, edge_type_name
 from diskgnn.specs.time_windows import checked_time_unit
 
@@ -100,42 +101,25 @@ def without_columns(given: GraphInput, exclude: Sequence[str]) -> GraphInput:
     return replace(given, nodes=nodes, edges=edges)
 
 
-def with_null_times(given: GraphInput, null_time: str | None) -> GraphInput:
-    """Returns the graph where a missing time of any type means `null_time`, unless the type says another.
+def require_times(
+    has_timestamps: Mapping[str, bool], null_time: str | None, time_unit: str | None, order: str | None,
+    said: str | None = None,
+) -> None:  # fmt: skip
+    """Checks that what the user says of times is about some.
+
+    Args:
+        has_timestamps: of types with times, whether these are dates or timestamps, and no numbers.
+        null_time, time_unit, order: as `convert` takes them.
+        said: the unit that the graph says itself.
 
     Raises:
-        ConfigError: no type has times.
+        ConfigError: no type has times; or no unit, another one than the graph says itself or than timestamps become.
     """
-    if null_time is None:
-        return given
-    types: list[NodeInput | EdgeInput] = [*given.nodes.values(), *given.edges.values()]
-    if not any(map(_has_times, types)):
+    if null_time is not None and not has_timestamps:
         raise ConfigError(f"null_time: found {null_time!r}, while no type of nodes or edges has times; leave it out")
-
-    def meant(described: T) -> T:
-        return replace(described, null_time=described.null_time or null_time)
-
-    nodes = {name: meant(each) for name, each in given.nodes.items()}
-    edges = {name: meant(each) for name, each in given.edges.items()}
-    return replace(given, nodes=nodes, edges=edges)
-
-
-def with_time_unit(given: GraphInput, time_unit: str | None) -> GraphInput:
-    """Returns the graph that says what its times are: `time_unit`, or what it says itself, or seconds if all times are
-    dates and timestamps, which become that.
-
-    Raises:
-        ConfigError: no unit, another one than the graph says itself or than timestamps become, or no type has times.
-    """
-    said = given.time_unit
     if checked_time_unit(time_unit) not in (None, said) and said is not None:
         raise ConfigError(f"time_unit: expected {said}, as what is read says itself, found {time_unit}; leave it out")
     unit = time_unit or said
-    types: list[tuple[str, NodeInput | EdgeInput]] = [
-        *((f"nodes of type {name}", each) for name, each in given.nodes.items()),
-        *((f"edges of type {edge_type_name(name)}", each) for name, each in given.edges.items()),
-    ]
-    has_timestamps = {name: _has_timestamps(name, each) for name, each in types if _has_times(each)}
     if not has_timestamps and unit is not None:
         raise ConfigError(f"time_unit: found {unit!r}, while no type of nodes or edges has times; leave it out")
     if unit not in (None, "s") and any(has_timestamps.values()):
@@ -144,23 +128,41 @@ def with_time_unit(given: GraphInput, time_unit: str | None) -> GraphInput:
             f"time_unit: expected s, as times of {name} are dates or timestamps, which become seconds "
             f"since 1970; found {unit}"
         )
-    if unit is None and has_timestamps and all(has_timestamps.values()):
-        unit = "s"
-    return replace(given, time_unit=unit)
+    if order == "time" and not has_timestamps:
+        raise ConfigError("order: found 'time', while no type of nodes or edges has times; leave it out")
 
 
-def with_order(given: GraphInput, order: str | None) -> GraphInput:
-    """Returns the graph whose lists are in this order; None: in that which it says itself.
+def with_times(given: GraphInput, null_time: str | None, time_unit: str | None, order: str | None) -> GraphInput:
+    """Returns the graph with what the user says of its times, and of what goes by them.
+
+    Args:
+        given: the graph.
+        null_time: what a missing time of any type means, unless the type says another.
+        time_unit: of all times; by default what the graph says itself, or seconds if all times are dates and
+            timestamps, which become that.
+        order: of its lists; by default that which it says itself.
 
     Raises:
-        ConfigError: no order, or one by time where no type has times.
+        ConfigError: see `require_times`.
     """
-    if order is None:
-        return given
-    types: list[NodeInput | EdgeInput] = [*given.nodes.values(), *given.edges.values()]
-    if order == "time" and not any(map(_has_times, types)):
-        raise ConfigError("order: found 'time', while no type of nodes or edges has times; leave it out")
-    return replace(given, order=order)
+    has_timestamps = {
+        f"nodes of type {name}": name in given.dated or _has_timestamps(name, each)
+        for name, each in given.nodes.items() if _has_times(each)
+    } | {
+        f"edges of type {edge_type_name(name)}": _has_timestamps(edge_type_name(name), each)
+        for name, each in given.edges.items() if _has_times(each)
+    }  # fmt: skip
+    require_times(has_timestamps, null_time, time_unit, order, given.time_unit)
+    unit = time_unit or given.time_unit
+    if unit is None and has_timestamps and all(has_timestamps.values()):
+        unit = "s"
+
+    def meant(described: T) -> T:
+        return replace(described, null_time=described.null_time or null_time)
+
+    nodes = {name: meant(each) for name, each in given.nodes.items()}
+    edges = {name: meant(each) for name, each in given.edges.items()}
+    return replace(given, nodes=nodes, edges=edges, time_unit=unit, order=order or given.order)
 
 
 def require_columns_there(
@@ -176,7 +178,7 @@ def require_columns_there(
         told = "; ".join(f"{of} has {', '.join(names)}" for of, names in there.items())
         raise ConfigError(
             f"{argument}: expected COLUMN or TABLE.COLUMN of the tables{which}, found {unknown[0]!r}; "
-            f"{told or 'there are none'}"
+            f"{told or 'there are none'}{near_name(unknown[0], known)}"
         )
 
 

@@ -20,9 +20,8 @@ from diskgnn.graph.held_out import told_of_graph
 from diskgnn.importers.completing import (
     completed,
     is_of_one_type,
-    with_null_times,
-    with_order,
-    with_time_unit,
+    require_times,
+    with_times,
     without_columns,
 )
 from diskgnn.importers.containers.arrays import Source
@@ -40,6 +39,7 @@ from diskgnn.importers.tables.table import Table, TableColumns, is_table
 from diskgnn.paths import PathLike
 from diskgnn.progress.default_reporter import reporter_for
 from diskgnn.progress.reporter import Reporter, StageReport, say
+from diskgnn.specs.near_names import near_name
 from diskgnn.specs.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, SPLITS
 from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.memory import memory_budget
@@ -218,11 +218,14 @@ def convert(
     made_with = {}
     if schema is None:
         made_with = asdict(EdgeOptions(**added)) | ({} if quantise is None else {"quantise": quantise})
+    of_times: dict[str, Any] = {"null_time": null_time, "time_unit": time_unit, "order": order}
     encoding = None if encoding_of is None else GivenEncoding.of(encoding_of)
     out = Destination.of(out)
     measured = partial(Resources.of, memory, sending_bytes=out.sending_bytes)  # what the process has when it is called
     chosen, beside = _chosen(source, format, options, schema, topology, on_nodes, on_edges, exclude)
     database = None if chosen is None else chosen.database
+    if database is None:  # those of a database are checked before it is read
+        ArtifactWriter(out, artifacts.GRAPH, config={}, overwrite=overwrite)  # refuses what is there before all is read
 
     def look(tables: Catalogue | None = None) -> tuple[GivenGraph, SourceContents]:
         with permission_named():
@@ -232,7 +235,7 @@ def convert(
                 described = completed(chosen.read(measured(), encoding, tables), beside, **on_edges)
                 typed = not is_of_one_type(described)
             contents, described = described.contents, replace(described, contents=SourceContents())
-            described = with_order(with_time_unit(with_null_times(described, null_time), time_unit), order)
+            described = with_times(described, **of_times)
             warn_of_left_out(contents)
             return GivenGraph.of(replace(described, encoding=encoding), typed=typed), contents
 
@@ -248,7 +251,7 @@ def convert(
         "source": identity_of(database, out.staging) if database is not None
         else source if isinstance(source, (str, os.PathLike)) else described,
         "format": format, "options": options, "schema": None if schema is None else described,
-        "exclude": exclude, "null_time": null_time, "time_unit": time_unit, "order": order,
+        "exclude": exclude, **of_times,
         "encoding_of": None if encoding is None else encoding.digest,
         **topology, **on_nodes, **on_edges,
     })  # fmt: skip
@@ -261,9 +264,8 @@ def convert(
             if database is not None:
                 assert chosen is not None
                 said = {name: chosen.options.get(name) for name in ("keys", "links", "times")}
-                wanted = Wanted(
-                    **said, exclude=exclude, encode=chosen.encode, require=partial(chosen.require, encoding)
-                )
+                require = partial(chosen.require, encoding, partial(require_times, **of_times))
+                wanted = Wanted(**said, exclude=exclude, encode=chosen.encode, require=require)
                 given, contents = look(fetched(database, wanted, writer, replace(measured(), reporter=told)))
                 resources = resources_of(given)
             opened, written = given.write(writer, resources, f"the graph {out}")
@@ -422,6 +424,7 @@ def _columns_by_table(
             there = "; ".join(f"{table.path} has {', '.join(table.schema.names)}" for table in tables if table)
             raise ConfigError(
                 f"columns: {role}: expected a column of the tables, found {name!r}; {there or 'no table'}"
+                f"{near_name(name, [each for names in having for each in names])}"
             )
 
     features = [columns.features] if isinstance(columns.features, str) else columns.features

@@ -161,6 +161,7 @@ class GraphInput:
     time_unit: str | None = None  # of `TIME_UNITS`: of all times; None: seconds if all are timestamps, or nobody knows
 
     order: str | None = None  # of in-neighbours, one of `ORDERS`; None: that of hashes
+    dated: tuple[str, ...] = ()  # node types whose times were dates or timestamps, and are seconds now
 
     def __post_init__(self) -> None:
         checked_time_unit(self.time_unit)

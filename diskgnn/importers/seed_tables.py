@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -22,14 +23,16 @@ from diskgnn.importers.ids.id_types import id_keys, id_kind
 from diskgnn.importers.ids.kept_ids import nodes_of_ids
 from diskgnn.importers.tables.column_encoding import label_numbers
 from diskgnn.importers.tables.table import Table, TableColumns
-from diskgnn.importers.tables.table_rows import is_list, splits
+from diskgnn.importers.tables.table_rows import is_list, no_integers, splits
 from diskgnn.importers.tables.times import counts_numbers, is_date, seconds
 from diskgnn.paths import PathLike
+from diskgnn.specs.near_names import near_name
 from diskgnn.specs.schema import ClassValue, EdgeType, are_class_values, edge_type_name, parse_edge_type
 from diskgnn.specs.targets import SEED_TASKS, LinkTarget, NodeTarget
 from diskgnn.specs.time_windows import require_seconds
 
 _LABEL = "label"
+_INDEX = re.compile(r"__index_level_\d+__")  # of pandas, in the files that it writes
 
 
 def read_target(
@@ -121,8 +124,9 @@ def _warn_of_unread_times(
     path = next(iter(seeds.values())) if isinstance(seeds, Mapping) else seeds
     labels = [columns.label or _LABEL] if isinstance(columns.label or _LABEL, str) else list(columns.label or ())
     taken = {*labels, columns.split or "split", *(getattr(columns, role) or role for role in ids)}
-    found = [each.name for each in Table("seeds", path, columns).schema
-             if each.name not in taken and (is_date(each.type) or pa.types.is_integer(each.type))]  # fmt: skip
+    free = [each for each in Table("seeds", path, columns).schema if each.name not in taken]
+    maybe = [each for each in free if is_date(each.type) or pa.types.is_integer(each.type)]
+    found = [each.name for each in maybe if _INDEX.fullmatch(each.name) is None]
     if found:
         warnings.warn(
             f"seeds: no column of {path} is named as their times, so draws by time go by those of the nodes in "
@@ -138,7 +142,7 @@ def _nodes_of(graph: Graph, node_type: str | None) -> NodeSet:
     if node_type is None or node_type not in graph.nodes:
         raise ConfigError(
             f"target: expected the type of the nodes that the seeds are, one of {', '.join(graph.nodes)}; found "
-            f"{node_type or 'none'}"
+            f"{node_type or 'none'}{near_name(node_type, graph.nodes)}"
         )
     return graph.nodes[node_type]
 
@@ -148,6 +152,7 @@ def _ends_of(graph: Graph, edge_type: EdgeType) -> dict[str, NodeSet]:
         raise ConfigError(
             f"target: expected the type of the edges that the seeds are pairs of, one of "
             f"{', '.join(map(edge_type_name, graph.edges))}; found {edge_type_name(edge_type)}"
+            f"{near_name(edge_type_name(edge_type), map(edge_type_name, graph.edges))}"
         )
     return {"src": graph.nodes[edge_type[0]], "dst": graph.nodes[edge_type[2]]}
 
@@ -192,15 +197,12 @@ def _rows(table: Table, columns: TableColumns, ids: Sequence[str]) -> pa.Table:
         if name not in table.schema.names:
             raise InputError(
                 f"seeds: expected a column {name!r} in {table.path}, found {table.schema.names}; say what the one of "
-                f"ids is called (`columns`, {role}=NAME)"
+                f"ids is called (`columns`, {role}=NAME){near_name(name, table.schema.names)}"
             )
     kinds = {role: table.field(name).type for role, name in taken.items()}
     for role in ids:
         if id_kind(kinds[role]) is None:
-            raise InputError(
-                f"seeds: expected whole numbers, strings or binary in column {taken[role]!r} of {table.path}, found "
-                f"{kinds[role]}"
-            )
+            raise no_integers(table, taken[role], "whole numbers, strings or binary")
     batches = [
         pa.record_batch(
             [id_keys(column) if role in ids else column for role, column in zip(taken, batch.columns, strict=True)],

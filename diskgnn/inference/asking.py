@@ -18,6 +18,7 @@ from diskgnn.nn.typed_models import TypedLayers
 from diskgnn.paths import PathLike
 from diskgnn.specs.fanouts import Fanouts
 from diskgnn.specs.feature_columns import FeatureColumn
+from diskgnn.specs.near_names import near_name
 from diskgnn.specs.schema import ClassValue, EdgeType, edge_type_name, parse_edge_type
 from diskgnn.training.checkpoints import check_applied_to, load_checkpoint, load_model
 
@@ -56,7 +57,9 @@ def asked_of(
         ConfigError: for what the graph or the model does not have.
     """
     if node_type is not None and node_type not in kinds:
-        raise ConfigError(f"node_type: expected one of {', '.join(kinds)}, found {node_type!r}")
+        raise ConfigError(
+            f"node_type: expected one of {', '.join(kinds)}, found {node_type!r}{near_name(node_type, kinds)}"
+        )
     kind: str | None = None
     called: tuple[ClassValue, ...] | None = None
     config: Mapping[str, Any] | None = None  # of the checkpoint

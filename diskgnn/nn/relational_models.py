@@ -300,7 +300,7 @@ def _check_columns(name: str, encoder: RowEncoder, x: Tensor | None, columns: Ma
     if missing := [each.name for each in encoder.columns if each.name not in columns]:
         raise ConfigError(
             f"model takes columns of {name} that the minibatch does not have: {', '.join(missing)}; convert the tables "
-            "with keep_columns=true, as those that it was trained on"
+            "(`diskgnn convert --set keep_columns=true`) as those that it was trained on"
         )
 
 
@@ -311,7 +311,7 @@ def _check_times(name: str, encoder: RowEncoder, times: Tensor | None, seed_time
         what = f"timestamps of {name} were" if encoder.age is None else f"a row of {name} was"
         raise ConfigError(
             f"model takes how long before its seed {what}, and the minibatch has no such times; draw minibatches by "
-            "their times, as those that it was trained on, with keep_times=True"
+            "their times, as those that it was trained on, with keep_times=True (`diskgnn prepare --keep-times`)"
         )
 
 

@@ -47,7 +47,7 @@ from diskgnn.propagation.propagation_plan import PropagationPlan, fixed_need, ma
 from diskgnn.propagation.record_order import RecordOrder
 from diskgnn.propagation.stripes import stripes_of, transpose
 from diskgnn.sampling.timed_types import require_times_to_ignore
-from diskgnn.specs.schema import edge_type_name
+from diskgnn.specs.schema import edge_type_name, require_node_type
 from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.resources import Resources
 from diskgnn.units import seed_number, whole_number
@@ -378,8 +378,7 @@ def _features(graph: Graph, node_type: str) -> RowFormat:
 def _seed_nodes(graph: Graph, target: str | None) -> NodeSet:
     """Returns the nodes that seeds are of: of type `target`, or of the only one with a train split, or with a split."""
     if target is not None:
-        if target not in graph.nodes:
-            raise ConfigError(f"target: the graph has no node type {target!r}, only {', '.join(graph.nodes)}")
+        require_node_type("target", target, graph.nodes)
         return graph.nodes[target]
     if len(graph.nodes) == 1:
         return next(iter(graph.nodes.values()))

@@ -26,7 +26,15 @@ from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
 from diskgnn.importers.source_formats.pyg_graphs import Stored, StoredGraph, as_source, stored_graph
 from diskgnn.pyg.disk_frames import graph_of_frames, tables_of
 from diskgnn.pyg.frame_rows import frame_rows, parts_of, why_in_memory
-from diskgnn.specs.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, TableColumn, edge_type_name
+from diskgnn.specs.near_names import near_name
+from diskgnn.specs.schema import (
+    ONE_EDGE_TYPE,
+    ONE_NODE_TYPE,
+    TableColumn,
+    edge_type_name,
+    require_edge_type,
+    require_node_type,
+)
 from diskgnn.units import format_size
 
 FRAME = "tf"  # the attribute of nodes that PyG and RelBench keep a TensorFrame in
@@ -323,6 +331,8 @@ def seeds_of(data: Any, graph: Graph | None, given: Any, *, is_link: bool) -> An
         ConfigError: there is no such split, or nothing to start from.
     """
     name = "edge_label_index" if is_link else "input_nodes"
+    if isinstance(data, HeteroData) and not isinstance(given, str):
+        _require_type(name, given, data, is_link=is_link)
     kind, split = given if isinstance(given, tuple) and len(given) == 2 else (None, given)
     if isinstance(split, Tensor | np.ndarray | list):
         array = split if isinstance(split, Tensor) else np.asarray(split)
@@ -352,9 +362,31 @@ def seeds_of(data: Any, graph: Graph | None, given: Any, *, is_link: bool) -> An
     if split not in splits:
         raise ConfigError(
             f"{name}: expected a split of {', '.join(splits) or 'none'} of {graph.manifest.path}, found {split!r}"
+            f"{near_name(split, splits)}"
         )
     ids = torch.from_numpy(np.array(splits[split].T))
     return ids if isinstance(data, Data) else (kind, ids)
+
+
+def _require_type(name: str, given: Any, data: HeteroData, *, is_link: bool) -> None:
+    """Refuses to start from ids of no type, or of one that the data does not have.
+
+    Raises:
+        ConfigError: names the types that there are.
+    """
+    is_pair = isinstance(given, tuple | list) and len(given) == 2
+    kind, start = given if is_pair else (given, None)
+    if isinstance(start, str):  # a split, of a type that is looked for with it
+        return
+    if is_link and isinstance(kind, tuple) and len(kind) == 3:
+        require_edge_type(name, kind, data.edge_types)
+    elif not is_link and is_pair and isinstance(kind, str):
+        require_node_type(name, kind, data.node_types)
+    elif not is_link:
+        raise ConfigError(
+            f"{name}: expected (type, ids), with a type of {', '.join(data.node_types)}, or a type, as the data has "
+            f"several; found {'none' if given is None else 'no type'}"
+        )
 
 
 def update(found: Any, value: Any) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch_geometric.data import Data, HeteroData
 from torch_geometric.sampler.base import NumNeighbors, SubgraphType
 
 from diskgnn.errors import ConfigError
@@ -23,7 +24,7 @@ from diskgnn.pyg.sampler import InputSeeds, Rules
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.specs.fanouts import Fanouts
 from diskgnn.specs.sampling import SamplingSpec
-from diskgnn.specs.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, TableColumn
+from diskgnn.specs.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, TableColumn, edge_type_name, require_edge_type
 from diskgnn.specs.targets import LinkTarget, NodeTarget, Target
 from diskgnn.specs.time_windows import Windows, checked_windows
 from diskgnn.units import whole_number
@@ -144,6 +145,30 @@ class LoaderRequest:
             else whole_number("prepared_epochs", prepared_epochs, 0),
             device, seed, shuffle, batch_size, is_link,
         )  # fmt: skip
+
+    def check_types(self, data: Any) -> None:
+        """Refuse numbers of neighbours of edge types that the data does not have, or not of all that it has.
+
+        Raises:
+            ConfigError: names these types.
+        """
+        given = self.num_neighbors.values
+        if not isinstance(given, dict):
+            return
+        if isinstance(data, Data):
+            raise ConfigError("num_neighbors: expected one list, as the data has one type of edges, found a mapping")
+        if not isinstance(data, HeteroData):
+            return
+        named = [each.to_tuple() for each in given]
+        for each in named:
+            require_edge_type("num_neighbors", each, data.edge_types)
+        missing = [each for each in data.edge_types if each not in named]
+        if missing and self.num_neighbors.default is None:
+            zeros = [0] * self.num_neighbors.num_hops
+            raise ConfigError(
+                f"num_neighbors: expected a list for each edge type, found none for "
+                f"{', '.join(map(edge_type_name, missing))}; {zeros} draws none of a type"
+            )
 
     def check_seeds(self, nodes: Tensor, name: str) -> None:
         """Refuse nodes that would be seeds twice in a minibatch.

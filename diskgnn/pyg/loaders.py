@@ -112,6 +112,7 @@ class NeighborLoader(PreparedBatches, NodeLoader):  # type: ignore[misc]
             progress=progress, arguments=kwargs,
         )  # fmt: skip
         data, request.graph = opened(data)
+        request.check_types(data)
         self._begin(request, sampler := DiskSampler(seed))
         super().__init__(
             data=data, node_sampler=sampler,
@@ -205,6 +206,7 @@ class LinkNeighborLoader(PreparedBatches, LinkLoader):  # type: ignore[misc]
             progress=progress, arguments=kwargs, is_link=True,
         )  # fmt: skip
         data, request.graph = opened(data)
+        request.check_types(data)
         self._begin(request, sampler := DiskSampler(seed))
         super().__init__(
             data=data, link_sampler=sampler,

@@ -107,6 +107,7 @@ class LinkNeighborLoader:
             arguments={**kwargs, "shuffle": False},  # the order is drawn with the destinations
         )  # fmt: skip
         data, request.graph = opened(data)
+        request.check_types(data)
         _check_nodes(data, src_nodes, (dst_nodes[0], destinations.col_indices()), num_dst_nodes)
         rows = LinkRows(
             (src_nodes[0], dst_nodes[0]), src_nodes[1].numpy(), destinations.crow_indices().numpy(),

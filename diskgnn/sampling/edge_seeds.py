@@ -35,7 +35,7 @@ from diskgnn.sampling.negatives import (
 from diskgnn.sampling.seed_checks import check_nodes, check_times, require_known, require_splits
 from diskgnn.sampling.seeds import Excluded, SeedBatch
 from diskgnn.specs.sampling import SamplingSpec
-from diskgnn.specs.schema import EdgeType, edge_type_name
+from diskgnn.specs.schema import EdgeType, edge_type_name, require_edge_type
 from diskgnn.specs.targets import LinkTarget
 
 
@@ -43,11 +43,7 @@ class EdgeSeeds:
     """The seed edges of one edge type's splits, and pairs without an edge: destinations drawn for their sources."""
 
     def __init__(self, graph: Graph, spec: SamplingSpec, target: LinkTarget) -> None:
-        if target.edge_type not in graph.edges:
-            raise ConfigError(
-                f"target: the graph has no edge type {edge_type_name(target.edge_type)}, only "
-                f"{', '.join(map(edge_type_name, graph.edges))}"
-            )
+        require_edge_type("target", target.edge_type, graph.edges)
         self._graph, self._spec = graph, spec
         edges = graph.edges[target.edge_type]
         self._ends = graph.nodes[target.edge_type[0]], graph.nodes[target.edge_type[2]]
@@ -253,10 +249,6 @@ def _by_first_appearance(
 
 def _reverse_type(graph: Graph, target: LinkTarget) -> EdgeType | None:
     if target.reverse_edge_type is not None:
-        if target.reverse_edge_type not in graph.edges:
-            raise ConfigError(
-                f"reverse_edge_type: the graph has no edge type {edge_type_name(target.reverse_edge_type)}, only "
-                f"{', '.join(map(edge_type_name, graph.edges))}"
-            )
+        require_edge_type("reverse_edge_type", target.reverse_edge_type, graph.edges)
         return target.reverse_edge_type
     return reverse_type_in(graph, target.edge_type)

@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from diskgnn.errors import ConfigError, DataWarning, callers_level
 from diskgnn.graph.graph import Graph
-from diskgnn.specs.schema import EdgeType, edge_type_name
-from diskgnn.specs.time_windows import Windows, require_edge_types, window_in_unit
+from diskgnn.specs.schema import EdgeType, edge_type_name, require_edge_type
+from diskgnn.specs.time_windows import Windows, window_in_unit
 
 
 def edge_windows(
@@ -40,7 +40,8 @@ def edge_windows(
         )
     _say_units(graph, windows)
     if isinstance(windows, Mapping):
-        require_edge_types(windows, tuple(graph.edges))
+        for each in windows:
+            require_edge_type("temporal_window", each, graph.edges)
         if untimed := [each for each in windows if each not in timed]:
             raise ConfigError(
                 f"temporal_window: expected edge types with times, found {edge_type_name(untimed[0])}: neither its "

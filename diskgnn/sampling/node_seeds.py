@@ -16,6 +16,7 @@ from diskgnn.progress.reporter import Reporter
 from diskgnn.sampling.seed_checks import check_nodes, check_times, require_known, require_splits
 from diskgnn.sampling.seeds import SeedBatch
 from diskgnn.specs.sampling import SamplingSpec
+from diskgnn.specs.schema import require_node_type
 from diskgnn.specs.targets import NodeTarget
 
 
@@ -86,8 +87,7 @@ class NodeSeeds:
 
 def _target_nodes(graph: Graph, spec: SamplingSpec, target: NodeTarget) -> NodeSet:
     if target.node_type is not None:
-        if target.node_type not in graph.nodes:
-            raise ConfigError(f"target: the graph has no node type {target.node_type!r}, only {', '.join(graph.nodes)}")
+        require_node_type("target", target.node_type, graph.nodes)
         return graph.nodes[target.node_type]
     if len(graph.nodes) == 1:
         return next(iter(graph.nodes.values()))

@@ -19,6 +19,7 @@ from diskgnn.graph.graph import Graph
 from diskgnn.graph.held_out import HeldOut, told
 from diskgnn.progress.reporter import SILENT, Reporter, say
 from diskgnn.sampling.edge_windows import edge_windows
+from diskgnn.sampling.empty_windows import warn_of_empty_windows
 from diskgnn.sampling.grouping import nearness_order
 from diskgnn.sampling.label_warnings import warn_of_labels
 from diskgnn.sampling.planned_minibatch import DrawRules, PlannedEpoch, PlannedMinibatch, Sampler
@@ -59,7 +60,7 @@ class SamplingPlan:
         self.fanouts = {split: np.array(spec.fanouts_by_type(split, edge_types), np.int32) for split in self.splits}
         _require_edge_data(graph, spec)
         require_temporal(graph, spec, self._seeds.target, self.fanouts.values())
-        windows = edge_windows(graph, spec.temporal_window, self.fanouts.values())
+        self._windows = windows = edge_windows(graph, spec.temporal_window, self.fanouts.values())
         # The same draws are the same samples, however their windows were said.
         self.spec = replace(spec, temporal_window=named_windows(windows, graph.config.time_unit) or None)
         if spec.group_seeds > 1:
@@ -155,11 +156,15 @@ class SamplingPlan:
             warn_of_labels(self.graph, target, {split: self._seeds.listed(split) for split in self.splits})
 
     def warn_of_times(self) -> None:
-        """Warn if times by which is drawn look like those of different units."""
+        """Warn if times by which is drawn look like those of different units, or leave seeds nothing to draw."""
         if self.spec.is_temporal and self.spec.sampler is None:
             target = self._seeds.target
             given = [np.asarray(target.times[split]) for split in self.splits] if target.times is not None else []
             warn_of_units(self.graph, reached_with_times(self.graph, target, self.fanouts.values()), given)
+            followed = np.any([(layers != 0).any(axis=0) for layers in self.fanouts.values()], axis=0)
+            is_followed = dict(zip(self.graph.edges, followed, strict=True))
+            windows = {each: length for each, length in self._windows.items() if is_followed[each]}
+            warn_of_empty_windows(self.graph, windows, given)
 
     def _warn_of_places(self) -> None:
         """Warn if `Block.edge_ids` of some edge type will not be the user's numbers of edges, which nobody kept."""

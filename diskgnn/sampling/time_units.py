@@ -34,7 +34,7 @@ def warn_of_units(
         reached: types with times that draws reach.
         seed_times: those that were given, if any.
     """
-    some = {type_words(each): _some_times(_data_of(graph, each)) for each in reached}
+    some = {type_words(each): some_times(_data_of(graph, each)) for each in reached}
     if seed_times:
         some["the seeds"] = np.concatenate(seed_times)
     found = {name: times[~is_missing(times)] for name, times in some.items()}
@@ -57,7 +57,7 @@ def _data_of(graph: Graph, each: str | EdgeType) -> TypeData:
     return graph.nodes[each] if isinstance(each, str) else graph.edges[each]
 
 
-def _some_times(data: TypeData) -> npt.NDArray[np.int64]:
+def some_times(data: TypeData) -> npt.NDArray[np.int64]:
     """Returns times from all over the file."""
     name = data.file(artifacts.TIMES)
     path, num_times = data.manifest.file(name), data.manifest.num_rows(name)

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Mapping, Sequence
 
 from diskgnn.errors import ConfigError
-from diskgnn.specs.schema import EdgeType, edge_type_name, parse_edge_type
+from diskgnn.specs.schema import EdgeType, parse_edge_type, require_edge_type
 
 MAX_FANOUT = (1 << 31) - 1
 # Per layer, from the seeds outwards; -1 takes all. Of each edge type, or one list for all of them.
@@ -49,11 +49,8 @@ def by_layer(fanouts: CheckedFanouts, edge_types: Sequence[EdgeType]) -> list[li
     """
     if isinstance(fanouts, tuple):
         return [[fanout] * len(edge_types) for fanout in fanouts]
-    if unknown := set(fanouts) - set(edge_types):
-        known = ", ".join(map(edge_type_name, edge_types))
-        raise ConfigError(
-            f"fanouts: the graph has no edge type {', '.join(sorted(map(edge_type_name, unknown)))}, only {known}"
-        )
+    for each in fanouts:
+        require_edge_type("fanouts", each, edge_types)
     layers = num_layers(fanouts)
     return [[fanouts.get(each, (0,) * layers)[layer] for each in edge_types] for layer in range(layers)]
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from diskgnn.errors import ConfigError
 from diskgnn.specs.feature_columns import FeatureColumn
+from diskgnn.specs.near_names import near_name
 
 EdgeType = tuple[str, str, str]  # (source type, name, destination type), as in PyG and DGL
 ClassValue = str | int | bool  # what a class is called by the user
@@ -68,6 +69,31 @@ def parse_edge_type(name: object, what: str = "edge type") -> EdgeType:
     source, middle, destination = parts
     what = f"{what} {name!r}" if what == "edge type" else what
     return check_type_name(source, what), check_type_name(middle, what), check_type_name(destination, what)
+
+
+def require_node_type(argument: str, name: str, known: Collection[str]) -> None:
+    """Checks that a graph has the node type that an `argument` names.
+
+    Raises:
+        ConfigError: it has not; says which ones it has.
+    """
+    if name not in known:
+        raise ConfigError(
+            f"{argument}: the graph has no node type {name!r}, only {', '.join(known)}{near_name(name, known)}"
+        )
+
+
+def require_edge_type(argument: str, edge_type: EdgeType, known: Collection[EdgeType]) -> None:
+    """Checks that a graph has the edge type that an `argument` names.
+
+    Raises:
+        ConfigError: it has not; says which ones it has.
+    """
+    if edge_type not in known:
+        name, names = edge_type_name(edge_type), [*map(edge_type_name, known)]
+        raise ConfigError(
+            f"{argument}: the graph has no edge type {name}, only {', '.join(names)}{near_name(name, names)}"
+        )
 
 
 def are_class_values(values: Sequence[object], num_classes: int) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from diskgnn.errors import ConfigError
+from diskgnn.specs.near_names import near_name
 from diskgnn.specs.null_times import MISSING
 from diskgnn.specs.schema import SPLITS
 
@@ -115,7 +116,8 @@ def _by_split(name: str, given: Any) -> Mapping[str, Any]:
         raise ConfigError(f"{name}: expected a mapping such as {{'train': ids}}, found {type(given).__name__}")
     if not given or (unknown := [split for split in given if split not in SPLITS]):
         found = "none" if not given else repr(unknown[0])
-        raise ConfigError(f"{name}: expected ids for some of {', '.join(SPLITS)}, found {found}")
+        near = near_name(unknown[0], SPLITS) if given else ""
+        raise ConfigError(f"{name}: expected ids for some of {', '.join(SPLITS)}, found {found}{near}")
     return given
 
 

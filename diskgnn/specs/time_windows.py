@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from diskgnn.errors import ConfigError
@@ -122,15 +122,6 @@ def windows_text(windows: Windows) -> str:
     if not isinstance(windows, Mapping):
         return str(windows)
     return ", ".join(f"{edge_type_name(each)}={window}" for each, window in windows.items())
-
-
-def require_edge_types(windows: Windows, edge_types: Sequence[EdgeType]) -> None:
-    """Raises ConfigError if there are windows of edge types that are none of `edge_types`."""
-    if isinstance(windows, Mapping) and (unknown := [each for each in windows if each not in edge_types]):
-        raise ConfigError(
-            f"temporal_window: the graph has no edge type {edge_type_name(unknown[0])}, only "
-            f"{', '.join(map(edge_type_name, edge_types))}"
-        )
 
 
 def _checked(name: str, window: Any) -> Window:

@@ -111,8 +111,13 @@ class Resources:
         if refused := [need for need in needs if not self.has_room(need)]:
             self.within(max(refused, key=self.least_budget))
 
-    def require(self, what: str, needed_bytes: int) -> None:
+    def require(self, what: str, needed_bytes: int, most_bytes: int | None = None) -> None:
         """Refuses a budget that has no room for `needed_bytes` of arrays and buffers, which only the data shows.
+
+        Args:
+            what: they are for.
+            needed_bytes: of what was read so far.
+            most_bytes: that all of it can need, if that is known: or else each run would tell of a little more.
 
         Raises:
             SmallBudgetError: names the smallest budget that works.
@@ -120,11 +125,15 @@ class Resources:
         if needed_bytes > self.memory_bytes:
             least_bytes = self._budget(needed_bytes)
             sent = " and for what is sent to a store" if self.sending_bytes else ""
+            enough = ""
+            if most_bytes is not None:
+                most = self._budget(most_bytes)
+                enough = f"; {most} bytes ({format_size(most)}) are enough, whatever else there is to be read"
             raise SmallBudgetError(
                 least_bytes,
                 f"memory: expected at least {least_bytes} bytes ({format_size(least_bytes)}) {what}, of which "
                 f"{format_size(self.held_bytes)} are for what the process has loaded and for threads{sent}; found "
-                f"{format_size(max(0, self.held_bytes + self.memory_bytes))}",
+                f"{format_size(max(0, self.held_bytes + self.memory_bytes))}{enough}",
             )
 
     def divided(self, units: int, *, part: int = 1, most_bytes: int | None = None) -> int:

@@ -143,7 +143,8 @@ def test_what_is_ignored_stays_ignored(monkeypatch):
 def test_an_interrupted_stage_says_how_it_goes_on(graph, tmp_path):
     with faults.armed("artifact.publish", KeyboardInterrupt()):
         said = run("sample", graph, tmp_path / "samples", "--fanouts", "2", exit_code=130).stderr
-    assert said.endswith("error: interrupted: run the same command again to go on\n")
+    again = "run the same command again, which goes on with what was finished, if anything was"
+    assert said.endswith(f"error: interrupted: {again}\n")
     run("sample", graph, tmp_path / "samples", "--fanouts", "2")
 
 
@@ -235,6 +236,28 @@ def test_arguments_are_shown_as_flags(message, shown):
     options = [["--lines"], ["--width", "line_width"], ["--theme", "-t", "style"], ["--parts"]]
     flags = [click.Option(["--quiet"], is_flag=True), click.Option(["--color/--no-color"])]
     assert with_flags(message, [*map(click.Option, options), *flags]) == shown
+
+
+@pytest.mark.parametrize(
+    ("typed", "shown"),
+    [
+        (["--tint", "red"], "--tint: none is so; --tint red"),
+        (["--colour=red"], "--colour: none is so; --colour red"),
+        ([], "--colour: none is so; --colour red"),
+    ],
+)
+def test_an_option_of_two_names_is_called_as_it_was_typed(typed, shown):
+    option = click.Option(["--colour", "--tint"])
+    assert with_flags("colour: none is so; colour='red'", [option], typed=typed) == shown
+
+
+def test_what_other_commands_take_is_shown_as_their_flags():
+    """Checkpoints tell of what was said to `prepare`. What commands call differently may be any of these."""
+    others = [click.Option([flag, "kind"]) for flag in ("--order", "--sort")]
+    others.append(click.Option(["--last"], is_flag=True))
+    message = "kind: as with kind='a' and last=True; size=3"
+    shown = with_flags(message, [click.Option(["--size"])], others=others)
+    assert shown == "kind: as with kind='a' and --last; --size 3"
 
 
 @pytest.mark.parametrize(

@@ -268,7 +268,7 @@ def test_what_cannot_become_a_graph_is_told_before_tables_are_fetched(tmp_path: 
     columns = diskgnn.TableColumns
     for error, message, given in (
         (ConfigError, "another table would be called a_b as well", {}),
-        (ConfigError, "columns: name: expected number, .* found 'categorie'",
+        (ConfigError, "encode: table users.name: expected number, .* found 'categorie'; did you mean 'category'",
          {"columns": columns(encode={"users.name": "categorie"})}),
         (InputError, "users.name: expected lists", {"columns": columns(encode={"name": "vector"})}),
         (ConfigError, "until: expected a whole number", {"options": {"until": "soon"}}),
@@ -416,7 +416,7 @@ def test_two_keys_of_one_column(tmp_path: Path, kind: str, keys: tuple[str, str]
         "a": [(0, 0), (1, 1), (2, 2)],
         "person": made(tmp_path / "db", kind, script, joined("o", "u", "person", "nr")),
     }
-    with pytest.warns(DataWarning, match="the column has another one"):
+    with pytest.warns(DataWarning, match="its column makes edges to"):
         diskgnn.convert(tmp_path / "graph", source=tmp_path / "db")
     graph = Graph.open(tmp_path / "graph")
     (named,) = (other for table, word, other in graph.edges if (table, word) == ("o", "f2p_u"))

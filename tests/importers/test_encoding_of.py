@@ -309,7 +309,7 @@ def test_whole_numbers_as_classes_are_those_of_the_graph(tmp_path: Path) -> None
         ({"joined": PEOPLE["member"]}, {}, r"\.joined: expected timestamps, dates or whole numbers, .*, found bool"),
         ({"member": PEOPLE["topic"]}, {}, r"\.member: expected truth values, found string"),
         ({"age": PEOPLE["topic"]}, {}, r"\.age: expected numbers, found string"),
-        ({}, {"encode": {"age": "raw"}}, r"encode: age: expected number, as in .*graph, found raw; leave it out"),
+        ({}, {"encode": {"age": "raw"}}, r"encode: nodes.age: expected number, as in .*graph, found raw; leave it out"),
         ({}, {"features": ["age", "id2"]}, r"features: .*graph has no feature 'id2'"),
     ],
 )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import warnings
 from collections import Counter
@@ -339,6 +340,11 @@ def test_values_of_categories_count_in_memory(tmp_path: Path) -> None:
         told.clear()
         with_least(partial(convert, out, encoding_of), values_bytes)
         assert any("to keep the values of categories of table users" in each for each in told)
+        if encoding_of is None:  # a budget is told that is enough, not only a little more each time
+            enough = re.findall(r"; (\d+) bytes \S+ \S+ are enough, whatever else", " ".join(told))
+            assert len({*enough}) == 1
+            with faults.pretending("memory.anonymous", 0):
+                convert("at_once", None, int(enough[0]), 1)
         assert Graph.open(tmp_path / out).nodes["users"].categories().num_rows == 5 * rows
 
 

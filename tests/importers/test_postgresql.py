@@ -441,7 +441,7 @@ def test_keys_that_name_rows_by_another_column(tmp_path: Path, server: PostgresS
         CREATE TABLE p (k int PRIMARY KEY, u int REFERENCES person ("NR"), v float8);
         INSERT INTO p VALUES (1, 1, 1), (2, 2, 2), (3, 3, 3);
         """)  # fmt: skip
-    with pytest.warns(DataWarning, match="the column has another one"):
+    with pytest.warns(DataWarning, match="its column makes edges to"):
         diskgnn.convert(tmp_path / "graph", source=url)
     graph = Graph.open(tmp_path / "graph")
     assert graph.nodes["pass"].user_ids is not None

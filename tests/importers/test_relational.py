@@ -149,7 +149,7 @@ def test_refusals(tmp_path: Path) -> None:
             diskgnn.convert(tmp_path / "graph", source=folder(tmp_path, description))
         assert not (tmp_path / "graph").exists()
     sqlite3.connect(tmp_path / "shop.db").execute("create table users (name text primary key)").connection.close()
-    hint = "expected a description of the tables in YAML, found an SQLite database; pass it with format='sqlite'"
+    hint = "tables in YAML, found an SQLite database; `diskgnn convert` takes it with format='sqlite'"
     with pytest.raises(ConfigError, match=hint):
         diskgnn.convert(tmp_path / "graph", source=tmp_path / "shop.db", format="relational")
     with pytest.raises(ConfigError, match=r"source: expected a description of the tables, found no file .*\.yaml"):

@@ -205,6 +205,9 @@ def test_prepared_trained_and_evaluated_from_the_command_line(shop, tmp_path):
         ({"user": ["eve"]}, {}, "expected ids of nodes of type 'users', found 'eve', which none has"),
         ({"user": [7]}, {}, "expected ids of type string, as of the nodes of type 'users', found int64"),
         ({"user": [None]}, {}, "expected whole numbers, strings or binary in column 'user'"),
+        ({"user": [7.0]}, {}, "found double; cast the column to int64 if the values are what is meant"),
+        ({"user": [0.5]}, {}, r"found double, such as 0\.5: is it another column"),
+        ({"user": pa.array([7], pa.uint64())}, {}, "expected ids of type string, .*found uint64: cast them to string"),
         ({"user": pa.array([None], pa.string())}, {}, r"expected no null in column 'user' of .*, found one in row 0"),
         ({"day": pa.array([None], pa.int64())}, {}, r"expected no null in column 'day' of .*, found one in row 0"),
         ({"day": ["x"]}, {}, "times of split 'train': expected dates or times in ISO 8601 .*; found 'x'"),
@@ -401,6 +404,12 @@ def test_times_of_seeds_that_nobody_named_are_told(shop, tmp_path):
         warnings.filterwarnings("error", message="seeds: no column")
         assert read_target(tmp_path / "graph", tables, node_type="users", columns=COLUMNS).times is not None
         read_target(shop / "graph", tables, node_type="users", columns=unnamed)  # whose users have no times
+    frame = pq.read_table(shop / "train.parquet").drop(["day"])
+    frame = frame.append_column("__index_level_0__", pa.array(np.arange(frame.num_rows)))
+    pq.write_table(frame, tmp_path / "indexed.parquet")
+    with warnings.catch_warnings():  # an index of pandas is no time
+        warnings.filterwarnings("error", message="seeds: no column")
+        read_target(tmp_path / "graph", {"train": tmp_path / "indexed.parquet"}, node_type="users", columns=unnamed)
     told = run("sample", tmp_path / "graph", tmp_path / "samples", "--target", "users", "--target-seeds",
                f"train={shop}/train.parquet", "--target-column", "id=user", "--target-column", "label=left",
                "--temporal", "last", "--fanouts", 1)  # fmt: skip

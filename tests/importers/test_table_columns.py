@@ -108,7 +108,7 @@ def test_the_same_file_by_relational(tmp_path: Path) -> None:
 
 def test_named_columns_of_numbers_stay_as_they_are(tmp_path: Path) -> None:
     columns = TableColumns(**NAMED, features=["plan", "age"], encode={"joined": "raw"})
-    with pytest.raises(ConfigError, match=r"nodes: encode: expected columns .*of plan, age; found 'joined'"):
+    with pytest.raises(ConfigError, match=r"encode: nodes: expected columns .*of plan, age; found 'joined'"):
         convert(tmp_path / "graph", **files(tmp_path), columns=columns)
     columns = TableColumns(**NAMED, features=["plan", "age"])
     with pytest.warns(DataWarning, match="1 NaN value"):
@@ -156,7 +156,7 @@ def test_text_of_many_values_is_said_or_refused(tmp_path: Path) -> None:
         ({"time": "when"}, r"time: expected a column of the tables, found 'when'; .*users.csv has , user_id, age"),
         ({"weight": "age"}, r"weight: expected a column of the tables, found 'age'"),
         ({"encode": {"plam": "none"}}, r"encode: expected a column of the tables, found 'plam'"),
-        ({"encode": {"plan": "onehot"}}, r"encode: plan: expected number, raw, time, .*found 'onehot'"),
+        ({"encode": {"plan": "onehot"}}, r"encode: nodes.plan: expected number, raw, time, .*found 'onehot'"),
         ({"label": "topic"}, r"nodes: expected a column 'topic' in .*users.csv, found \['', 'user_id', 'age'"),
         ({"split": "fold"}, r"nodes: expected a column 'fold' in .*users.csv"),
         ({"id": "uid"}, r"nodes: expected a column 'uid' in .*users.csv"),

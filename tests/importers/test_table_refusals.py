@@ -115,13 +115,18 @@ def test_nodes_without_a_row(tmp_path: Path) -> None:
     assert f"{files['plain']}" in refused(tmp_path, schema=typed)
     with sqlite3.connect(tmp_path / "empty.db"):
         pass
+    assert "found an empty file" in refused(tmp_path, source=tmp_path / "empty.db", format="sqlite")
+    with sqlite3.connect(tmp_path / "empty.db") as connection:
+        connection.execute("PRAGMA user_version = 1")
+    connection.close()
     assert refused(tmp_path, source=tmp_path / "empty.db", format="sqlite").endswith("found no tables")
 
 
 @pytest.mark.parametrize(
     ("there", "asked"),
     [("581", "0581"), ("0581", "581"), ("581", " 581"), ("581 ", "581"), ("581", "581.0"), ("abc", "ABC"),
-     ("P581", "p581"), ("0", "00")],
+     ("P581", "p581"), ("0", "00"),
+     ("a0eebc99-9c0b-4ef8", "{A0EEBC99-9C0B-4EF8}")],
 )  # fmt: skip
 def test_an_id_that_is_written_another_way(tmp_path: Path, there: str, asked: str) -> None:
     """Edges, splits and seeds are asked for ids as text."""

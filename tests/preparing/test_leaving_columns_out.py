@@ -283,7 +283,7 @@ def test_a_graph_without_columns_is_the_same_in_another_process(graphs: dict[str
         (
             "vectors",
             "users.age",
-            r"found users nodes, which are vectors, .* keep_columns=true, or with exclude=users.age",
+            r"found users nodes, which are vectors, .*keep_columns=true`, or .*convert --exclude users.age`",
         ),
         ("records", "users.id", r"expected columns of users that are no keys and no times, of age, .*; found 'id'"),
         ("records", "users", r"expected TYPE.COLUMN with a type of users, orders, found 'users'"),

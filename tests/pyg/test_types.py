@@ -174,3 +174,31 @@ def test_to_pyg_of_packed_minibatches_beside_pyg_s_loader(tmp_path, edge_types):
                 assert edge_store.num_sampled_edges == expected[each].num_sampled_edges
                 assert edge_store.e_id.sort().values.tolist() == expected[each].e_id.sort().values.tolist()
                 assert torch.equal(store.n_id[edge_store.edge_index], data[each].edge_index[:, edge_store.e_id])
+
+
+def test_types_that_the_data_does_not_have_are_named(quiet, tmp_path):
+    """In place of what PyG's own code raises, and before anything is prepared."""
+    data, all_of = papers(CITES, LIKES), torch.arange(40)
+    diskgnn.convert(tmp_path / "graph", source=data)
+    numbers = {CITES: [2], LIKES: [2]}
+    for given, message in (
+        ({"input_nodes": ("papre", all_of)}, "input_nodes: the graph has no node type 'papre', .*did you mean 'paper'"),
+        ({"input_nodes": all_of}, r"input_nodes: expected \(type, ids\), with a type of paper, .* found no type"),
+        ({"input_nodes": None}, "input_nodes: expected .* found none"),
+        ({"num_neighbors": {("paper", "cite", "paper"): [2], LIKES: [2]}},
+         "num_neighbors: the graph has no edge type paper:cite:paper, only .*did you mean 'paper:cites:paper'"),
+        ({"num_neighbors": {CITES: [2, 2]}},
+         r"num_neighbors: expected a list for each edge type, found none for paper:likes:paper; \[0, 0\] draws none"),
+    ):  # fmt: skip
+        for source in (data, tmp_path / "graph"):
+            arguments = {"num_neighbors": numbers, "input_nodes": ("paper", all_of), **given}
+            with pytest.raises(ConfigError, match=message):
+                diskgnn.pyg.NeighborLoader(source, **arguments, **quiet)
+    with pytest.raises(ConfigError, match="edge_label_index: the graph has no edge type paper:cite:paper"):
+        diskgnn.pyg.LinkNeighborLoader(
+            data, numbers, edge_label_index=(("paper", "cite", "paper"), torch.zeros(2, 3, dtype=torch.int64)), **quiet
+        )
+    plain = Data(x=torch.ones(4, 2), edge_index=torch.tensor([[0, 1], [1, 2]]))
+    with pytest.raises(ConfigError, match="num_neighbors: expected one list, as the data has one type of edges"):
+        diskgnn.pyg.NeighborLoader(plain, numbers, input_nodes=torch.arange(4), **quiet)
+    assert not (tmp_path / "cache").exists()

@@ -33,8 +33,8 @@ _NAMES = {
     "csv.gz": "a compressed CSV file; give tables as `nodes` or `edges`, with names that end in .csv.gz, and a folder "
     "of OGB with format='ogb'",
     "dgl": "a graph saved by dgl.save_graphs; pass it with format='dgl'",
-    "duckdb": "a DuckDB database; pass it with format='duckdb' if its tables have foreign keys, or export them as "
-    "Parquet",
+    "duckdb": "a DuckDB database; `diskgnn convert` takes it with format='duckdb' if its tables have foreign keys, or "
+    "export them as Parquet",
     "empty": "an empty file",
     "gzip": "a compressed file (gzip); unpack it first",
     "hdf5": "an HDF5 file; save the dataset that is meant as .npy",
@@ -44,7 +44,8 @@ _NAMES = {
     "array that is meant with np.save",
     "parquet": "a Parquet file; give tables as `nodes` or `edges`",
     "pickle": "a Python pickle, which is never unpickled; save the array that is meant with np.save",
-    "sqlite": "an SQLite database; pass it with format='sqlite' if its tables have foreign keys, or export them as CSV",
+    "sqlite": "an SQLite database; `diskgnn convert` takes it with format='sqlite' if its tables have foreign keys, or "
+    "export them as CSV",
     "stream": "a pipe or a device, which cannot be read twice; write what comes out of it to a file, and give that",
     "text": "a text file; name a table .csv, and pass it with format='snap' if it lists edges",
     "text.gz": "a compressed text file; pass it with format='snap' if it lists edges",

@@ -56,7 +56,8 @@ def nodes_of_ids(
                 near = near_id(each[0].as_py(), _ids(file)) if len(each) and file is not None else ""
                 raise InputError(
                     f"{name}: expected ids of type {readable_kind(kind)}, as of the nodes of type {nodes.name!r}, "
-                    f"found {readable_kind(each.type)}{f' such as {each[0].as_py()!r}{near}' if near else hint}"
+                    f"found {readable_kind(each.type)}"
+                    + (f" such as {each[0].as_py()!r}{near}" if near else f": cast them to {readable_kind(kind)}{hint}")
                 )
         if file is None:
             return [np.asarray(each) for each in ids]

@@ -23,7 +23,7 @@ def ids_in_file(path: Path) -> Iterator[pa.Array]:
 
 
 def near_id(unknown: object, known: Iterable[pa.Array]) -> str:
-    """Says which id of `known` is `unknown` but for its type, blanks, capitals or zeros, for the end of a message.
+    """Says which id of `known` is `unknown` but for type, blanks, capitals, zeros or braces, for the end of a message.
 
     Returns "" if none is. Ids that are neither text nor whole numbers are near to none.
     """
@@ -42,7 +42,8 @@ def near_id(unknown: object, known: Iterable[pa.Array]) -> str:
 
 
 def _plain(ids: pa.Array) -> pa.Array:
-    """Ids as text, without blanks around them, capitals, zeros in front, and a fraction of zeros."""
+    """Ids as text, without blanks or braces around them, capitals, zeros in front, and a fraction of zeros."""
     texts = pc.utf8_lower(pc.utf8_trim_whitespace(ids.cast(pa.large_string())))
+    texts = pc.replace_substring_regex(texts, r"^\{(.*)\}$", r"\1")  # of UUIDs
     texts = pc.replace_substring_regex(texts, r"^([+-]?[0-9]+)\.0+$", r"\1")
     return pc.replace_substring_regex(texts, "^0+([0-9])", r"\1")

@@ -20,6 +20,7 @@ from diskgnn.importers.source_formats.table_keys import (
 )
 from diskgnn.importers.source_listing import EXCLUDED
 from diskgnn.importers.tables.frames import PartlyNamed, RowTable
+from diskgnn.specs.near_names import near_name
 
 
 @dataclass(frozen=True)
@@ -205,7 +206,8 @@ def _why_not(
         return reason
     if key.table in empty:
         return f"table {key.table} has no rows"
-    return "the column has another one" if key.columns[0] in fkeys else ""
+    other = fkeys.get(key.columns[0])
+    return "" if other is None else f"its column makes edges to {other}: name the one that shall, by `links`"
 
 
 def with_given_keys(catalogue: Catalogue, keys: str | None, links: str | None) -> Catalogue:
@@ -221,6 +223,7 @@ def _times(tables: Mapping[str, CatalogueTable], times: str | None) -> dict[str,
         if table not in tables:
             raise ConfigError(
                 f"times: expected TABLE.COLUMN of a table of {', '.join(tables) or 'none'}, found {pair.strip()!r}"
+                f"{near_name(table, names)}"
             )
         tables[table].rows.field(column)
         if found.setdefault(table, column) != column:

@@ -16,7 +16,13 @@ from diskgnn.importers.graph_input import GraphInput
 from diskgnn.importers.identity import file_states
 from diskgnn.importers.source_formats.catalogue import Catalogue, OpenCatalogue, source_of, with_given_keys
 from diskgnn.importers.source_formats.given_kinds import with_read_kinds
-from diskgnn.importers.source_formats.relational import VALIDATION, graph_of, require_graph
+from diskgnn.importers.source_formats.relational import (
+    VALIDATION,
+    dated,
+    graph_of,
+    require_graph,
+    time_unit,
+)
 from diskgnn.importers.source_formats.relational_keys import require_comparable
 from diskgnn.importers.source_formats.table_keys import by_name, id_column, looked_up
 from diskgnn.system.resources import Resources
@@ -89,6 +95,11 @@ class DatabaseFile:
             InputError, UnavailableError: it cannot be read.
         """
         del encode
+        if not self._path.stat().st_size:
+            raise InputError(
+                f"source: expected a database with tables in {self._path}, found an empty file, as is made of a path "
+                "that was not there; give the one that has them"
+            )
         self._opened = opened = self._open(self._path)
         catalogue = with_given_keys(opened.catalogue, keys, links)
         odd = {(name, column): kind for name, table in catalogue.tables.items() for column, kind in table.odd.items()}
@@ -123,10 +134,13 @@ def require(
     exclude: Sequence[str],
     encode: Mapping[str, str],
     encoding: GivenEncoding | None,
+    require_times: Callable[..., None],
     quantise: str | None = None,
     **options: Any,
 ) -> None:
     """Refuses, before any row is read, what cannot become a graph; see `read`, which takes the same `options`.
+
+    `require_times` refuses what else the user says of times, if there are none such: see `completing.require_times`.
 
     Raises:
         ConfigError, InputError: as `read`, but for what only values show.
@@ -134,8 +148,11 @@ def require(
     shown = catalogue if encoding is None else catalogue.without_encodings()
     source = with_read_kinds(source_of(shown, options.get("times")), options.get("kinds"))
     moments = {name: options.get(name) for name in ("val_timestamp", "until")}
-    require_graph(source, **moments, keep_columns=options.get("keep_columns", False), encoding=encoding,
-                  quantise=quantise, exclude=catalogue.spelt(exclude), encode=catalogue.spelt(encode))  # fmt: skip
+    found = require_graph(
+        source, **moments, keep_columns=options.get("keep_columns", False), encoding=encoding, quantise=quantise,
+        exclude=catalogue.spelt(exclude), encode=catalogue.spelt(encode),
+    )  # fmt: skip
+    require_times({f"nodes of type {name}": is_dated for name, is_dated in dated(found).items()}, said=time_unit(found))
 
 
 def read(

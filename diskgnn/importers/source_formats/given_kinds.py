@@ -22,6 +22,7 @@ from typing import Any
 from diskgnn.errors import ConfigError, InputError
 from diskgnn.importers.source_formats.relational_source import KeyedTable, RelationalSource
 from diskgnn.importers.tables.times import counts_numbers
+from diskgnn.specs.near_names import near_name
 
 Kinds = Mapping[str, Mapping[str, Any]]  # of text, or of members of torch_frame's enumeration of stypes
 
@@ -60,7 +61,10 @@ def with_kinds(source: RelationalSource, kinds: Kinds) -> RelationalSource:
     """
     left_out = {name for (name, what) in source.left_out if what == "table"}
     if unknown := [name for name in kinds if name not in source.tables and name not in left_out]:
-        raise ConfigError(f"kinds: expected tables of {', '.join(source.tables)}, found {unknown[0]!r}")
+        raise ConfigError(
+            f"kinds: expected tables of {', '.join(source.tables)}, found {unknown[0]!r}"
+            f"{near_name(unknown[0], source.tables)}"
+        )
     if missing := [name for name in source.tables if name not in kinds]:
         raise ConfigError(
             f"kinds: expected the columns of all tables, found none of {', '.join(missing)}; say {{}} of a table whose "
@@ -96,7 +100,9 @@ def _with_kinds(name: str, table: KeyedTable, kinds: Mapping[str, Any], source: 
         if kind not in (*_ENCODINGS, _TEXT, *_IMPOSSIBLE):
             raise ConfigError(f"kinds: {where}: expected one of {', '.join([*_ENCODINGS, _TEXT])}, found {kind!r}")
         if column not in names and (name, column) not in source.left_out:
-            raise ConfigError(f"kinds: expected columns of {name}, of {', '.join(names)}; found {column!r}")
+            raise ConfigError(
+                f"kinds: expected columns of {name}, of {', '.join(names)}; found {column!r}{near_name(column, names)}"
+            )
         if column in keys or column not in names:
             continue
         if kind == "timestamp" and counts_numbers(table.rows.field(column).type):

@@ -39,6 +39,7 @@ from diskgnn.importers.source_formats.catalogue import Catalogue
 from diskgnn.importers.source_formats.databases import Database, DatabaseFile
 from diskgnn.importers.source_listing import AUTO, require_named
 from diskgnn.importers.tables import duckdb_tables
+from diskgnn.specs.near_names import near_name
 from diskgnn.stores.locations import local
 from diskgnn.system.resources import Resources
 
@@ -131,9 +132,9 @@ class ChosenSource:
         """
         return None if self.format.database is None else self.format.database(self.source)
 
-    def require(self, encoding: GivenEncoding | None, tables: Catalogue) -> None:
+    def require(self, encoding: GivenEncoding | None, require_times: Callable[..., None], tables: Catalogue) -> None:
         """Refuses tables of a database that cannot become a graph, before any row is read; see `databases.require`."""
-        databases.require(tables, self.exclude, self.encode, encoding, self.quantise, **self.options)
+        databases.require(tables, self.exclude, self.encode, encoding, require_times, self.quantise, **self.options)
 
     def read(
         self, resources: Resources, encoding: GivenEncoding | None = None, tables: Catalogue | None = None
@@ -195,7 +196,9 @@ def choose_source(
             raise InputError(f"source: expected a file or folder, found none at {source}")
     chosen = _recognised(source) if name == AUTO else FORMATS.get(name)
     if chosen is None:
-        raise ConfigError(f"format: expected one of {', '.join(FORMATS)} or {AUTO}, found {name!r}")
+        raise ConfigError(
+            f"format: expected one of {', '.join(FORMATS)} or {AUTO}, found {name!r}{near_name(name, FORMATS)}"
+        )
     parsed = _parsed(chosen, options)
     if (exclude or encode) and not chosen.has_tables:
         able = ", ".join(known.name for known in FORMATS.values() if known.has_tables)
@@ -222,7 +225,10 @@ def _parsed(chosen: SourceFormat, options: Mapping[str, Any]) -> dict[str, Any]:
     known, parsed = chosen.options, {}
     for name, value in options.items():
         if name not in known:
-            raise ConfigError(f"options: format {chosen.name} takes {', '.join(known) or 'none'}; found {name!r}")
+            raise ConfigError(
+                f"options: format {chosen.name} takes {', '.join(known) or 'none'}; found {name!r}"
+                f"{near_name(name, known)}"
+            )
         parsed[name] = _value(f"options: {name}", str(known[name].annotation), value)
     return parsed
 

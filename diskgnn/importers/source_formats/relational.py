@@ -10,6 +10,7 @@ only the entity's row leads to. So a minibatch sees what the entity's neighbourh
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,8 +18,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow.compute as pc
 
-from diskgnn.errors import ConfigError
+from diskgnn.errors import ConfigError, DataWarning, callers_level
 from diskgnn.importers.completing import require_columns_there
 from diskgnn.importers.containers.rows import CHUNK_EDGES, RowSource
 from diskgnn.importers.encoding_of import GivenEncoding
@@ -58,7 +60,8 @@ from diskgnn.importers.tables.frames import JoinedTables, RowTable
 from diskgnn.importers.tables.record_encoding import RecordEncoding
 from diskgnn.importers.tables.rows_until import RowsUntil
 from diskgnn.importers.tables.table_rows import times
-from diskgnn.importers.tables.times import counts_numbers, moment
+from diskgnn.importers.tables.times import counts_numbers, moment, seconds
+from diskgnn.specs.near_names import near_name
 from diskgnn.specs.schema import EdgeType
 from diskgnn.system.resources import Resources
 
@@ -171,16 +174,20 @@ def graph_of(
     for word, name in source.names.items():
         listing.read(word, name, "the name of the table")
     source = require_graph(source, val_timestamp, until, keep_columns, exclude, encode, encoding, listing, quantise)
+    _warn_of_counted_times(source)
     source = _cut(source, source.until if until == AUTO else until, listing)
     source = _without_empty(source, listing)
     val_timestamp = source.val_timestamp if val_timestamp is None else val_timestamp
     is_all = val_timestamp is None or statistics == "all"
     statistics_until = None if is_all else moment("val_timestamp", val_timestamp)
-    nodes, lookup_bytes = dict[str, NodeInput](), 0
+    nodes, lookup_bytes, latest = dict[str, NodeInput](), 0, dict[str, int]()
     for name, table in source.tables.items():
-        nodes[name], found = _nodes(name, table, statistics_until, listing, encoding, keep_columns, resources)
+        nodes[name], found, last = _nodes(name, table, statistics_until, listing, encoding, keep_columns, resources)
+        latest |= {} if last is None else {name: last}
         resources = None if resources is None else resources.less(found.held_bytes)
         lookup_bytes = max(lookup_bytes, found.lookup_bytes)
+    if statistics_until is not None and encoding is None:
+        _warn_of_late_moment(source, val_timestamp, statistics_until, latest)
     edges: dict[EdgeType, EdgeInput] = {}
     for name, table in source.tables.items():
         for column, other in table.fkeys.items():
@@ -203,8 +210,9 @@ def graph_of(
     if not edges:
         raise ConfigError("expected foreign keys between tables that have rows, found none")
     return GraphInput(
-        nodes, edges, listing.contents(), reading_bytes=lookup_bytes, time_unit=_time_unit(source), order="time"
-    )
+        nodes, edges, listing.contents(), reading_bytes=lookup_bytes, time_unit=time_unit(source), order="time",
+        dated=tuple(name for name, is_dated in dated(source).items() if is_dated),
+    )  # fmt: skip
 
 
 def require_graph(
@@ -280,12 +288,64 @@ def require_graph(
     return source
 
 
-def _time_unit(source: RelationalSource) -> str | None:
+def dated(source: RelationalSource) -> dict[str, bool]:
+    """Returns the tables and tasks that have times, and whether these are dates or timestamps, which become seconds."""
+    columns = [(name, table.rows, table.time) for name, table in source.tables.items()]
+    columns += [(name, rows, task.time) for name, task in source.tasks.items() for rows in task.splits.values()]
+    found = dict[str, bool]()
+    for name, rows, column in columns:
+        if column is not None:
+            found[name] = not counts_numbers(rows.field(column).type) and found.get(name, True)
+    return found
+
+
+def time_unit(source: RelationalSource) -> str | None:
     """Returns seconds if all times are dates or timestamps, which become that."""
-    columns = [(table.rows, table.time) for table in source.tables.values()]
-    columns += [(rows, task.time) for task in source.tasks.values() for rows in task.splits.values()]
-    kinds = [rows.field(column).type for rows, column in columns if column is not None]
-    return "s" if kinds and not any(map(counts_numbers, kinds)) else None
+    found = dated(source)
+    return "s" if found and all(found.values()) else None
+
+
+def _warn_of_late_moment(source: RelationalSource, given: Any, until: int, latest: dict[str, int]) -> None:
+    """Warns if no row is later than `until`, as it was `given`: then statistics are of those to validate on, too.
+
+    Args:
+        latest: the latest time of tables that were read up to `until`. Others with times are read here, if need be.
+    """
+    if any(each > until for each in latest.values()):
+        return
+    for name, table in source.tables.items():
+        if name not in latest and table.time is not None and (found := _latest(table.rows, table.time)) is not None:
+            latest[name] = found
+    if not latest or max(latest.values()) > until:
+        return
+    last = max(latest, key=lambda name: latest[name])
+    shown = f"{np.datetime64(latest[last], 's')} ({latest[last]})" if dated(source)[last] else str(latest[last])
+    warnings.warn(
+        f"val_timestamp: no row is later than {given}, the last one is of {last} at {shown}: so statistics are "
+        "of all rows, those to validate and test on, too. Give it as times are (dates and timestamps, or seconds since "
+        "1970; whole numbers as they are), or leave it out if that is meant",
+        DataWarning,
+        stacklevel=callers_level(),
+    )
+
+
+def _latest(rows: RowTable, time: str) -> int | None:
+    """Returns the latest time of the rows of a table; None: none has one."""
+    where = f"{rows.name}: column {time!r}"
+    found = [pc.max(seconds(batch.column(0), where)).as_py() for batch in rows.batches([time], CHUNK_EDGES)]
+    return max((each for each in found if each is not None), default=None)
+
+
+def _warn_of_counted_times(source: RelationalSource) -> None:
+    """Warns of keys that are whole numbers and said to be times: they count rows, and nobody would see it later."""
+    for name, table in source.tables.items():
+        if table.time is not None and table.time in (table.pkey, *table.fkeys) and not dated(source)[name]:
+            warnings.warn(
+                f"{name}.{table.time}: a key of whole numbers is taken as the time when rows appear; if it only names "
+                "rows, name another column as their time, or none",
+                DataWarning,
+                stacklevel=callers_level(),
+            )
 
 
 def _with_given_keys(source: RelationalSource, keys: str | None, links: str | None) -> RelationalSource:
@@ -330,7 +390,10 @@ def _chosen(source: RelationalSource, tasks: str | None) -> RelationalSource:
         if name in reasons:
             raise ConfigError(f"tasks: {name} cannot be read: {reasons[name]}")
         if name not in source.tasks:
-            raise ConfigError(f"tasks: expected some of {', '.join(source.tasks) or 'none'}; found {name!r}")
+            raise ConfigError(
+                f"tasks: expected some of {', '.join(source.tasks) or 'none'}; found {name!r}"
+                f"{near_name(name, source.tasks)}"
+            )
     kept = {name: task for name, task in source.tasks.items() if name in names}
     return replace(source, tasks=kept)
 
@@ -359,7 +422,9 @@ def _encoded(source: RelationalSource, encode: Mapping[str, str]) -> RelationalS
     for name, columns in there.items():
         of_table = {column: encode[column] for column in columns if column in encode}
         of_table |= {column: encode[f"{name}.{column}"] for column in columns if f"{name}.{column}" in encode}
-        tables[name] = replace(tables[name], columns={**tables[name].columns, **of_table})
+        tables[name] = replace(
+            tables[name], columns={**tables[name].columns, **of_table}, is_encoded_as_asked=bool(of_table)
+        )
     return replace(source, tables=tables)
 
 
@@ -430,7 +495,9 @@ def _without_empty(source: RelationalSource, listing: SourceListing) -> Relation
 
 def _require_key(where: str, source: RelationalSource, table: str, *, by_row: bool = False) -> None:
     if table not in source.tables:
-        raise ConfigError(f"{where}: expected a table of {', '.join(source.tables)}, found {table!r}")
+        raise ConfigError(
+            f"{where}: expected a table of {', '.join(source.tables)}, found {table!r}{near_name(table, source.tables)}"
+        )
     if source.tables[table].pkey is None and not by_row:
         raise ConfigError(f"{where}: expected a pkey of table {table}, whose rows it names; found none")
 
@@ -443,11 +510,12 @@ def _nodes(
     given: GivenEncoding | None,
     keep_columns: bool,
     resources: Resources | None,
-) -> tuple[NodeInput, TableEncoding]:
-    """Returns the nodes of a table, and how its columns are encoded."""
+) -> tuple[NodeInput, TableEncoding, int | None]:
+    """Returns the nodes of a table, how its columns are encoded, and the latest time of its rows, see
+    `find_statistics`."""
     rows = table.rows
     encoding, is_known = _encoding(name, table, given, keep_columns)
-    find_statistics(encoding, rows, time=table.time, until=None if is_known else until, resources=resources)
+    latest = find_statistics(encoding, rows, time=table.time, until=None if is_known else until, resources=resources)
     for column, use in ((table.pkey, "ids"), (table.time, "times")):
         if column is not None:
             listing.read(name, column, use)
@@ -464,7 +532,7 @@ def _nodes(
         constant=is_constant,
         times=None if table.time is None else times(rows, table.time, f"times of table {name}"),
     )
-    return nodes, encoding
+    return nodes, encoding, latest
 
 
 def _encoding(
@@ -478,12 +546,13 @@ def _encoding(
             rows.field(column)
     free = {*_free(table)}
     kinds = {column.name: column.type for column in rows.schema if column.name in free}
+    argument, of = "encode" if table.is_encoded_as_asked else DESCRIPTION, f"{name}."
     if keep_columns:
         records = None if given is None else given.records(name, wanted=wanted)
         kept = [rows.schema.field(each) for each in kinds]
-        return RecordEncoding.of(f"table {name}", kept, table.columns, records), records is not None
+        return RecordEncoding.of(f"table {name}", kept, table.columns, argument, records, of), records is not None
     known = None if given is None else given.columns(name, wanted=wanted)
-    return TableEncoding(f"table {name}", kinds, table.columns, known=known), known is not None
+    return TableEncoding(f"table {name}", kinds, table.columns, argument, known, of=of), known is not None
 
 
 def _list_task(name: str, task: TaskTables, listing: SourceListing) -> None:

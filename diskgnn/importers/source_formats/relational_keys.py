@@ -104,7 +104,8 @@ def _key_kind(where: str, rows: RowTable, column: str) -> pa.DataType:
         return pa.int64()
     if id_kind(kind) is None:
         raise InputError(
-            f"{where}: expected keys (whole numbers, strings, binary) in column {column!r}, found {kind}: cast it"
+            f"{where}: expected keys (whole numbers, strings, binary) in column {column!r}, found {kind}: cast it to "
+            "int64, or to text"
         )
     return kind
 

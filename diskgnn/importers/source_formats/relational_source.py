@@ -31,6 +31,7 @@ class KeyedTable:
     keeps_time: bool = False  # the time is a feature, too
     # Of `fkeys`, the columns whose values are not the ids of rows -> the column that has these, in no schema.
     ids_of: Mapping[str, str] = field(default_factory=dict)
+    is_encoded_as_asked: bool = False  # the user says some of `columns`, beside the description
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,10 @@ import hashlib
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from diskgnn.errors import ConfigError
+from diskgnn.specs.near_names import near_name
 from diskgnn.specs.schema import LONGEST_NAME
 
 
@@ -79,26 +81,31 @@ class GivenKeys:
 
         def table(option: str, name: str) -> str:
             if name not in names:
-                raise ConfigError(f"{option}: expected a table of {', '.join(tables) or 'none'}, found {name!r}")
+                raise ConfigError(
+                    f"{option}: expected a table of {', '.join(tables) or 'none'}, found {name!r}"
+                    f"{near_name(name, names)}"
+                )
             return names[name]
 
         def column(option: str, of: str, name: str) -> str:
             if name not in tables[of].columns:
                 raise ConfigError(
                     f"{option}: expected a column of {of} ({', '.join(tables[of].columns)}), found {name!r}"
+                    f"{near_name(name, tables[of].columns)}"
                 )
             return name
 
         found_keys, found_links = dict[str, str](), dict[tuple[str, str], tuple[str, str | None]]()
         for name, key in _pairs("keys", keys, "TABLE=COLUMN, such as users=id"):
             of = table("keys", name)
-            found_keys[of] = column("keys", of, key)
+            _set_once("keys", found_keys, of, column("keys", of, key), of)
         for left, right in _pairs("links", links, "TABLE.COLUMN=TABLE, such as orders.user_id=users"):
             name, _, linked = left.rpartition(".")
             of = table("links", name)
             to, dot, key = ("", "", "") if right in names else right.rpartition(".")
             other = table("links", to if dot else right)
-            found_links[of, column("links", of, linked)] = (other, column("links", other, key) if dot else None)
+            to_key = (other, column("links", other, key) if dot else None)
+            _set_once("links", found_links, (of, column("links", of, linked)), to_key, f"{of}.{linked}")
         return GivenKeys(found_keys, found_links)
 
     def applied(self, tables: Mapping[str, TableKeys]) -> dict[str, TableKeys]:
@@ -245,6 +252,13 @@ def names_of(tables: Iterable[str]) -> dict[str, str]:
     """Returns the names of tables by how options may spell them: as the database does, or as their types are called."""
     tables = [*tables]
     return {type_word(name): name for name in tables} | {name: name for name in tables}
+
+
+def _set_once(option: str, found: dict[Any, Any], name: Any, value: Any, shown: str) -> None:
+    """Refuses a second value for the same name: nobody would see that the first one does not count."""
+    if found.setdefault(name, value) != value:
+        each = [".".join(filter(None, given)) if isinstance(given, tuple) else given for given in (found[name], value)]
+        raise ConfigError(f"{option}: expected one of {shown}, found {' and '.join(each)}")
 
 
 def _pairs(option: str, given: str | None, expected: str) -> list[tuple[str, str]]:

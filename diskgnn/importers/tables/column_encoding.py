@@ -37,6 +37,7 @@ from diskgnn.importers.tables.odd_text import read_by_people
 from diskgnn.importers.tables.text_embedding import is_embedder, named_embedder, require_same_embedder
 from diskgnn.importers.tables.times import counts_numbers, is_date, seconds
 from diskgnn.specs.feature_columns import ENCODINGS, FeatureColumn
+from diskgnn.specs.near_names import near_name
 from diskgnn.system.resources import Resources
 
 CHOICES = (*(each for each in ENCODINGS if each != "text"), "hash:256", "module:function", "none")
@@ -98,6 +99,7 @@ class TableEncoding:
         kinds: of its columns that may be features.
         asked: encodings by column, where they are not to be the natural ones.
         argument: that says so, for messages.
+        of: what stands before the names of columns where the user names them by table: "users.".
         said: those of `asked` that the user said, if not all.
         known: how to encode them, where that is not to be found in the table itself.
 
@@ -119,20 +121,23 @@ class TableEncoding:
         table: str,
         kinds: Mapping[str, pa.DataType],
         asked: Mapping[str, str],
-        argument: str = "columns",
+        argument: str = "encode",
         known: KnownColumns | None = None,
         said: Collection[str] | None = None,
+        of: str = "",
     ) -> None:
         if unknown := [name for name in asked if name not in kinds]:
             raise ConfigError(
-                f"{table}: {argument}: expected columns that are no keys and not the time, of "
-                f"{', '.join(kinds) or 'none'}; found {unknown[0]!r}"
+                f"{argument}: {table}: expected columns that are no keys and not the time, of "
+                f"{', '.join(kinds) or 'none'}; found {unknown[0]!r}{near_name(unknown[0], kinds)}"
             )
         for name, encoding in asked.items():
             if not is_embedder(encoding) and encoding not in self._choices:
-                choices = ", ".join(self._choices)
-                raise ConfigError(f"{table}: {argument}: {name}: expected {choices}, found {encoding!r}")
-        self._table, self._known, self._argument = table, known, argument
+                raise ConfigError(
+                    f"{argument}: {table}.{name}: expected {', '.join(self._choices)}, found {encoding!r}"
+                    f"{near_name(encoding, self._choices)}"
+                )
+        self._table, self._known, self._of = table, known, of
         self._said = {*(asked if said is None else said)}
         self._finders: dict[str, column_finders.Finder] = {}
         self._nulls: dict[str, int] = {}
@@ -160,10 +165,10 @@ class TableEncoding:
         encodings = {column.name: column.asked_as for column in known.stored}
         for name, encoding in asked.items():
             if is_embedder(encoding):
-                encoding = named_embedder(encoding, f"{self._table}: {argument}: {name}")
+                encoding = named_embedder(encoding, f"{argument}: {self._table}.{name}")
             if encoding != encodings.get(name, "none"):
                 raise ConfigError(
-                    f"{self._table}: {argument}: {name}: expected {encodings.get(name, 'none')}, as in {known.graph}, "
+                    f"{argument}: {self._table}.{name}: expected {encodings.get(name, 'none')}, as in {known.graph}, "
                     f"found {encoding}; leave it out, `encoding_of` says how columns are encoded"
                 )
         for column in known.stored:
@@ -201,6 +206,11 @@ class TableEncoding:
     def lookup_bytes(self) -> int:
         """Returns what encoding rows by these values takes beside that."""
         return 0
+
+    @property
+    def most_bytes(self) -> int | None:
+        """Returns the most that both can be, whatever rows are added; None if nobody knows."""
+        return None
 
     @property
     def columns(self) -> list[str]:
@@ -251,7 +261,7 @@ class TableEncoding:
             if told and self._known is None:
                 warnings.warn(
                     f"{self._table}.{column.name}: taken as a category of {len(column.values or ())} words; most are "
-                    f"{told}. If categories are meant, say so (`{self._argument}`, {column.name}=category)",
+                    f"{told}. If categories are meant, say so (`encode`, {self._of}{column.name}=category)",
                     DataWarning,
                     stacklevel=callers_level(),
                 )
@@ -315,13 +325,16 @@ def find_statistics(
     time: str | None = None,
     until: int | None = None,
     resources: Resources | None = None,
-) -> None:
+) -> int | None:
     """Read the columns once, up to `until` by the column `time` if both are given, and complete the encoding.
+
+    Returns:
+        The latest time of all rows, where some have one and it decided which are known; None: nobody looked.
 
     Raises:
         SmallBudgetError: what is found of the columns does not fit in `resources`.
     """
-    num_rows, columns = 0, encoding.columns
+    num_rows, columns, latest = 0, encoding.columns, list[int | None]()
     # Whole numbers may count anything.
     compares = time is not None and not counts_numbers(rows.field(time).type) and any(
         is_date(rows.field(name).type) for name in columns
@@ -334,12 +347,13 @@ def find_statistics(
                 if compares:
                     encoding.compare_times(batch.columns[: len(columns)], times)
                 if until is not None:
+                    latest.append(pc.max(times).as_py())
                     batch = _known(batch, times, until)
             encoding.add(batch.columns[: len(columns)])
             num_rows += batch.num_rows
             if resources is not None:
                 needed_bytes = encoding.held_bytes + encoding.lookup_bytes
-                resources.require(f"to keep the values of categories of {rows.name}", needed_bytes)
+                resources.require(f"to keep the values of categories of {rows.name}", needed_bytes, encoding.most_bytes)
         if until is not None and time is not None and rows.num_rows and not num_rows:
             warnings.warn(
                 f"val_timestamp: no row of {rows.name} is as early, so nothing is known of its columns: numbers become "
@@ -354,6 +368,7 @@ def find_statistics(
                 batch = _known(batch, seconds(batch.column(len(names)), f"{rows.name}: column {time!r}"), until)
             encoding.add_again(names, batch.columns[: len(names)])
         encoding.finish_pass(names)
+    return max((each for each in latest if each is not None), default=None)
 
 
 def _known(batch: pa.RecordBatch, times: pa.Array, until: int) -> pa.RecordBatch:

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from diskgnn.errors import InputError
 from diskgnn.importers.tables.dictionaries import decoded, decoded_schema
+from diskgnn.specs.near_names import near_name
 
 
 class RowTable(Protocol):
@@ -39,7 +40,8 @@ def field_of(table: NamedColumns | RowTable, column: str, hint: str = "") -> pa.
         InputError: there is none; names those that there are.
     """
     if table.schema.get_field_index(column) < 0:
-        raise InputError(f"{table.name}: expected a column {column!r}, found {table.schema.names}{hint}")
+        near = near_name(column, table.schema.names)
+        raise InputError(f"{table.name}: expected a column {column!r}, found {table.schema.names}{hint}{near}")
     return table.schema.field(column)
 
 

@@ -54,6 +54,7 @@ from diskgnn.specs.feature_columns import FeatureColumn
 
 MOST_CATEGORIES = 1 << 20  # of a column
 _MOST_VALUE_BYTES = 32 << 20  # of them
+_COUNT_BYTES = 16  # of each: how often it comes, and where first
 # Values are there as they were counted, as codes are looked up, and as they are written. Of one column at a time, Arrow
 # has a hash table, too.
 _VALUE_COPIES, _LOOKUP_COPIES = 3, 2
@@ -85,13 +86,19 @@ class CountedValues:
         found = self._counts(column_values.words(values.drop_null(), self._where))
         self._num_rows += len(values) - values.null_count
         self._waiting.append(found)
-        if sum(map(len, self._waiting)) >= len(self._counted):
+        is_long = sum(int(each["value"].nbytes) for each in self._waiting) > _MOST_VALUE_BYTES
+        if is_long or sum(map(len, self._waiting)) >= len(self._counted):
             self._merge()
 
     @property
     def held_bytes(self) -> int:
         """Returns the bytes of the values with their counts."""
         return int(self._counted.nbytes) + sum(int(each.nbytes) for each in self._waiting)
+
+    @property
+    def most_bytes(self) -> int:
+        """Returns the most that these bytes can be: those that wait are fewer than those that were counted."""
+        return 0 if self._is_text else 2 * (_MOST_VALUE_BYTES + _COUNT_BYTES * MOST_CATEGORIES)
 
     def _merge(self) -> None:
         joined = pa.concat_tables([self._counted, *self._waiting])
@@ -284,14 +291,19 @@ class RecordEncoding(TableEncoding):
 
     @staticmethod
     def of(
-        table: str, columns: Sequence[pa.Field], asked: Mapping[str, str], known: KnownRecords | None = None
+        table: str,
+        columns: Sequence[pa.Field],
+        asked: Mapping[str, str],
+        argument: str = "encode",
+        known: KnownRecords | None = None,
+        of: str = "",
     ) -> RecordEncoding:
         """Returns the encoding of a table, not yet complete, of its `columns` that are no keys and not the time.
 
         Raises:
             ConfigError, InputError: see `TableEncoding`.
         """
-        found = RecordEncoding(table, {each.name: each.type for each in columns}, asked, known=known)
+        found = RecordEncoding(table, {each.name: each.type for each in columns}, asked, argument, known, of=of)
         found._fields, found._known_records = {each.name: each for each in columns}, known
         found._statistics = {} if known is not None else found._statistics_finders(asked)
         if known is None:
@@ -348,6 +360,14 @@ class RecordEncoding(TableEncoding):
     def lookup_bytes(self) -> int:
         """Returns what the hash table of the values of a column takes; columns take turns."""
         return _LOOKUP_COPIES * max(self._value_bytes, default=0)
+
+    @property
+    def most_bytes(self) -> int | None:
+        """Returns the most that both can be, whatever rows are added; None if nobody knows."""
+        counted = [each.most_bytes for each in self._finders.values() if isinstance(each, CountedValues)]
+        if len(counted) < len(self._value_bytes):
+            return None
+        return _VALUE_COPIES * sum(counted) + _LOOKUP_COPIES * max(counted, default=0)
 
     @property
     def _value_bytes(self) -> list[int]:

@@ -17,6 +17,7 @@ from diskgnn.importers.containers.file_kinds import describe, kind_of
 from diskgnn.importers.tables import csv_parts, parquet_parts
 from diskgnn.importers.tables.dictionaries import decoded
 from diskgnn.importers.tables.parts import TablePart, partition_values
+from diskgnn.specs.near_names import near_name
 from diskgnn.stores.locations import Location, StoredPath, bytes_of, located
 
 _USUAL = {"src", "dst", "id", "features", "label", "split", "time", "weight"}  # names that say what a column is
@@ -220,6 +221,7 @@ class Table:
             )
             raise InputError(
                 f"{self.name}: expected a column {column!r} in {self.path}, found {self.schema.names}{hint}"
+                f"{near_name(column, self.schema.names)}"
             )
         self._require_one(column)
         return self.schema.field(column)

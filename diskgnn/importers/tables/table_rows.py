@@ -139,7 +139,7 @@ def features(
                 f"{kinds[unusable[0]]}"
             )
     asked |= columns.encode
-    encoding = TableEncoding(table.name, kinds, asked, "encode", said=columns.encode)
+    encoding = TableEncoding(table.name, kinds, asked, said=columns.encode)
     for name in encoding.columns:
         _warn_of_thousands(table, name)
     if as_they_are and len(names) == 1 and names[0] not in columns.encode and _is_vectors(kinds[names[0]]):
@@ -174,7 +174,7 @@ def _known_features(
             f"{row_name}: features: {known.graph} has no feature {unknown[0]!r}; leave it out, `encoding_of` says "
             f"which columns are features"
         )
-    encoding = TableEncoding(table.name, {name: table.field(name).type for name in free}, encode, "encode", known)
+    encoding = TableEncoding(table.name, {name: table.field(name).type for name in free}, encode, known=known)
     kinds = [table.field(name).type for name in names]
     rows: RowSource | None = None
     if len(names) == 1 and names[0] not in encode and _is_vectors(kinds[0]):

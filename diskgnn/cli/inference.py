@@ -46,6 +46,13 @@ _out = click.option(
     "your own where the graph keeps some, or of bool [N]; or a table with a column `id`.",
 )
 @click.option(
+    "--column",
+    "columns",
+    type=options.Column("id"),
+    multiple=True,
+    help="What the column of a table of --nodes is called: id=NAME.",
+)
+@click.option(
     "--ignore-times", is_flag=True, help="Take later edges, too, though the model was trained with --temporal."
 )
 @options.memory
@@ -55,15 +62,18 @@ _out = click.option(
 @options.overwrite
 @click.pass_obj
 def infer(
-    output: Output, /, graph: Path, checkpoint: Path, out: Path, **arguments: Any
+    output: Output, /, graph: Path, checkpoint: Path, out: Path, columns: tuple[tuple[str, str], ...], **arguments: Any
 ) -> None:  # fmt: skip
     """Compute a trained model for all nodes of GRAPH, layer by layer, and write what it says of them to a file.
 
     A killed run goes on where it was with the same command.
     """
+    from diskgnn.cli.table_columns import table_columns
     from diskgnn.inference.infer import infer
 
-    report = infer(graph, out, checkpoint, reporter=output.reporter, **arguments)
+    report = infer(
+        graph, out, checkpoint, columns=table_columns(columns), reporter=output.reporter, **arguments
+    )  # fmt: skip
     output.stages([replace(report, details={})])
     output.fields("what it took", report.details)
     output.result(report)
@@ -87,6 +97,14 @@ def infer(
     type=options.EXISTING,
     metavar="FILE",
     help="Say it of these pairs instead: .npy of ids [n, 2], or a table with columns `src` and `dst`.",
+)
+@click.option(
+    "--column",
+    "columns",
+    type=options.Column("id", "src", "dst", "time"),
+    multiple=True,
+    help="What a column of a table of --nodes or --pairs is called, such as id=user or time=day.  [default: id, src, "
+    "dst, time]",
 )
 @click.option(
     "--message-edges",
@@ -130,17 +148,18 @@ def infer(
 @click.pass_obj
 def predict(
     output: Output, /, source: Path, checkpoint: Path, out: Path, nodes: str,
-    fanouts: tuple[FanoutsOption, ...], **arguments: Any,
+    columns: tuple[tuple[str, str], ...], fanouts: tuple[FanoutsOption, ...], **arguments: Any,
 ) -> None:  # fmt: skip
     """Write what a trained model says of nodes of SOURCE, a graph, or of the seeds of SOURCE, a packed or a hops
     directory.
 
     Nodes need no labels. For all nodes of a large graph, `infer` is faster by far.
     """
+    from diskgnn.cli.table_columns import table_columns
     from diskgnn.inference.predict import predict
 
     report = predict(
-        source, out, checkpoint, nodes=None if nodes == "all" else Path(nodes),
+        source, out, checkpoint, nodes=None if nodes == "all" else Path(nodes), columns=table_columns(columns),
         fanouts=fanouts_argument("fanouts", fanouts), reporter=output.reporter, **arguments,
     )  # fmt: skip
     output.stages([report])

@@ -23,8 +23,8 @@ from diskgnn.specs.time_windows import require_seconds
 from diskgnn.training.checkpoints import load_checkpoint
 
 _CHOICES = (
-    "give `at`, one time for all, or seeds with times (`times` in Python, a column `time` of the table), or pass "
-    "ignore_times=True to draw what is later, too"
+    "give `at`, one time for all, or seeds with times (`times` in Python; of a table the column `time`, or what "
+    "`columns` says), or pass ignore_times=True to draw what is later, too"
 )
 
 

@@ -18,12 +18,14 @@ from diskgnn.files.disk_space import file_bytes
 from diskgnn.formats.verification import verify_file
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.ids.named_nodes import chosen_nodes, read_nodes
+from diskgnn.importers.tables.table import TableColumns
 from diskgnn.inference.asked_times import as_trained, is_temporal, trained_sampling
 from diskgnn.inference.asking import asked_of, classes_of, kinds_of
 from diskgnn.inference.hop_rows import infer_by_hops
 from diskgnn.inference.message_edges import warn_of_held_out
 from diskgnn.inference.minimum import minimum_bytes
 from diskgnn.inference.network import Network, take_apart
+from diskgnn.inference.node_files import columns_of
 from diskgnn.inference.output_folder import OutputFolder, check_output
 from diskgnn.inference.pass_schedule import InferencePlan, make_plan
 from diskgnn.inference.passes import Execution, send_model
@@ -55,6 +57,7 @@ def infer(
     what: str | None = None,
     node_type: str | None = None,
     nodes: npt.ArrayLike | PathLike | None = None,
+    columns: TableColumns | None = None,
     ignore_times: bool = False,
     memory: int | str = "auto",
     disk: int | str | None = None,
@@ -85,6 +88,7 @@ def infer(
         nodes: [n] numbers of rows, or bool [N], of those to write; or a file of ids, .npy or a table with a column
             `id`, which are your own where the graph keeps some. A .npy file has them in this order, a
             table in ascending order.
+        columns: what columns of a table of `nodes` are called: `id`.
         ignore_times: take all edges, also where the model was trained with temporal='uniform' or 'last', or does not
             say how it was trained, and the graph has times; `predict` with `at` draws as in training. Of no other
             graph.
@@ -122,6 +126,7 @@ def infer(
     started = time.perf_counter()
     out = local(out, "infer")
     check_suffix(out)
+    columns = columns_of(columns, nodes=nodes)
     check_output(out, overwrite=overwrite, nodes=nodes)
     graph = as_trained(graph if isinstance(graph, Graph) else Graph.open(graph), model)
     if ignore_times:
@@ -131,7 +136,7 @@ def infer(
     )  # fmt: skip
     node_set = graph.nodes[asked.node_type]
     if isinstance(nodes, str | os.PathLike):
-        nodes = read_nodes(nodes, node_set)
+        nodes = read_nodes(nodes, node_set, columns)
     chosen = chosen_nodes(nodes, node_set.num_nodes)
     if isinstance(asked.net, HopModel):
         if engine != "local":

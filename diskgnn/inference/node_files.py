@@ -12,26 +12,44 @@ from diskgnn.errors import ConfigError, InputError
 from diskgnn.graph.type_data import NodeSet
 from diskgnn.importers.containers.rows import CHUNK_EDGES
 from diskgnn.importers.ids.id_columns import end_ids, node_ids
-from diskgnn.importers.ids.named_nodes import id_column, id_columns_of, node_numbers, open_ids
+from diskgnn.importers.ids.named_nodes import called, id_column, id_columns_of, node_numbers, open_ids
 from diskgnn.importers.tables.table import Table, TableColumns, is_table
 from diskgnn.importers.tables.times import seconds
 from diskgnn.inference.asked_times import SeedTimes
 from diskgnn.paths import PathLike
 
 
-def read_times(name: str, given: object) -> SeedTimes | None:
-    """Returns the column `time` of a table; None if `given` is no table, or has no such column.
+def columns_of(given: TableColumns | None, **tables: object) -> TableColumns:
+    """Returns what columns of `tables` are called, of which one may be a table.
+
+    Raises:
+        ConfigError: it was said, and none is.
+    """
+    if given is not None and not any(
+        isinstance(each, str | os.PathLike) and is_table(each) for each in tables.values()
+    ):
+        raise ConfigError(
+            f"columns: expected a table of {' or '.join(f'`{name}`' for name in tables)} that has them, found none; "
+            "leave it out"
+        )
+    return given or TableColumns()
+
+
+def read_times(name: str, given: object, columns: TableColumns | None = None) -> SeedTimes | None:
+    """Returns the column of times of a table; None if `given` is no table, or has no such column and none was named.
 
     Raises:
         InputError: the column has no times, or some are missing.
     """
     if not isinstance(given, str | os.PathLike) or not is_table(given):
         return None
-    table = Table(name, given, TableColumns())
-    if "time" not in table.schema.names:
+    columns = columns or TableColumns()
+    table, column = Table(name, given, columns), called(columns, "time")
+    if columns.time is None and column not in table.schema.names:
         return None
-    where = f"{name}: column 'time' of {given}"
-    given_times = pa.chunked_array([batch.column(0) for batch in table.batches(["time"], CHUNK_EDGES)])
+    table.field(column)
+    where = f"{name}: column {column!r} of {given}"
+    given_times = pa.chunked_array([batch.column(0) for batch in table.batches([column], CHUNK_EDGES)])
     times = pa.chunked_array([seconds(chunk, where) for chunk in given_times.chunks], pa.int64())
     if times.null_count:
         raise InputError(f"{where}: expected a time in each row, found none in {times.null_count}")
@@ -39,7 +57,10 @@ def read_times(name: str, given: object) -> SeedTimes | None:
 
 
 def chosen_pairs(
-    pairs: npt.ArrayLike | PathLike, source: NodeSet | None, destination: NodeSet | None
+    pairs: npt.ArrayLike | PathLike,
+    source: NodeSet | None,
+    destination: NodeSet | None,
+    columns: TableColumns | None = None,
 ) -> npt.NDArray[np.int64]:
     """Returns the pairs [n, 2] of an array, of a .npy file, or of the columns `src` and `dst` of a table, in this
     order.
@@ -48,6 +69,7 @@ def chosen_pairs(
         pairs: numbers of rows; in a file ids as `read_nodes` takes them.
         source: the nodes that `src` are of; None if the graph has no such type.
         destination: those that `dst` are of.
+        columns: what those of a table are called; by default `src` and `dst`.
 
     Raises:
         ConfigError: they are no pairs of such nodes.
@@ -56,7 +78,7 @@ def chosen_pairs(
     where = ""
     if isinstance(pairs, str | os.PathLike):
         where = f" in {pairs}"
-        pairs = _read_pairs(pairs, source, destination)
+        pairs = _read_pairs(pairs, source, destination, columns)
     found = np.asarray(pairs)
     if found.ndim != 2 or found.shape[1] != 2 or found.dtype.kind not in "iu" or not len(found):
         raise ConfigError(f"pairs: expected at least one pair of ids [n, 2], found {found.dtype} {list(found.shape)}")
@@ -69,8 +91,10 @@ def chosen_pairs(
     return found.astype(np.int64)
 
 
-def _read_pairs(path: PathLike, source: NodeSet | None, destination: NodeSet | None) -> npt.NDArray[np.int64]:
-    columns = id_columns_of(("src", "dst"), source, destination)
+def _read_pairs(
+    path: PathLike, source: NodeSet | None, destination: NodeSet | None, columns: TableColumns | None
+) -> npt.NDArray[np.int64]:
+    columns = id_columns_of(columns, {"src": source, "dst": destination})
     given = open_ids("pairs", path, ("src", "dst"), columns)
     if not isinstance(given, np.ndarray):
         both = end_ids("pairs", given, columns)

@@ -21,13 +21,14 @@ from diskgnn.formats.rank_directories import ranks_in
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.source_schema import kept_tables
 from diskgnn.importers.ids.named_nodes import chosen_nodes, read_nodes
+from diskgnn.importers.tables.table import TableColumns
 from diskgnn.importers.tables.times import Moment
-from diskgnn.inference.asked_times import AskedTimes, as_trained, is_temporal, trained_sampling
+from diskgnn.inference.asked_times import AskedTimes, SeedTimes, as_trained, is_temporal, trained_sampling
 from diskgnn.inference.asking import Asked, asked_of, classes_of, kinds_of, pair_model
 from diskgnn.inference.hop_rows import HopRows, open_hops, require_segments
 from diskgnn.inference.message_edges import AS_GIVEN, MessageEdges, trained_reverse_type, warn_of_held_out
 from diskgnn.inference.neighbourhoods import SPLIT, Neighbourhoods
-from diskgnn.inference.node_files import chosen_pairs, read_times
+from diskgnn.inference.node_files import chosen_pairs, columns_of, read_times
 from diskgnn.inference.output_folder import OutputFolder, check_output
 from diskgnn.inference.prediction_files import check_suffix, check_what
 from diskgnn.inference.predictions import rows_of_nodes, rows_of_pairs, write_nodes, write_pairs
@@ -62,6 +63,7 @@ def predict(
     *,
     nodes: npt.ArrayLike | PathLike | None = None,
     pairs: npt.ArrayLike | PathLike | None = None,
+    columns: TableColumns | None = None,
     edge_type: EdgeType | str | None = None,
     what: str | None = None,
     message_edges: str = "train",
@@ -100,6 +102,7 @@ def predict(
         pairs: [n, 2] (source, destination) in place of nodes, for a model of links, or of pairs that have labels: what
             it says in this order. Or a file of ids as for `nodes`, of a table the columns `src` and `dst`; tables that
             are written have them so, too.
+        columns: what columns of a table of `nodes` or `pairs` are called: `id`, or `src` and `dst`, and `time`.
         edge_type: of the pairs; by default the one that the model was trained for.
         message_edges: of `pairs`: 'train' draws neighbourhoods as evaluation does, without the seed edges of valid and
             test of the graph and their reverses, so that these get the scores that `evaluate` counts; 'all' draws them
@@ -149,7 +152,6 @@ def predict(
     started, out, device = time.perf_counter(), local(out, "predict"), checked_device(device)
     seed = seed_number(seed)
     check_suffix(out)
-    check_output(out, overwrite=overwrite, nodes=nodes, pairs=pairs)
     if pairs is not None and nodes is not None:
         raise ConfigError("pairs: expected nodes or pairs, found both")
     if pairs is None and (hold_out_pairs or message_edges != "train"):
@@ -170,6 +172,8 @@ def predict(
             )
     if (times is not None) and nodes is None and pairs is None:
         raise ConfigError("times: expected the `nodes` or `pairs` that they are of, found none")
+    columns = columns_of(columns, nodes=nodes, pairs=pairs)
+    check_output(out, overwrite=overwrite, nodes=nodes, pairs=pairs)
     reporter = reporter_for(reporter, progress)
     folder = OutputFolder(out, "diskgnn.predict", overwrite=overwrite, resumable=False, disk=disk)
     with folder, ExitStack() as opened:
@@ -181,24 +185,24 @@ def predict(
                 folder, opened, fanouts, batch_size, device, seed, memory, disk, threads, reporter
             )  # fmt: skip
             if pairs is None:
-                _predict_nodes(drawn, graph, model, nodes, what, node_type, asked_times)
+                _predict_nodes(drawn, graph, model, nodes, columns, what, node_type, asked_times)
             else:
                 messages = MessageEdges(message_edges, hold_out_pairs)
-                _predict_pairs(drawn, graph, model, pairs, what, edge_type, messages, asked_times)
+                _predict_pairs(drawn, graph, model, pairs, columns, what, edge_type, messages, asked_times)
         else:
             loader = open_loader(source, split, device, None)
             opened.enter_context(loader)
             if isinstance(loader, Loader):
                 _require_drawn_in_time(source, loader, trained_sampling(model), ignore_times=ignore_times)
-            columns = loader.schema.known_columns
+            known = loader.schema.known_columns
             asked = _with_an_answer(
-                asked_of(source, _kinds_of(loader), model, what, node_type, _classes_of(loader), columns)
+                asked_of(source, _kinds_of(loader), model, what, node_type, _classes_of(loader), known)
             )
             require_segments(asked.net, loader.schema, source)
             require_tables(asked.net, loader.schema.tables, source)
             if loader.schema.timed is not None:
                 require_time_unit(asked.net, loader.schema.time_unit, source)
-            given = read_nodes(nodes, None) if isinstance(nodes, str | os.PathLike) else nodes
+            given = read_nodes(nodes, None, columns) if isinstance(nodes, str | os.PathLike) else nodes
             found = rows_of_nodes(asked, loader, reporter)
             if out.suffix != ".npy":
                 say(reporter, lambda: (
@@ -227,16 +231,16 @@ def _prepared_kind(source: PathLike | Graph) -> str | None:
 
 def _predict_nodes(
     drawn: Neighbourhoods, graph: Graph, model: nn.Module | PathLike, nodes: npt.ArrayLike | PathLike | None,
-    what: str | None, node_type: str | None, times: AskedTimes,
+    columns: TableColumns, what: str | None, node_type: str | None, times: AskedTimes,
 ) -> None:  # fmt: skip
-    columns = graph.config.known_columns
+    known = graph.config.known_columns
     asked = _with_an_answer(
-        asked_of(graph.manifest.path, kinds_of(graph), model, what, node_type, classes_of(graph), columns)
+        asked_of(graph.manifest.path, kinds_of(graph), model, what, node_type, classes_of(graph), known)
     )
     require_tables(asked.net, kept_tables(graph), graph.manifest.path)
     require_time_unit(asked.net, graph.config.time_unit, graph.manifest.path)
     node_set = graph.nodes[asked.node_type]
-    chosen = chosen_nodes(read_nodes(nodes, node_set) if isinstance(nodes, str | os.PathLike) else nodes,
+    chosen = chosen_nodes(read_nodes(nodes, node_set, columns) if isinstance(nodes, str | os.PathLike) else nodes,
                           node_set.num_nodes)  # fmt: skip
     if isinstance(asked.net, HopModel):
         _predict_by_hops(drawn, graph, asked, asked.net, chosen, times)
@@ -246,7 +250,7 @@ def _predict_nodes(
     if nodes is None and takes_all and isinstance(asked.net, BlockModel | TypedModel):
         say(drawn.reporter, lambda: "for all nodes, `diskgnn infer` is faster by far: it computes layer by layer")
     warn_of_held_out(graph, sampling, graph.edges, Resources.of(drawn.memory, drawn.threads, drawn.reporter))
-    of_table = read_times("nodes", nodes) if is_temporal(sampling) else None
+    of_table = _times_of("nodes", nodes, columns, sampling)
     seeds = np.arange(node_set.num_nodes) if chosen is None else chosen
     spec = drawn.spec(asked.net, None if times.ignore_times else sampling)
     draws = times.draws(graph, sampling, spec, NodeTarget(asked.node_type), len(seeds), of_table, drawn.reporter)
@@ -258,6 +262,23 @@ def _predict_nodes(
     loader = drawn.loader(graph, asked.net, target, draws)
     found = rows_of_nodes(asked, loader, drawn.reporter)
     write_nodes(drawn.folder, asked, *found, chosen, node_set, draws.by_seed)
+
+
+def _times_of(
+    name: str, table: object, columns: TableColumns, sampling: Mapping[str, Any] | None
+) -> SeedTimes | None:  # fmt: skip
+    """Returns the times of a table for a model that was trained by times; None: it has none, or they do not count.
+
+    Raises:
+        ConfigError: the column was named, and does not count.
+    """
+    if is_temporal(sampling):
+        return read_times(name, table, columns)
+    if columns.time is not None:
+        raise ConfigError(
+            "columns: time: expected a checkpoint that was trained by times, found another one; leave it out"
+        )
+    return None
 
 
 def _predict_by_hops(
@@ -282,18 +303,19 @@ def _predict_by_hops(
 
 def _predict_pairs(
     drawn: Neighbourhoods, graph: Graph, model: nn.Module | PathLike, pairs: npt.ArrayLike | PathLike,
-    what: str | None, edge_type: EdgeType | str | None, messages: MessageEdges, times: AskedTimes,
+    columns: TableColumns, what: str | None, edge_type: EdgeType | str | None, messages: MessageEdges,
+    times: AskedTimes,
 ) -> None:  # fmt: skip
     net, found, kind, classes = pair_model(graph, model, edge_type)
     require_tables(net, kept_tables(graph), graph.manifest.path)
     require_time_unit(net, graph.config.time_unit, graph.manifest.path)
     what = what or "logits"
     check_what(what, kind, of_pairs=True)
-    chosen = chosen_pairs(pairs, graph.nodes.get(found[0]), graph.nodes.get(found[2]))
+    chosen = chosen_pairs(pairs, graph.nodes.get(found[0]), graph.nodes.get(found[2]), columns)
     sampling = trained_sampling(model)
     messages = replace(messages, reverse_edge_type=trained_reverse_type(sampling, graph, found))
     target = messages.target(graph, found, chosen)
-    of_table = read_times("pairs", pairs) if is_temporal(sampling) else None
+    of_table = _times_of("pairs", pairs, columns, sampling)
     draws = times.draws(
         graph,
         sampling,
@@ -319,7 +341,9 @@ def _require_drawn_in_time(
     if sampling is not None and is_temporal(sampling) and not is_temporal(loader.sampling) and not ignore_times:
         raise ConfigError(
             f"ignore_times: the model was trained with temporal={sampling['temporal']!r}, and the minibatches of "
-            f"{source} were drawn whatever their times are: prepare them so, too, or pass ignore_times=True"
+            f"{source} were drawn whatever their times are: prepare them by times (`diskgnn prepare --temporal "
+            f"{sampling['temporal']}`), give the graph and a time (`diskgnn predict GRAPH --at TIME`), or pass "
+            "ignore_times=True"
         )
     if sampling is not None and is_temporal(sampling) and not ignore_times:
         assert loader.sampling is not None

@@ -16,7 +16,7 @@ import torch
 from commands import run
 
 import diskgnn
-from diskgnn.errors import ArtifactError, ConfigError, DataWarning
+from diskgnn.errors import ArtifactError, ConfigError, DataWarning, InputError
 from diskgnn.specs.schema import EdgeType
 from diskgnn.specs.targets import LinkTarget, NodeTarget
 from diskgnn.training.checkpoints import FILE, load_checkpoint
@@ -142,10 +142,40 @@ def test_each_seed_has_a_time_of_its_own(made, tmp_path, kind):
     assert "time" not in asked_at(made, tmp_path, at=20).column_names
 
 
+def test_columns_of_other_names(made, tmp_path):
+    """As tables of tasks have them: nobody has to write these anew to ask about them."""
+    asked = pa.table({"id": NODES, "time": [90, 30, 10, 55]})
+    pq.write_table(asked, tmp_path / "seeds.parquet")
+    pq.write_table(asked.rename_columns(["user", "day"]), tmp_path / "task.parquet")
+    pacsv.write_csv(asked.rename_columns(["user", "day"]), tmp_path / "task.csv")
+    expected, columns = asked_at(made, tmp_path), diskgnn.TableColumns(id="user", time="day")
+    for task in ("task.parquet", "task.csv"):
+        assert asked_at(made, tmp_path, nodes=tmp_path / task, columns=columns).equals(expected)
+        named = ["--nodes", tmp_path / task, "--column", "id=user"]
+        run("predict", made / "graph", "--checkpoint", made / "users", *named, "--column", "time=day",
+            "--out", tmp_path / "cli.parquet", "--overwrite")  # fmt: skip
+        assert pq.read_table(tmp_path / "cli.parquet").equals(expected)
+        run("infer", made / "graph", "--checkpoint", made / "users", *named, "--ignore-times", "--overwrite",
+            "--out", tmp_path / "a.npy")  # fmt: skip
+        diskgnn.infer(made / "graph", tmp_path / "b.npy", made / "users", nodes=tmp_path / "seeds.parquet",
+                      ignore_times=True, overwrite=True)  # fmt: skip
+        np.testing.assert_array_equal(np.load(tmp_path / "a.npy"), np.load(tmp_path / "b.npy"))
+    told = run("predict", made / "graph", "--checkpoint", made / "users", "--nodes", tmp_path / "task.csv", "--out",
+               tmp_path / "no.npy", exit_code=3).stderr  # fmt: skip
+    assert "say what the one of ids is called (--column, id=NAME)" in " ".join(told.split())
+    with pytest.raises(InputError, match=r"expected a column 'dya' .*did you mean 'day'"):
+        asked_at(made, tmp_path, nodes=tmp_path / "task.csv", columns=diskgnn.TableColumns(id="user", time="dya"))
+    with pytest.raises(ConfigError, match="columns: expected a table of `nodes` or `pairs` that has them, found none"):
+        said(made, tmp_path, made / "users", nodes=NODES, at=3, columns=columns)
+    with pytest.raises(ConfigError, match="columns: time: expected a checkpoint that was trained by times"):
+        said(made, tmp_path, made / "ignoring", nodes=tmp_path / "task.csv", columns=columns)
+
+
 def asked_at(made: Path, tmp_path: Path, **options: object) -> pa.Table:
     """What `predict` writes of `seeds.parquet`."""
-    seeds, out = tmp_path / "seeds.parquet", tmp_path / "at.parquet"
-    diskgnn.predict(made / "graph", out, made / "users", nodes=seeds, **options)
+    out = tmp_path / "at.parquet"
+    given = {"nodes": tmp_path / "seeds.parquet", **options}
+    diskgnn.predict(made / "graph", out, made / "users", overwrite=True, **given)
     return pq.read_table(out)
 
 

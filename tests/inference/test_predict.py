@@ -482,7 +482,7 @@ def test_an_output_where_nothing_can_be_written_is_told_first(tmp_path: Path, ap
         (np.array([4]), "nodes: expected ids of nodes of type 'node', found 4, which none has"),
         (np.array(["4"]), "nodes: expected ids of type int64, as of the nodes of type 'node', found string"),
         ("4\n5\n", "nodes: expected a .npy file of ids, or a Parquet or CSV table with 'id', found a text file"),
-        ("node,time\n3,5\n", "nodes: expected a column 'id' in .*, found .'node', 'time'.; in CSV the first line"),
+        ("node,time\n3,5\n", "nodes: expected a column 'id' in .*, found .'node', 'time'. .in CSV the first line"),
     ],
 )  # fmt: skip
 def test_files_that_name_no_nodes(numbered: list[int], tmp_path: Path, content: object, message: str):

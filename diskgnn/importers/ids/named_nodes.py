@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -48,32 +49,46 @@ def chosen_nodes(nodes: npt.ArrayLike | None, num_nodes: int) -> npt.NDArray[np.
     return found.astype(np.int64)
 
 
-def read_nodes(path: PathLike, nodes: NodeSet | None) -> npt.NDArray[Any]:
-    """Returns the nodes [n], or bool [N], that a .npy file, or the column `id` of a table, names.
+def read_nodes(path: PathLike, nodes: NodeSet | None, columns: TableColumns | None = None) -> npt.NDArray[Any]:
+    """Returns the nodes [n], or bool [N], that a .npy file, or the column of ids of a table, names.
 
     Args:
         path: of the file; of a table also a folder of parts.
         nodes: of whose ids the file is: the user's own where the graph keeps some. None: numbers of rows.
+        columns: what those of a table are called; None: `id`, and nobody can say otherwise.
 
     Raises:
         ConfigError: neither.
         InputError: a file that cannot be read, or ids that no node has.
     """
-    columns = id_columns_of(("id",), nodes)
-    source = open_ids("nodes", path, ("id",), columns)
+    found = id_columns_of(columns, {"id": nodes})
+    source = open_ids("nodes", path, ("id",), found, can_name=columns is not None)
     if isinstance(source, np.ndarray) and source.dtype == np.bool_:
         return source
-    return node_numbers("nodes", nodes, id_column(node_ids("nodes", source, columns), 0))
+    return node_numbers("nodes", nodes, id_column(node_ids("nodes", source, found), 0))
 
 
-def id_columns_of(names: Sequence[str], *kept: NodeSet | None) -> TableColumns:
-    """Returns columns of a table that are read as what the ids are, also those of CSV."""
-    return TableColumns(
-        types={name: str(kept_kind(nodes)) for name, nodes in zip(names, kept, strict=True) if nodes is not None}
-    )
+def id_columns_of(given: TableColumns | None, kept: Mapping[str, NodeSet | None]) -> TableColumns:
+    """Returns what columns of ids are called, where each is read as what the ids of nodes are, also those of CSV.
+
+    Args:
+        given: by the user, who may say something else.
+        kept: by role, the nodes; None: numbers of rows.
+    """
+    given = given or TableColumns()
+    types = {called(given, role): str(kept_kind(nodes)) for role, nodes in kept.items() if nodes is not None}
+    return replace(given, types={**types, **given.types})
 
 
-def open_ids(name: str, path: PathLike, wanted: Sequence[str], columns: TableColumns) -> npt.NDArray[Any] | PathLike:
+def called(columns: TableColumns, role: str) -> str:
+    """Returns what the column of a role is called: as the role if nobody says otherwise."""
+    found: str | None = getattr(columns, role)
+    return found or role
+
+
+def open_ids(
+    name: str, path: PathLike, roles: Sequence[str], columns: TableColumns, *, can_name: bool = True
+) -> npt.NDArray[Any] | PathLike:
     """Returns the array in a .npy file, or `path` itself if it is a table.
 
     Raises:
@@ -81,14 +96,18 @@ def open_ids(name: str, path: PathLike, wanted: Sequence[str], columns: TableCol
     """
     if is_table(path):
         found = Table(name, path, columns).schema.names
-        if missing := [column for column in wanted if column not in found]:
+        if missing := [role for role in roles if called(columns, role) not in found]:
+            hint = (
+                f"say what the one of ids is called (`columns`, {missing[0]}=NAME)" if can_name else "call it so there"
+            )
             raise InputError(
-                f"{name}: expected a column {missing[0]!r} in {path}, found {found}; in CSV the first line names them"
+                f"{name}: expected a column {called(columns, missing[0])!r} in {path}, found {found} (in CSV the first "
+                f"line names them); {hint}"
             )
         return path
     if kind_of(path) != "npy":
         raise ConfigError(
-            f"{name}: expected a .npy file of ids, or a Parquet or CSV table with {' and '.join(map(repr, wanted))}, "
+            f"{name}: expected a .npy file of ids, or a Parquet or CSV table with {' and '.join(map(repr, roles))}, "
             f"found {describe(path).partition(';')[0]}"
         )
     try:

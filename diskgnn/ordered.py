@@ -7,7 +7,8 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, ThreadPoolExecutor, wait
-from contextlib import closing
+from concurrent.futures import TimeoutError as FutureTimeoutError  # not Python's own before 3.11
+from contextlib import closing, suppress
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -69,7 +70,8 @@ def in_order(pool: Executor, calls: Iterable[Callable[[], Result]], ahead: int) 
 
 def _result(future: Future[Result]) -> Result:
     while not future.done():
-        wait([future], timeout=0.1)  # a signal that another thread got is handled when this one wakes
+        with suppress(FutureTimeoutError):
+            future.exception(timeout=0.1)  # a signal that another thread got is handled when this one wakes
     return future.result()
 
 

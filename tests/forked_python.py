@@ -141,6 +141,8 @@ def _serve(requests: socket.socket) -> tuple[Any, ...]:
         getattr(diskgnn, name)
     for name in _IMPORTED:
         import_module(name)
+    with suppress(ImportError):
+        import_module("pandas")  # which pyarrow.array imports where it is installed
     gc.collect()
     gc.freeze()  # children need not copy what their collector would look at
     while True:

@@ -137,7 +137,7 @@ class EpochSource(CursorSource):
     @cached_property
     def schema(self) -> SourceSchema:
         """Types of nodes and edges, and what the seeds are for."""
-        return source_schema(self._graph, self._plan.config().spec.target)
+        return source_schema(self._graph, self._plan.target)
 
     @property
     def graph(self) -> Graph:

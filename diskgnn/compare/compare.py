@@ -75,7 +75,7 @@ def compare(
     settings, features = settings.fitting(opened), ComparedRows.of(opened)
     cached_rows, caches = settings.cached_rows(features), settings.sweep_rows(features)
     plan = SamplingPlan(opened, replace(settings.sampling, splits=SPLITS))
-    schema = source_schema(opened, plan.config().spec.target)
+    schema = source_schema(opened, plan.target)
     metric, model = Metric.of(schema, settings.best_by), settings.model.fitted(schema, settings.sampling.num_layers)
     splits = [split for split in ("valid", "test") if settings.evaluate and split in plan.splits]
     if settings.best_by is not None:
@@ -90,7 +90,7 @@ def compare(
             capped = _warn_of_conditions(settings)
             cap_bytes = settings.memory_bytes if capped else None
             steps = stack.enter_context(Steps(opened.manifest, folder, cap_bytes, settings.timeout_seconds))
-            every, target = plan.config().spec.target, target_type(plan)  # which names its type
+            every, target = plan.target, target_type(plan)  # which names its type
             trained = trained_seeds(opened, settings.sampling, settings.max_batches)
             # Seeds that are given stand in the plan, and their type may have no labels, which a split needs.
             train = trained["seeds"] if every.seeds is None else None

@@ -39,7 +39,7 @@ def trained_seeds(graph: Graph, sampling: SamplingSpec, max_batches: int | None)
 
 def classes_in(graph: Graph, plan: SamplingPlan, split: str) -> set[int]:
     """Returns the classes of the seeds of a split of nodes or pairs that have one each."""
-    target = plan.config().spec.target
+    target = plan.target
     if target.labels is not None:
         labels = target.labels[split]
     else:

@@ -52,7 +52,7 @@ def _with_splits(config: Any, target: str | EdgeType, splits: list[str]) -> dict
 
 def target_type(plan: SamplingPlan) -> str | EdgeType:
     """Returns the type of the nodes that are the seeds, or of the edges whose ends they are."""
-    target = plan.config().spec.target
+    target = plan.target
     if isinstance(target, LinkTarget):
         return target.edge_type
     assert target.node_type is not None

@@ -8,6 +8,7 @@ import math
 import os
 import threading
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -190,28 +191,35 @@ def _read_npy_header(path: Location) -> tuple[np.dtype[Any], tuple[int, ...], in
         if (header_bytes := _header_bytes(start)) > len(start):  # of a table with hundreds of columns
             rest = bytearray(min(header_bytes, _MAX_HEADER_BYTES) - len(start))
             start += rest[: read_into(opened_file, len(start), rest, path)]
-        file = io.BytesIO(start)
         file_bytes = size_of(opened_file)
+    header = bytes(start[:header_bytes])
     try:
-        # CPython 3.11 miscounts its recursion when several threads parse literals at once, and raises an error.
-        with _parsing_headers:
-            version = np.lib.format.read_magic(file)
-            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            shape, fortran, dtype = read(file, max_header_size=_MAX_HEADER_BYTES)
-        offset = file.tell()
+        parse = _parsed_header if len(header) <= _USUAL_HEADER_BYTES else _parsed_header.__wrapped__
+        shape, fortran, dtype = parse(header)
     except Exception as error:  # a damaged header makes NumPy's parser raise nearly anything
         raise ArtifactError(f"{path} is damaged or another file: its header is no .npy header") from error
     if fortran and len(shape) > 1:
         raise ArtifactError(f"{path} is stored column by column (Fortran order); save np.ascontiguousarray(array)")
     if dtype.hasobject:
         raise ArtifactError(f"{path} holds Python objects; expected numbers")
-    expected_bytes = offset + math.prod(shape) * dtype.itemsize
+    expected_bytes = header_bytes + math.prod(shape) * dtype.itemsize
     if min(shape, default=0) < 0 or file_bytes != expected_bytes:
         raise ArtifactError(
             f"{path} has {file_bytes} bytes, but {expected_bytes} by its own header (shape {list(shape)}): it is "
             f"truncated or was changed"
         )
-    return dtype, shape, offset
+    return dtype, shape, header_bytes
+
+
+@lru_cache  # a stage reads those of its few files again and again: NumPy's parser compiles them as Python
+def _parsed_header(header: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Returns shape, Fortran order and dtype."""
+    file = io.BytesIO(header)
+    # CPython 3.11 miscounts its recursion when several threads parse literals at once, and raises an error.
+    with _parsing_headers:
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        return read(file, max_header_size=_MAX_HEADER_BYTES)
 
 
 def map_npy(path: Path) -> npt.NDArray[Any]:
@@ -265,8 +273,13 @@ def npy_parts(path: Location) -> Iterator[tuple[npt.NDArray[Any], int]]:
 
 def npy_header_bytes(dtype: npt.DTypeLike, shape: tuple[int, ...]) -> bytes:
     """Returns the header that starts a .npy file of this dtype and shape; its length is a multiple of 64."""
+    return _header_of(np.dtype(dtype), tuple(shape))
+
+
+@lru_cache  # what a step may write is counted before each of them
+def _header_of(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
     buffer = io.BytesIO()
-    description = np.lib.format.dtype_to_descr(np.dtype(dtype))
+    description = np.lib.format.dtype_to_descr(dtype)
     np.lib.format.write_array_header_1_0(buffer, {"descr": description, "fortran_order": False, "shape": shape})
     return buffer.getvalue()
 

@@ -72,7 +72,7 @@ class WindowPreparer:
         """`computes_here` says that the model computes on the processor that prepares."""
         self.plan, self._tiers, self._memory, self._keep_input_nodes = plan, tiers, memory, keep_input_nodes
         self._computes_here = computes_here
-        target, num_seeds = plan.config().spec.target, plan.batch_seeds("train") * plan.sizes["train"].batches_per_epoch
+        target, num_seeds = plan.target, plan.batch_seeds("train") * plan.sizes["train"].batches_per_epoch
         # Of the budget: what is kept from window to window.
         kept_bytes = labels_bytes(plan.graph, target, num_seeds) + plan.held_out_bytes
         self._kept_bytes = faults.reading("memory.overhead", kept_bytes)

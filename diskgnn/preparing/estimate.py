@@ -171,9 +171,10 @@ def estimate_of(
         {width: row_copy_bytes_per_second(width) for width in {each.features.x_row_bytes for each in row_sets}},
     )
     free = free_bytes(request.out.parent) if disk_bytes is None else disk_bytes
+    tried = [(width, _tiers(request, width)) for width in widths(row_sets)]  # tiers ask the machine what it has
     settings = [
-        _setting(request, each.spec, sampled, width, row_sets, free, rates)
-        for width in widths(row_sets)
+        _setting(request, each.spec, sampled, width, tiers, row_sets, free, rates)
+        for width, tiers in tried
         for each, sampled in zip(plans, samples, strict=True)
     ]
     given, sampled = settings[0], samples[0]
@@ -227,7 +228,8 @@ def disk_forecast(request: PrepareRequest) -> str:
     (samples,), _ = sample_sequences(
         [plan], resources, keep_input_nodes=request.keep_input_nodes, max_seconds=0, max_accesses=_CHEAP_ACCESSES
     )
-    found = _setting(request, plan.spec, samples, widths(row_sets)[0], row_sets, 0, None)
+    width = widths(row_sets)[0]
+    found = _setting(request, plan.spec, samples, width, _tiers(request, width), row_sets, 0, None)
     return (
         f"{request.out} will take about {format_size(found.packed_bytes)}, and samples and scratch beside it about "
         f"{format_size(found.scratch_bytes)} until it is done"
@@ -250,17 +252,22 @@ class _Rates:
         return max(read_bytes / self.disk_bytes_per_second, assembling)
 
 
+def _tiers(request: PrepareRequest, width: Width) -> TierBudgets:
+    return TierBudgets.of(request.cache, width.features, request.resources)
+
+
 def _setting(
     request: PrepareRequest,
     spec: SamplingSpec,
     samples: Mapping[str, SequenceSample],
     width: Width,
+    tiers: TierBudgets,
     row_sets: Sequence[RowSet],
     free: int,
     rates: _Rates | None,
 ) -> SettingEstimate:
     """Returns one way of preparing; without `rates`, of 0 seconds."""
-    threads, tiers = request.resources.threads, TierBudgets.of(request.cache, width.features, request.resources)
+    threads = request.resources.threads
     static_rows = predict_static_rows(next(iter(samples.values())).forecasts, width.features, tiers.static)
     static_nodes = [
         each.hottest(rows) for each, rows in zip(next(iter(samples.values())).forecasts, static_rows, strict=True)

@@ -40,7 +40,7 @@ def most_counts(plan: SamplingPlan, split: str, *, certain: bool) -> MostCounts:
     Where all neighbours are drawn, nodes are taken to have four times as many as they have on average; or, if the
     counts are to be `certain`, those that the whole graph has: if each seed has a tree of its own, there is no bound.
     """
-    graph, target, trees = plan.graph, plan.config().spec.target, plan.layout.trees
+    graph, target, trees = plan.graph, plan.target, plan.layout.trees
     edge_types, num_seeds = tuple(graph.edges), plan.most_seeds(split)
     ends = (target.edge_type[0], target.edge_type[2]) if isinstance(target, LinkTarget) else (str(target.node_type),)
     rows = dict.fromkeys(graph.nodes, 0) | dict.fromkeys(ends, num_seeds)

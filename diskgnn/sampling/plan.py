@@ -32,7 +32,7 @@ from diskgnn.sampling.user_sampling import UserDraws
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.schema import edge_type_name
 from diskgnn.specs.shard import Shard
-from diskgnn.specs.targets import LinkTarget, NodeTarget
+from diskgnn.specs.targets import LinkTarget, NodeTarget, Target
 from diskgnn.specs.time_windows import named_windows
 
 
@@ -59,7 +59,7 @@ class SamplingPlan:
         # By split, [layers, edge types].
         self.fanouts = {split: np.array(spec.fanouts_by_type(split, edge_types), np.int32) for split in self.splits}
         _require_edge_data(graph, spec)
-        require_temporal(graph, spec, self._seeds.target, self.fanouts.values())
+        require_temporal(graph, spec, self.target, self.fanouts.values())
         self._windows = windows = edge_windows(graph, spec.temporal_window, self.fanouts.values())
         # The same draws are the same samples, however their windows were said.
         self.spec = replace(spec, temporal_window=named_windows(windows, graph.config.time_unit) or None)
@@ -152,13 +152,13 @@ class SamplingPlan:
                 DataWarning,
                 stacklevel=callers_level(),
             )
-        if isinstance(target := self._seeds.target, NodeTarget):
+        if isinstance(target := self.target, NodeTarget):
             warn_of_labels(self.graph, target, {split: self._seeds.listed(split) for split in self.splits})
 
     def warn_of_times(self) -> None:
         """Warn if times by which is drawn look like those of different units, or leave seeds nothing to draw."""
         if self.spec.is_temporal and self.spec.sampler is None:
-            target = self._seeds.target
+            target = self.target
             given = [np.asarray(target.times[split]) for split in self.splits] if target.times is not None else []
             warn_of_units(self.graph, reached_with_times(self.graph, target, self.fanouts.values()), given)
             followed = np.any([(layers != 0).any(axis=0) for layers in self.fanouts.values()], axis=0)
@@ -220,9 +220,14 @@ class SamplingPlan:
         config = self.config()
         return config.minibatch_layout([np.dtype(self.parts.id_dtype).name] * len(config.num_nodes))
 
+    @property
+    def target(self) -> Target:
+        """Returns what seeds are, which names its type where the user's leaves that out."""
+        return self._seeds.target
+
     def config(self) -> SamplesConfig:
         """Returns what a samples directory of this plan says of itself."""
-        spec = replace(self.spec, target=self._seeds.target)
+        spec = replace(self.spec, target=self.target)
         num_nodes = {name: nodes.num_nodes for name, nodes in self.graph.nodes.items()}
         num_edges = {edge_type: edges.num_edges for edge_type, edges in self.graph.edges.items()}
         return SamplesConfig(spec, num_nodes, num_edges, self.sizes, self.layout)

@@ -7,7 +7,7 @@ import json
 import shutil
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -33,6 +33,8 @@ for _name in diskgnn.__all__:  # here, and not in each child: that takes more th
     getattr(diskgnn, _name)
 for _name in ("diskgnn.progress.bars", "numpy.ma", "torch._dynamo"):  # of the first bar, unique rows and optimizer
     import_module(_name)
+with suppress(ImportError):
+    import_module("pandas")  # which pyarrow.array imports where it is installed
 
 Size = int | str  # of memory
 SAMPLING = {"fanouts": [3, 2], "batch_size": 8, "epochs": 2, "seed": 3, "threads": 1}

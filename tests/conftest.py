@@ -63,11 +63,11 @@ MEMORY, ROOM_BYTES = Path("/dev/shm"), 4 << 30
 
 
 @pytest.fixture
-def tmp_path(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+def tmp_path(request: pytest.FixtureRequest) -> Iterator[Path]:
     """In memory, if there is room: most tests write many small files, and would wait until each is durable."""
     place = request.path.relative_to(Path(__file__).parent).parts
     if ON_DISK.intersection(place) or not MEMORY.is_dir() or shutil.disk_usage(MEMORY).free < ROOM_BYTES:
-        yield tmp_path
+        yield request.getfixturevalue("tmp_path")  # pytest's own, which looks through all that it has made
     else:
         with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
             yield Path(folder)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -69,13 +69,16 @@ def completed(
     return replace(given, nodes=nodes, edges=edges, contents=contents)
 
 
-def without_columns(given: GraphInput, exclude: Sequence[str]) -> GraphInput:
+def without_columns(
+    given: GraphInput, exclude: Sequence[str], may_lack: Callable[[str], bool] = lambda name: False
+) -> GraphInput:
     """Returns the graph whose tables do without some columns.
 
     Args:
         given: its tables not read yet.
         exclude: names of columns, of every table that has them; or TYPE.COLUMN, where the tables of a graph of one type
             are called nodes and edges.
+        may_lack: returns True for names of columns that need not be there.
 
     Raises:
         ConfigError: no table has a column of that name.
@@ -97,7 +100,7 @@ def without_columns(given: GraphInput, exclude: Sequence[str]) -> GraphInput:
         name: without("edges" if plain else edge_type_name(name), each.edges, each)
         for name, each in given.edges.items()
     }
-    require_columns_there(exclude, there, "exclude")
+    require_columns_there([each for each in exclude if not may_lack(each)], there, "exclude")
     return replace(given, nodes=nodes, edges=edges)
 
 

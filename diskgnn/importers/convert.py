@@ -151,7 +151,8 @@ def convert(
             their types; otherwise they are called nodes and edges.
         encoding_of: encode tables as those that this graph was made from, for a model that was trained on it: with its
             columns, matched by name, its means, deviations and categories, and the classes of its labels. Columns that
-            it has no features of are left out. A graph directory, or an opened one.
+            it has no features of are left out, and so are those of `exclude` that its tables keep, whether the new
+            ones have them or not: for a model that was trained without them. A graph directory, or an opened one.
         num_nodes: N; None means as many as there are feature rows.
         num_classes: labels are in [0, num_classes); None means the largest label plus 1.
         reverse: add the reverse of every edge, self-loops included.
@@ -219,7 +220,7 @@ def convert(
     if schema is None:
         made_with = asdict(EdgeOptions(**added)) | ({} if quantise is None else {"quantise": quantise})
     of_times: dict[str, Any] = {"null_time": null_time, "time_unit": time_unit, "order": order}
-    encoding = None if encoding_of is None else GivenEncoding.of(encoding_of)
+    encoding = None if encoding_of is None else GivenEncoding.of(encoding_of).without(exclude)
     out = Destination.of(out)
     measured = partial(Resources.of, memory, sending_bytes=out.sending_bytes)  # what the process has when it is called
     chosen, beside = _chosen(source, format, options, schema, topology, on_nodes, on_edges, exclude)
@@ -230,7 +231,7 @@ def convert(
     def look(tables: Catalogue | None = None) -> tuple[GivenGraph, SourceContents]:
         with permission_named():
             if chosen is None:
-                described, typed = _described(schema, topology, on_nodes, on_edges, exclude)
+                described, typed = _described(schema, topology, on_nodes, on_edges, exclude, encoding)
             else:
                 described = completed(chosen.read(measured(), encoding, tables), beside, **on_edges)
                 typed = not is_of_one_type(described)
@@ -344,11 +345,13 @@ def _described(
     on_nodes: Mapping[str, Any],
     on_edges: Mapping[str, bool],
     exclude: Sequence[str],
+    encoding: GivenEncoding | None,
 ) -> tuple[GraphInput, bool]:
     """Returns what the graph is, and whether it has several types."""
+    may_lack = (lambda name: False) if encoding is None else encoding.leaves_out
     if schema is not None:
-        return without_columns(read_description(schema), exclude), True
-    return without_columns(_plain(topology, _given(on_nodes), on_edges), exclude), False
+        return without_columns(read_description(schema), exclude, may_lack), True
+    return without_columns(_plain(topology, _given(on_nodes), on_edges), exclude, may_lack), False
 
 
 def _says_encodings(columns: TableColumns | None) -> bool:

@@ -7,12 +7,14 @@ it was trained on were, and not by their own means and values.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from diskgnn.errors import ConfigError, DataWarning, callers_level
 from diskgnn.formats.record_format import RecordFormat
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.class_labels import KnownClasses
+from diskgnn.importers.source_formats.table_keys import type_word
 from diskgnn.importers.tables.column_encoding import KnownColumns
 from diskgnn.importers.tables.record_encoding import KnownRecords
 from diskgnn.paths import PathLike
@@ -57,6 +59,18 @@ class GivenEncoding:
         """Returns the digest of the graph."""
         return self.opened.manifest.digest
 
+    def without(self, exclude: Sequence[str]) -> GivenEncoding:
+        """Returns the encoding without columns that tables of the graph keep and that are to be excluded, COLUMN or
+        TABLE.COLUMN: for a model that was trained without them. The new tables need not have them."""
+        kept = self.opened.kept_columns
+        return GivenEncoding(
+            self.opened.without([each for each in kept if any(_is_called(each, name) for name in exclude)])
+        )
+
+    def leaves_out(self, name: str) -> bool:
+        """Returns True if such a column is called `name`."""
+        return any(_is_called(each, name) for each in self.opened.left_out)
+
     def columns(self, of: str | EdgeType, *, wanted: bool = True) -> KnownColumns | None:
         """Returns how to encode the table of a node or edge type; None: by itself, with a warning if features are
         `wanted`."""
@@ -72,7 +86,8 @@ class GivenEncoding:
                 )
             return None
         left_out = {item.name: item.reason for item in config.contents.left_out if item.of == name}
-        return KnownColumns(self.graph, columns, left_out)
+        can_exclude = any(each.startswith(f"{name}.") for each in self.opened.kept_columns)
+        return KnownColumns(self.graph, columns, left_out, excludable=name if can_exclude else None)
 
     def records(self, node_type: str, *, wanted: bool = True) -> KnownRecords | None:
         """Returns how to encode the table of a node type whose rows keep their columns; None: by itself, with a
@@ -90,7 +105,7 @@ class GivenEncoding:
                 f"keep_columns: the rows of {node_type} in {self.graph} are vectors, as which these tables are to be "
                 "encoded; leave it out"
             )
-        return KnownRecords(known.graph, known.columns, known.left_out, nodes)
+        return KnownRecords(known.graph, known.columns, known.left_out, nodes, excludable=known.excludable)
 
     def classes(self, node_type: str, task: str) -> KnownClasses | None:
         """Returns how to number the labels of a node type; None: by themselves.
@@ -107,3 +122,10 @@ class GivenEncoding:
                 f"{task!r}; leave the labels out, or say the same task in a `schema`"
             )
         return KnownClasses(self.graph, target.num_outputs, target.classes) if task == "class" else None
+
+
+def _is_called(column: str, name: str) -> bool:
+    """Returns True if `name` is that of a column TYPE.COLUMN of a graph, with or without its table, which may be called
+    as by its database."""
+    table, dot, rest = name.rpartition(".")
+    return name in (column, column.partition(".")[2]) or bool(dot and column == f"{type_word(table)}.{rest}")

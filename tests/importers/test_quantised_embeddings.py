@@ -318,6 +318,17 @@ def test_rows_of_later_have_the_steps_of_the_graph_named(
     np.testing.assert_allclose(predicted[1], predicted[0][chosen], rtol=1e-4, atol=1e-5)
 
 
+def test_rows_of_later_may_be_without_some(
+    graphs: dict[str, Path], tables: dict[str, pa.Table], tmp_path: Path
+) -> None:
+    other = {**tables, "users": tables["users"].drop_columns("face")}
+    convert(tmp_path / "later", other, encoding_of=graphs["int8"], exclude=["users.face"])
+    expected, found = meant(graphs["int8"], "users"), meant(tmp_path / "later", "users")
+    assert sorted(found) == ["about", "mark"]
+    for name, values in found.items():
+        np.testing.assert_array_equal(values, expected[name])
+
+
 def test_numbers_beyond_the_graph_named_become_the_nearest(
     graphs: dict[str, Path], tables: dict[str, pa.Table], tmp_path: Path
 ) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import pickle
+import sqlite3
 import warnings
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +22,7 @@ from diskgnn.baselines.cached_reads import CachedReads
 from diskgnn.baselines.ginex import Ginex
 from diskgnn.baselines.in_memory import InMemory
 from diskgnn.baselines.mmap import MMap
-from diskgnn.errors import ConfigError, DataWarning
+from diskgnn.errors import ConfigError, DataWarning, InputError
 from diskgnn.formats.graph_config import GraphConfig
 from diskgnn.formats.manifest import open_artifact
 from diskgnn.formats.verification import find_damage
@@ -58,16 +60,19 @@ def tables() -> dict[str, pa.Table]:
     return {"users": users, "orders": orders}
 
 
-@pytest.fixture(scope="module")
-def graphs(tmp_path_factory: pytest.TempPathFactory, tables: dict[str, pa.Table]) -> dict[str, Path]:
+def source(tables: dict[str, pa.Table]) -> RelationalSource:
     def keyed(name: str, fkeys: dict[str, str], pkey: str | None, time: str | None) -> SimpleNamespace:
         return SimpleNamespace(df=tables[name], pkey_col=pkey, fkey_col_to_pkey_table=fkeys, time_col=time)
 
-    folder = tmp_path_factory.mktemp("without")
     database = {"users": keyed("users", {}, "id", "since"), "orders": keyed("orders", {"user": "users"}, None, "at")}
-    source = RelationalSource.of(SimpleNamespace(table_dict=database), {})
+    return RelationalSource.of(SimpleNamespace(table_dict=database), {})
+
+
+@pytest.fixture(scope="module")
+def graphs(tmp_path_factory: pytest.TempPathFactory, tables: dict[str, pa.Table]) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("without")
     for name in ("records", "vectors"):
-        diskgnn.convert(folder / name, source=source, options={"keep_columns": name == "records"})
+        diskgnn.convert(folder / name, source=source(tables), options={"keep_columns": name == "records"})
     return {name: folder / name for name in ("records", "vectors")}
 
 
@@ -222,6 +227,69 @@ def test_predictions_leave_them_out_too(
         )
     with pytest.raises(ConfigError, match=r"was trained on 6 features of users nodes.*has 10 features of users nodes"):
         diskgnn.evaluate(run_folder, packed["whole"], progress=False)
+
+
+def test_rows_of_later_need_not_have_them(
+    graphs: dict[str, Path], packed: dict[str, Path], tables: dict[str, pa.Table], tmp_path: Path
+) -> None:
+    """Where the user says so; whether they have them or not, the graph is the same, and so is what is predicted."""
+    fewer = {
+        "users": tables["users"].drop_columns(["secret", "face"]),
+        "orders": tables["orders"].drop_columns("price"),
+    }
+    made = partial(diskgnn.convert, encoding_of=graphs["records"], options={"keep_columns": True}, progress=False)
+    with pytest.raises(
+        InputError, match=r"column 'face', which is a feature of .*leave it out \(`exclude`, users.face\)"
+    ):
+        made(tmp_path / "out", source=source(fewer))
+    with pytest.raises(
+        ConfigError, match=r"exclude: expected COLUMN or TABLE.COLUMN of the tables, found 'users.none'"
+    ):
+        made(tmp_path / "out", source=source(fewer), exclude=[*OUT, "users.none"])
+    made(tmp_path / "later", source=source(fewer), exclude=OUT)
+    made(tmp_path / "cut", source=source(tables), exclude=["secret", "face", "price"])
+    later, cut = (Graph.open(tmp_path / name) for name in ("later", "cut"))
+    assert later.manifest.files == cut.manifest.files
+    assert later.config.node_types == Graph.open(graphs["records"]).without(OUT).config.node_types
+    made(tmp_path / "vectors", source=source(fewer), exclude=OUT, options={})
+    users = later.nodes["users"].feature_file
+    x = users.x(users.rows.as_tensor(np.array(later.nodes["users"].features)))
+    np.testing.assert_array_equal(Graph.open(tmp_path / "vectors").nodes["users"].features, x)
+    asked = {"nodes": np.arange(0, USERS, 7), "at": START + 2 * 10**6, "progress": False}
+    for name in ("cut", "whole"):
+        diskgnn.train(packed[name], model="relational", hidden=8, epochs=1, checkpoint=tmp_path / f"run-{name}",
+                      progress=False)  # fmt: skip
+    diskgnn.predict(graphs["records"], tmp_path / "expected.npy", tmp_path / "run-cut", **asked)
+    diskgnn.predict(tmp_path / "later", tmp_path / "found.npy", tmp_path / "run-cut", **asked)
+    np.testing.assert_allclose(
+        np.load(tmp_path / "found.npy"), np.load(tmp_path / "expected.npy"), rtol=1e-5, atol=1e-6
+    )
+    with pytest.raises(ConfigError, match=r"later has other features than the model .*'face'"):
+        diskgnn.predict(tmp_path / "later", tmp_path / "none.npy", tmp_path / "run-whole", **asked)
+
+
+def test_a_database_of_later_need_not_have_them(tmp_path: Path) -> None:
+    """It is asked for no such column, by either name of its table."""
+    script = """
+        CREATE TABLE "the users" (id INTEGER PRIMARY KEY, age REAL{});
+        CREATE TABLE sales (user INTEGER REFERENCES "the users", amount REAL);
+        INSERT INTO "the users" (id, age) VALUES (5, 20), (7, 30);
+        INSERT INTO sales VALUES (7, 1), (5, 2), (7, 4);
+    """
+    for name, left in (("first", ", left BOOLEAN"), ("second", "")):
+        with sqlite3.connect(tmp_path / f"{name}.db") as connection:
+            connection.executescript(script.format(left))
+        connection.close()
+    made = partial(diskgnn.convert, options={"keep_columns": True}, progress=False)
+    made(tmp_path / "graph", source=tmp_path / "first.db")
+    for number, name in enumerate(("left", "the users.left", "the_users.left")):
+        out = tmp_path / f"later{number}"
+        made(out, source=tmp_path / "second.db", encoding_of=tmp_path / "graph", exclude=name)
+        nodes = Graph.open(out).nodes["the_users"]
+        assert [each.name for each in nodes.config.rows.fields] == ["age"]
+        assert nodes.features["age"].tolist() == [20, 30]
+    with pytest.raises(InputError, match=r"expected a column 'left'.*`exclude`, the_users.left"):
+        made(tmp_path / "out", source=tmp_path / "second.db", encoding_of=tmp_path / "graph")
 
 
 def test_the_label_is_no_longer_told(graphs: dict[str, Path], tables: dict[str, pa.Table], tmp_path: Path) -> None:

@@ -243,7 +243,7 @@ def require_graph(
                 f"kinds: expected rows that keep their columns as they are (keep_columns=true), found {found}"
             )
         source = with_kinds(source, source.kinds)
-    source = _without_excluded(_encoded(source, encode or {}), exclude, listing)
+    source = _without_excluded(_encoded(source, encode or {}), exclude, listing, encoding)
     if source.kinds is not None:
         require_encodings(source)
     for (of, name), reason in source.left_out.items():
@@ -398,13 +398,17 @@ def _chosen(source: RelationalSource, tasks: str | None) -> RelationalSource:
     return replace(source, tasks=kept)
 
 
-def _without_excluded(source: RelationalSource, exclude: Sequence[str], listing: SourceListing) -> RelationalSource:
-    """Returns `source` without columns that the user excludes, by names that `read` takes."""
+def _without_excluded(
+    source: RelationalSource, exclude: Sequence[str], listing: SourceListing, encoding: GivenEncoding | None
+) -> RelationalSource:
+    """Returns `source` without columns that the user excludes, by names that `read` takes. It need not have those that
+    another graph has."""
     there = {name: list(table.rows.schema.names) for name, table in source.tables.items()}
     for name, column in source.left_out:  # one of no type, for example
         if name in there:
             there[name].append(column)
-    require_columns_there(exclude, there, "exclude")
+    needed = [each for each in exclude if encoding is None or not encoding.leaves_out(each)]
+    require_columns_there(needed, there, "exclude")
     tables = dict(source.tables)
     for name, column in ((name, column) for name, names in there.items() for column in names):
         if column in exclude or f"{name}.{column}" in exclude:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -71,11 +71,13 @@ class KnownColumns:
         graph: its path, for messages.
         columns: of its features, in order.
         left_out: the other columns of its table, and why they are no features.
+        excludable: the type, if its table keeps its columns, so that a model may have been trained without some.
     """
 
     graph: str
     columns: tuple[FeatureColumn, ...]
     left_out: Mapping[str, str]
+    excludable: str | None = field(default=None, kw_only=True)
 
     @property
     def stored(self) -> tuple[FeatureColumn, ...]:
@@ -176,7 +178,9 @@ class TableEncoding:
                 raise InputError(
                     f"{self._table}: expected a column {column.name!r}, which is a feature of {known.graph} "
                     f"({column.asked_as}), found {', '.join(kinds) or 'none'} without another role"
-                )
+                    + (f"; for a model that was trained without it (`prepare --without`), leave it out "
+                       f"(`exclude`, {known.excludable}.{column.name})") * (known.excludable is not None)
+                )  # fmt: skip
             if (expected := known.expected(column, kinds[column.name])) is not None:
                 raise InputError(
                     f"{self._table}.{column.name}: expected {expected}, as {known.graph} encodes the column as "

@@ -1,7 +1,8 @@
 """The columns of a minibatch, in samples and in the headers of extents.
 
 `MinibatchLayout._declared` says each of them once. Writing, reading, checking and counting a minibatch follow from it.
-A new column takes a line there, the field of `SampledMinibatch` that holds it, and a line of docs/FORMAT.md.
+A new column takes a line there, the field of `SampledMinibatch` that holds it, a line of docs/FORMAT.md, and its bytes
+in what is forecast before minibatches are there: `packing/space.py`, `packing/packing_need.py`, `extent_headers.py`.
 """
 
 from __future__ import annotations

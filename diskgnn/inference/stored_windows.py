@@ -17,8 +17,8 @@ from diskgnn.files.disk_space import UNLIMITED, DiskBudget
 from diskgnn.files.row_reading import row_buffer
 from diskgnn.files.traffic import Traffic
 from diskgnn.inference.pass_schedule import InferencePlan, Stored
+from diskgnn.work.damage import DamagedStepError
 from diskgnn.work.runner import SOME_UNITS
-from diskgnn.work.shuffle import DamagedStepError
 
 Rows = npt.NDArray[np.float32]
 

@@ -21,7 +21,7 @@ from diskgnn.packing.row_sets import RowSet, row_sets_of
 from diskgnn.packing.split_labels import SplitLabels
 from diskgnn.packing.tiers import TierBudgets, Tiers
 
-_RECORDS = 3  # what they consist of: those of another version are not believed
+_NOTES_VERSION = 3  # of what a killed run noted: other versions are not believed
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +86,7 @@ class PackRequest:
 
     def made_with(self, config: PackedConfig) -> dict[str, Any]:
         """Returns what must be equal in a killed run, so that this one may go on with what that has done."""
-        found = {"records": _RECORDS, "config": config.to_json(), "tiers": _tiers_json(self.tiers)}
+        found = {"records": _NOTES_VERSION, "config": config.to_json(), "tiers": _tiers_json(self.tiers)}
         if self.static_nodes is not None:
             found["static"] = {name: crc32c(nodes.view(np.uint8)) for name, nodes in self.static_nodes.items()}
         return found

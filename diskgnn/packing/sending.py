@@ -125,5 +125,6 @@ def _parts(packing: RowPacking) -> Iterator[list[PlacedSplit]]:
 def _room(packing: RowPacking) -> int:
     """Returns the bytes that are free for extents: free space without what the other files still take."""
     sizes, writer = packing.sizes(), packing.folder.writer
-    others = {name: sizes[name] for name in sizes if not name.endswith(".bin") and name not in writer.files}
+    extents = {artifacts.extents_file(split.name) for split in packing.placed.splits}
+    others = {name: sizes[name] for name in sizes if name not in extents and name not in writer.files}
     return spare_bytes(writer, others)

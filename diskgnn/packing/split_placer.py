@@ -123,6 +123,7 @@ class SplitPlacer:
             folder.traffic.add(read=2 * samples_bytes(samples, split))  # for the accesses, and for the headers
             yield from ()
 
+        # Later splits follow from the first one, which chose the static rows: with 'auto', others than another run may.
         after = [] if self._first_step is None else [self._first_step]
         files = [*nodes, *([] if extents is None else [extents]), *self._files_of_rows(split, names)]
         state = folder.work.fold(step, place, {}, files=files, after=after)

@@ -14,7 +14,8 @@ import numpy.typing as npt
 from diskgnn.files import faults
 from diskgnn.files.disk_space import allocated_bytes
 from diskgnn.progress.reporter import Advance, Reporter
-from diskgnn.work.shuffle import DamagedStepError, Shuffle
+from diskgnn.work.damage import DamagedStepError
+from diskgnn.work.shuffle import Shuffle
 from diskgnn.work.step_file import StepFile
 from diskgnn.work.work_folder import FINISHED, Note, State, WorkFolder
 from diskgnn.work.written_spans import require_written
@@ -124,7 +125,10 @@ class Fold:
             DamagedStepError: what the killed run left is not what it wrote.
         """
         firsts = {**first, **{name: array for file in self._files for name, array in file.first().items()}}
-        state = {name: np.array(value) for name, value in {**firsts, **section(self._noted, "state")}.items()}
+        noted_state = section(self._noted, "state") if self._noted else firsts
+        if missing := sorted(firsts.keys() - noted_state.keys()):  # of another version, which did not count this yet
+            raise DamagedStepError(self._name, f"{self._folder.staging} has a note without {', '.join(missing)}")
+        state = {name: np.array(value) for name, value in noted_state.items()}
         if self._noted:
             self._require_whole(state)
             advance(self._advanced)

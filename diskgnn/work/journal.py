@@ -68,7 +68,7 @@ class Journal:
         return True
 
     def begin(self) -> None:
-        """Start it."""
+        """Begins the file anew, with its first line."""
         self._complete.clear()
         self._consumed.clear()
         self.path.unlink(missing_ok=True)
@@ -136,7 +136,7 @@ class Journal:
         """Notes durably how far a stage is, in two files that take turns: one is whole whenever a kill comes.
 
         Args:
-            name: of the stage. Its note before is believed until this one is durable.
+            name: of the step. Its note before is believed until this one is durable.
             done: arrays that say what is done, with the checksums that whoever goes on compares.
             files: those that hold what is done; they are made durable first.
         """

@@ -1,7 +1,8 @@
 """Stages that are killed and go on: plain code that runs steps, under one runner that keeps every promise.
 
 A stage is a function of `Work`. After a kill it is simply run again: what a finished step found comes from the journal,
-and a step that was stopped goes on after its last commit. No algorithm asks where it stood.
+and a step that was stopped goes on after its last commit. An algorithm finds where it stood in its state; few stages ask
+whether a step is finished, to spare what only that one needs.
 
     def sort(work: Work, writer: ArtifactWriter, lines: Lines) -> int:
         found = work.shuffle("split", "lines", 256)
@@ -65,10 +66,11 @@ from diskgnn.errors import InputError
 from diskgnn.files import faults
 from diskgnn.files.disk_space import UNLIMITED, DiskBudget, allocated_bytes
 from diskgnn.progress.reporter import Advance
+from diskgnn.work.damage import DamagedStepError
 from diskgnn.work.fold import Fold, Step, noted_alike, section, with_state
 from diskgnn.work.journal import note_bytes
 from diskgnn.work.required_space import require_space
-from diskgnn.work.shuffle import DamagedStepError, Shuffle
+from diskgnn.work.shuffle import Shuffle
 from diskgnn.work.step_artifact import StepArtifact
 from diskgnn.work.step_file import StepFile
 from diskgnn.work.work_folder import FINISHED, Note, State, WorkFolder

@@ -27,6 +27,7 @@ from diskgnn.files.checked_files import ChecksummedFile
 from diskgnn.files.disk_space import DiskBudget, allocated_bytes
 from diskgnn.files.file_reading import fill, opened
 from diskgnn.files.row_reading import read_ranges_of, row_buffer
+from diskgnn.work.damage import DamagedStepError
 
 _LINK = struct.Struct("<qq")  # of a piece: where that before it of its partition begins (-1: nowhere), its length
 _CRC = struct.Struct("<I")  # CRC-32C of the log's name, the link and the piece: no other log passes for it
@@ -41,18 +42,6 @@ _ALIGNMENT = 8  # of pieces whose places are kept
 def piece_buffer(num_bytes: int, count: int = 1) -> npt.NDArray[np.uint8]:
     """Returns memory that so many pieces can be read to, of so many bytes each at most."""
     return row_buffer(count, num_bytes + 2 * DIRECT_ALIGNMENT)
-
-
-class DamagedStepError(ArtifactError):
-    """What a step left is not what it wrote: the disk does not keep it, or somebody changed it."""
-
-    def __init__(self, step: str, message: str) -> None:
-        super().__init__(f"{message}; run the same command again")
-        self.step = step  # that has to be made again, as STAGE.STEP
-        self._message = message
-
-    def __reduce__(self) -> tuple[type[DamagedStepError], tuple[str, str]]:
-        return type(self), (self.step, self._message)  # another process may find the damage
 
 
 class Piece(NamedTuple):

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from diskgnn.errors import ArtifactError
-from diskgnn.work.shuffle import DamagedStepError
+from diskgnn.work.damage import DamagedStepError
 from diskgnn.work.work_folder import WorkFolder
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from diskgnn._native import DIRECT_ALIGNMENT, crc32c
 from diskgnn.errors import ArtifactError
 from diskgnn.files import cache_hints
 from diskgnn.files.file_reading import fill, opened
-from diskgnn.work.shuffle import DamagedStepError
+from diskgnn.work.damage import DamagedStepError
 
 _READ_BYTES = 4 << 20
 

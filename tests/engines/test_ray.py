@@ -47,8 +47,8 @@ from diskgnn.specs.caches import CacheSpec
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.schema import SourceSchema
 from diskgnn.system.resources import Resources
+from diskgnn.work.damage import DamagedStepError
 from diskgnn.work.runner import ALL_STEPS
-from diskgnn.work.shuffle import DamagedStepError
 
 ray = pytest.importorskip("ray", reason="pip install 'diskgnn[ray]'")
 from ray_cluster import cluster_that_dies  # noqa: E402

@@ -20,8 +20,8 @@ from diskgnn.files.checked_files import ChecksummedFile
 from diskgnn.files.destination import staging_of
 from diskgnn.files.disk_space import OWN_BYTES, DiskBudget, folder_bytes
 from diskgnn.ordered import in_order
+from diskgnn.work.damage import DamagedStepError
 from diskgnn.work.runner import SOME_UNITS, UnitFiles, Work
-from diskgnn.work.shuffle import DamagedStepError
 from diskgnn.work.work_folder import WorkFolder
 
 UNITS, ITEMS = 12, 3000  # numbers a unit

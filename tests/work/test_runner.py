@@ -22,9 +22,10 @@ from diskgnn.files.disk_space import JOURNAL, OWN_BYTES, DiskBudget, file_bytes
 from diskgnn.formats.artifacts import GRAPH
 from diskgnn.progress.reporter import Advance
 from diskgnn.work.array_file import ArrayFile
+from diskgnn.work.damage import DamagedStepError
 from diskgnn.work.fold import Output
 from diskgnn.work.runner import Work
-from diskgnn.work.shuffle import DamagedStepError, Shuffle
+from diskgnn.work.shuffle import Shuffle
 from diskgnn.work.step_file import SavedArray, StepFile
 from diskgnn.work.work_folder import Note, State, WorkFolder
 from diskgnn.work.writer import ArtifactWriter
@@ -845,3 +846,28 @@ def test_a_step_that_wrote_its_file_in_one_piece_is_committed(tmp_path: Path) ->
         run()
     run()
     assert runs == [1]
+
+
+def test_a_note_of_a_version_that_counted_less_is_not_believed(tmp_path: Path) -> None:
+    """Its step begins anew: a count that is not noted would go on from its beginning, in silence."""
+    out = tmp_path / "out"
+
+    def run(first: State, killed_at: int) -> int:
+        def count(state: State, output: Output) -> Generator[int, None, None]:
+            for number in range(int(state["read"]), NUMBERS, PIECE):
+                if number == killed_at:
+                    raise Killed
+                state["read"] += PIECE
+                if "seen" in state:
+                    state["seen"] += PIECE
+                yield PIECE
+
+        with (
+            faults.pretending("unit.bytes", 1),
+            ArtifactWriter(out, GRAPH, config={}, resumable=True) as writer,
+        ):
+            return int(Work(writer, "count").run(lambda work: work.fold("count", count, first))["seen"])
+
+    with pytest.raises(Killed):
+        run({"read": np.array(0)}, 3 * PIECE)
+    assert run({"read": np.array(0), "seen": np.array(0)}, -1) == NUMBERS

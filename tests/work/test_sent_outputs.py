@@ -33,9 +33,9 @@ from diskgnn.stores import remote_files
 from diskgnn.stores.locations import located
 from diskgnn.system.resources import Resources
 from diskgnn.work.array_file import ArrayFile
+from diskgnn.work.damage import DamagedStepError
 from diskgnn.work.fold import Output
 from diskgnn.work.runner import UnitFiles, Work
-from diskgnn.work.shuffle import DamagedStepError
 from diskgnn.work.work_folder import State
 from diskgnn.work.writer import ArtifactWriter
 

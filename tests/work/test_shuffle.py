@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from diskgnn.files.disk_space import UNLIMITED
-from diskgnn.work.shuffle import DamagedStepError, Shuffle, piece_buffer
+from diskgnn.work.damage import DamagedStepError
+from diskgnn.work.shuffle import Shuffle, piece_buffer
 
 LINK_BYTES, PIECE_BYTES = 20, 40
 PIECES = np.arange(40, dtype=np.uint8).reshape(4, 10).repeat(4, axis=1)  # [4, 40]: of partitions 0, 1, 0, 1

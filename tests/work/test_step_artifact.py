@@ -18,9 +18,9 @@ from diskgnn.formats.artifacts import GRAPH
 from diskgnn.formats.manifest import open_artifact
 from diskgnn.formats.verification import verify_file
 from diskgnn.work.array_file import ArrayFile
+from diskgnn.work.damage import DamagedStepError
 from diskgnn.work.fold import Output
 from diskgnn.work.runner import Work
-from diskgnn.work.shuffle import DamagedStepError
 from diskgnn.work.work_folder import State, WorkFolder
 from diskgnn.work.writer import ArtifactWriter
 

@@ -126,11 +126,12 @@ def as_parquet(server: PostgresServer, folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("keep_columns", ["false", "true"])
+@pytest.mark.parametrize("given", [["false"], ["true"], ["true", "--quantise", "int8"]], ids=" ".join)
 def test_a_database_equals_its_tables_as_parquet(
-    tmp_path: Path, server: PostgresServer, shop: str, keep_columns: str
+    tmp_path: Path, server: PostgresServer, shop: str, given: list[str]
 ) -> None:
-    options = ("--set", "val_timestamp=2020-01-05", "--set", f"keep_columns={keep_columns}")
+    keep_columns, *stored = given
+    options = ("--set", "val_timestamp=2020-01-05", "--set", f"keep_columns={keep_columns}", *stored)
     run("convert", tmp_path / "graph", "--from", shop, "--set", f"times={TIMES}", *options)
     run("convert", tmp_path / "same", "--from", "relational", as_parquet(server, tmp_path / "tables"), *options)
     graph, same = Graph.open(tmp_path / "graph"), Graph.open(tmp_path / "same")

@@ -20,6 +20,7 @@ import pytest
 import torch
 from commands import run
 from forging import write_manifest
+from object_store import ObjectStore
 
 import diskgnn
 from diskgnn.baselines.in_memory import InMemory
@@ -241,6 +242,22 @@ def test_all_ways_of_reading_agree(graphs: dict[str, Path], packed: Path, tmp_pa
     (fewer,) = (each for each in diskgnn.estimate(graphs["int8"], **CACHES, **DRAWING).settings[0].row_sets
                 if each.name == "users")  # fmt: skip
     assert fewer.row_bytes == np.load(graphs["int8"] / "features-users.npy", mmap_mode="r").itemsize
+
+
+def test_graphs_and_packed_directories_may_lie_on_stores(
+    graphs: dict[str, Path], packed: Path, store: ObjectStore, tmp_path: Path
+) -> None:
+    there = store.upload(graphs["int8"], f"{tmp_path.name}/graph")
+    diskgnn.fetch(there, tmp_path / "back")
+    verify_artifact(tmp_path / "back")
+    expected, nodes = meant(graphs["int8"], "users"), Graph.open(there).nodes["users"]
+    assert nodes.feature_file.quantisation.to_array().tolist() == np.load(
+        graphs["int8"] / "quantisation-users.npy"
+    ).tolist()  # fmt: skip
+    with diskgnn.Loader(store.upload(packed, f"{tmp_path.name}/packed"), "valid", stream=True) as loader:
+        for batch in loader.epoch(0):
+            for name, values in expected.items():
+                np.testing.assert_array_equal(batch.columns["users"][name], values[batch.input_nodes["users"]])
 
 
 def test_frames_of_torch_frame_have_them(graphs: dict[str, Path], packed: Path) -> None:

@@ -1,8 +1,8 @@
 """Stages that are killed and go on: plain code that runs steps, under one runner that keeps every promise.
 
 A stage is a function of `Work`. After a kill it is simply run again: what a finished step found comes from the journal,
-and a step that was stopped goes on after its last commit. An algorithm finds where it stood in its state; few stages ask
-whether a step is finished, to spare what only that one needs.
+and a step that was stopped goes on after its last commit. An algorithm finds where it stood in its state. Few stages
+ask whether a step is finished, to spare what only that one needs.
 
     def sort(work: Work, writer: ArtifactWriter, lines: Lines) -> int:
         found = work.shuffle("split", "lines", 256)

@@ -33,7 +33,7 @@ from diskgnn.packing.split_labels import SplitLabels
 from diskgnn.packing.static_choice import Nodes, choose_static
 from diskgnn.packing.tiers import Demand, Division, TierBudgets, divide_cpu_rows
 from diskgnn.progress.reporter import Advance
-from diskgnn.system.allocators import pages_kept
+from diskgnn.system.allocators import pages_kept, return_freed_memory
 from diskgnn.work.fold import Output
 from diskgnn.work.runner import Scratch
 from diskgnn.work.step_file import StepFile
@@ -116,6 +116,8 @@ class SplitPlacer:
                     [len(each) for each in self._static_in(state)],
                 )  # fmt: skip
                 self._write_headers(headers, schedules, num_batches, advance)
+                if self._kept_numbers.group_bytes:
+                    return_freed_memory()  # small pieces of whole groups; windows of features come next
                 state |= headers.state()
                 for k, schedule in enumerate(schedules):
                     state |= {f"initial_{k}": schedule.initial_cpu_nodes, f"slots_{k}": schedule.next_cycle_slots}

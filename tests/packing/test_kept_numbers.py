@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import run_python
 from least_budgets import with_least
 
 import diskgnn
@@ -112,3 +113,67 @@ def test_with_little_memory_they_are_read_a_few_times(graph: Path, tmp_path: Pat
     assert little == (tmp_path / "packed" / "train.bin").read_bytes()
     kept = 8 * (USERS + ORDERS + 2 * 400_000)
     assert kept < report.read_bytes < 5 * kept < BATCHES * kept / 10
+
+
+_LOOK_UP = """
+import itertools, sys, threading
+from diskgnn.files.traffic import Traffic
+from diskgnn.formats.samples import Samples
+from diskgnn.graph.graph import Graph
+from diskgnn.packing.kept_numbers import KeptNumbers
+from diskgnn.system.allocators import freed_memory_returned
+from diskgnn.system.memory import anonymous_bytes
+
+graph, samples = Graph.open(sys.argv[1] + "/graph"), Samples.open(sys.argv[1] + "/samples")
+
+def look_up(group_bytes, num_batches):
+    peak, is_over = anonymous_bytes(), threading.Event()
+
+    def look():
+        nonlocal peak
+        peak = max(peak, anonymous_bytes())
+
+    def watch():
+        while not is_over.wait(0.01):
+            look()
+
+    watching, traffic = threading.Thread(target=watch), Traffic()
+    watching.start()
+    numbers = KeptNumbers(graph, samples.config, loaded=(), group_bytes=group_bytes, traffic=traffic)
+    for minibatch in itertools.islice(numbers.added_to(samples.read("train")), num_batches):
+        look()
+    is_over.set()
+    watching.join()
+    return peak, traffic.read_bytes
+
+with freed_memory_returned():
+    look_up(1, 5)
+    before = anonymous_bytes()
+    peak, read_bytes = look_up(int(sys.argv[2]), None)
+print(peak - before, read_bytes)
+"""
+
+
+def test_a_group_takes_the_memory_that_it_may(tmp_path: Path) -> None:
+    """Minibatches count, of which little is looked up; those of a group are gone while the next ones are read."""
+    random, num_nodes, num_tags, group_bytes = np.random.default_rng(0), 50_000, 50, 8 << 20
+    nodes = {"features": np.zeros((num_nodes, 1), np.float32), "labels": np.arange(num_nodes) % 2}
+    tags = {"num_nodes": num_tags, "times": random.integers(0, 10**9, num_tags)}
+    tagged = np.stack([np.arange(num_nodes) % num_tags, np.arange(num_nodes)])
+    schema = {
+        "nodes": {"node": nodes | {"train": np.arange(10_000)}, "tag": tags},
+        "edges": {
+            "node:to:node": {"edges": random.integers(0, num_nodes, (2, 12 * num_nodes))},
+            "tag:of:node": {"edges": tagged},
+        },
+    }
+    diskgnn.convert(tmp_path / "graph", schema=schema, progress=False)
+    diskgnn.sample(
+        tmp_path / "graph", tmp_path / "samples", fanouts=[10, 10], batch_size=100, epochs=3, temporal="ignore",
+        keep_times=True, progress=False,
+    )  # fmt: skip
+    done = run_python("-c", _LOOK_UP, tmp_path, group_bytes, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    taken_bytes, read_bytes = map(int, done.stdout.split())
+    assert read_bytes // (8 * num_tags) >= 3  # groups
+    assert group_bytes / 2 < taken_bytes < group_bytes + (6 << 20)

@@ -69,7 +69,7 @@ def assert_same_frame(found: Any, expected: Any) -> None:
 
 
 def assert_same_statistics(found: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
-    """Statistics of columns by table, to 1e-9; counted values in any order."""
+    """Statistics of columns by table, to 1e-9; counted values of the same types, in any order."""
     assert found.keys() == expected.keys()
     for name, columns in expected.items():
         assert found[name].keys() == columns.keys(), name
@@ -78,10 +78,15 @@ def assert_same_statistics(found: Mapping[str, Any], expected: Mapping[str, Any]
             for statistic, value in values.items():
                 other, where = found[name][column][statistic], f"{name}.{column}: {statistic}"
                 if isinstance(value, tuple):
-                    assert sorted(zip(*other, strict=True), key=str) == sorted(zip(*value, strict=True), key=str), where
+                    assert _typed(other) == _typed(value), where
                 elif isinstance(value, torch.Tensor):
                     assert torch.equal(torch.as_tensor(other), value), where
                 else:
                     np.testing.assert_allclose(
                         np.asarray(other, float), np.asarray(value, float), rtol=1e-9, err_msg=where
                     )
+
+
+def _typed(counted: tuple[list[Any], list[int]]) -> list[tuple[str, str, int]]:
+    """Values with their types and counts."""
+    return sorted((str(value), type(value).__name__, count) for value, count in zip(*counted, strict=True))

@@ -3,30 +3,19 @@ tasks of it."""
 
 from __future__ import annotations
 
-import hashlib
+from pathlib import Path
+from typing import Any
 
 import duckdb
 import numpy as np
 import pandas as pd
-import torch
+import yaml
 from relbench.base import Database, Dataset, EntityTask, RecommendationTask, Table, TaskType
 from relbench.metrics import link_prediction_map, roc_auc
-from torch_frame import stype
 
 NUM_DAYS = 400
 START = pd.Timestamp("1969-06-01")  # before 1970, as some of RelBench's
 WORDS = ["good", "bad", "red", "blue", "warm", "late", "ünlucky", "works"]
-# As `get_stype_proposal` would say, which samples rows with NumPy's global state.
-KINDS = {
-    "customer": {"customer_id": stype.numerical, "joined": stype.timestamp, "age": stype.numerical,
-                 "city": stype.categorical, "member": stype.categorical},
-    "product": {"product_id": stype.numerical, "price": stype.numerical, "title": stype.text_embedded,
-                "tags": stype.multicategorical, "grade": stype.categorical, "shape": stype.embedding},
-    "review": {"review_id": stype.numerical, "customer_id": stype.numerical, "product_id": stype.numerical,
-               "written": stype.timestamp, "rating": stype.numerical, "text": stype.text_embedded,
-               "bought": stype.timestamp},
-    "gift": {"customer_id": stype.numerical, "product_id": stype.numerical},
-}  # fmt: skip
 
 
 class Shop(Dataset):
@@ -102,16 +91,16 @@ class Churn(EntityTask):
     entity_col, entity_table, time_col, target_col = "customer_id", "customer", "timestamp", "churn"
     timedelta = pd.Timedelta(days=25)
     metrics = [roc_auc]  # noqa: RUF012
+    sql = """
+        SELECT timestamp, customer_id, CAST(NOT EXISTS (
+            SELECT 1 FROM review WHERE review.customer_id = customer.customer_id
+            AND written > timestamp AND written <= timestamp + INTERVAL '{timedelta}') AS INTEGER) AS churn
+        FROM timestamps, customer WHERE joined <= timestamp ORDER BY timestamp, customer_id
+    """
 
     def make_table(self, db: Database, timestamps: pd.Series) -> Table:
-        times, review, customer = _tables(db, timestamps)  # noqa: RUF059  (DuckDB finds them by these names)
-        found = duckdb.sql(f"""
-            SELECT timestamp, customer_id, CAST(NOT EXISTS (
-                SELECT 1 FROM review WHERE review.customer_id = customer.customer_id
-                AND written > timestamp AND written <= timestamp + INTERVAL '{self.timedelta}') AS INTEGER) AS churn
-            FROM times, customer WHERE joined <= timestamp ORDER BY timestamp, customer_id
-        """).df()
-        return Table(found, {self.entity_col: self.entity_table}, time_col=self.time_col)
+        keys = {self.entity_col: self.entity_table}
+        return Table(_found(self.sql, self.timedelta, db, timestamps), keys, time_col=self.time_col)
 
 
 class Reviewed(RecommendationTask):
@@ -122,28 +111,53 @@ class Reviewed(RecommendationTask):
     dst_entity_col, dst_entity_table = "product_id", "product"
     time_col, timedelta, eval_k = "timestamp", pd.Timedelta(days=25), 5
     metrics = [link_prediction_map]  # noqa: RUF012
+    sql = """
+        SELECT timestamp, CAST(customer_id AS BIGINT) AS customer_id,
+               LIST(DISTINCT CAST(product_id AS BIGINT)) AS product_id
+        FROM timestamps, review WHERE written > timestamp AND written <= timestamp + INTERVAL '{timedelta}'
+        AND customer_id IS NOT NULL GROUP BY timestamp, customer_id ORDER BY timestamp, customer_id
+    """
 
     def make_table(self, db: Database, timestamps: pd.Series) -> Table:
-        times, review, _ = _tables(db, timestamps)  # noqa: RUF059
-        found = duckdb.sql(f"""
-            SELECT timestamp, CAST(customer_id AS BIGINT) AS customer_id,
-                   LIST(DISTINCT CAST(product_id AS BIGINT)) AS product_id
-            FROM times, review WHERE written > timestamp AND written <= timestamp + INTERVAL '{self.timedelta}'
-            AND customer_id IS NOT NULL GROUP BY timestamp, customer_id ORDER BY timestamp, customer_id
-        """).df()
         keys = {self.src_entity_col: self.src_entity_table, self.dst_entity_col: self.dst_entity_table}
-        return Table(found, keys, time_col=self.time_col)
+        return Table(_found(self.sql, self.timedelta, db, timestamps), keys, time_col=self.time_col)
 
 
-def _tables(db: Database, timestamps: pd.Series) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
-    review, customer = db.table_dict["review"].df, db.table_dict["customer"].df
-    return pd.DataFrame({"timestamp": timestamps}), review[["customer_id", "product_id", "written"]], customer
+def _found(sql: str, timedelta: pd.Timedelta, db: Database, times: pd.Series) -> pd.DataFrame:
+    # DuckDB finds tables by these names.
+    review = db.table_dict["review"].df[["customer_id", "product_id", "written"]]  # noqa: F841
+    customer, timestamps = db.table_dict["customer"].df, pd.DataFrame({"timestamp": times})  # noqa: F841
+    return duckdb.sql(sql.replace("{timedelta}", str(timedelta))).df()
 
 
-class Hashed:
-    """Embeds text in 8 numbers that differ from text to text."""
+def write_folder(shop: Shop, folder: Path, hidden: dict[str, list[list[str]]]) -> None:
+    """Writes the data set as RelBench 3 lays one out.
 
-    def __call__(self, texts: list[str]) -> torch.Tensor:
-        assert all(isinstance(text, str) for text in texts)
-        found = [np.frombuffer(hashlib.blake2b(text.encode(), digest_size=16).digest(), np.int16) for text in texts]
-        return torch.from_numpy(np.stack(found).astype(np.float32) / 32768)
+    Args:
+        hidden: (table, column) pairs that the tasks `churn` and `reviewed` must not see. The labels of `reviewed` are
+            for RelBench to compute.
+    """
+    (folder / "db").mkdir(parents=True)
+    tables: dict[str, Any] = {}
+    for name, table in Shop.get_db.__wrapped__(shop, upto_test_timestamp=False).table_dict.items():
+        table.df.to_parquet(folder / "db" / f"{name}.parquet", index=False)
+        tables[name] = {"pkey": table.pkey_col, "time_col": table.time_col, "fkeys": table.fkey_col_to_pkey_table}
+    times = {"val_timestamp": str(shop.val_timestamp), "test_timestamp": str(shop.test_timestamp)}
+    _write_manifest(folder, {"name": "shop", **times, "tables": tables})
+    of_task = {
+        "churn": {"entity_table": "customer", "entity_col": "customer_id", "target_col": "churn",
+                  "task_type": "binary_classification", "sql": Churn.sql},
+        "reviewed": {"src_entity_table": "customer", "src_entity_col": "customer_id", "dst_entity_table": "product",
+                     "dst_entity_col": "product_id", "eval_k": 5, "task_type": "recommendation", "sql": Reviewed.sql},
+    }  # fmt: skip
+    for name, said in of_task.items():
+        common = {"name": name, "kind": "forecast", "time_col": "timestamp", "timedelta": "25 days"}
+        _write_manifest(folder / "tasks" / name, {**common, **said, "remove_columns": hidden[name]})
+    for split in ("train", "val", "test"):
+        table = Churn(shop).get_table(split, mask_input_cols=False)
+        table.df.to_parquet(folder / "tasks" / "churn" / f"{split}.parquet", index=False)
+
+
+def _write_manifest(folder: Path, content: dict[str, Any]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "manifest.yaml").write_text(yaml.safe_dump({**content, "manifest_version": 1}, sort_keys=False))

@@ -70,7 +70,7 @@ def tensor_frame(
     features: dict[Any, Any] = {}
     names: dict[Any, list[str]] = {}
     for stype in STYPES:
-        if listed := [each for each in table if _stype_of(each) == stype]:
+        if listed := [each for each in table if stype_of(each) == stype]:
             key = library.stype(stype)
             features[key] = _VALUES[stype](rows, listed)
             names[key] = [each.name for each in listed]
@@ -114,7 +114,8 @@ def _imported() -> Any:
     return torch_frame
 
 
-def _stype_of(column: TableColumn) -> str:
+def stype_of(column: TableColumn) -> str:
+    """Returns the name of the stype that torch_frame has such a column as."""
     return "categorical" if column.kind == "boolean" else column.kind
 
 

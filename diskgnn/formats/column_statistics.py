@@ -61,14 +61,14 @@ def check_statistics(statistics: Sequence[ColumnStatistics] | None, rows: RowFor
 
 
 def col_stats(
-    rows: RecordFormat, statistics: Sequence[ColumnStatistics], counts: Mapping[str, tuple[list[str], list[int]]]
+    rows: RecordFormat, statistics: Sequence[ColumnStatistics], counts: Mapping[str, tuple[list[Any], list[int]]]
 ) -> dict[str, dict[StatType, Any]]:
     """Returns the statistics of columns as torch_frame has them, by which it makes encoders.
 
     Args:
         rows: the columns.
         statistics: of numbers, timestamps and truth values.
-        counts: of categories, their values as text and how often each came, in the order of their codes.
+        counts: of categories, their values and how often each came, in the order of their codes.
 
     Raises:
         UnavailableError: torch_frame cannot be imported.
@@ -98,7 +98,7 @@ def constant_stats(num_rows: int) -> dict[str, dict[StatType, Any]]:
 
 
 def _of(
-    field: RecordField, found: ColumnStatistics, counts: Mapping[str, tuple[list[str], list[int]]]
+    field: RecordField, found: ColumnStatistics, counts: Mapping[str, tuple[list[Any], list[int]]]
 ) -> list[tuple[str, Any]]:
     import torch
 

@@ -110,6 +110,8 @@ class GraphConfig(Record):
     time_unit: Annotated[str | None, LEFT_OUT] = None  # of TIME_UNITS: of times of nodes and edges; None: nobody said
     # Of the data set that it was made from.
     contents: Annotated[SourceContents, LEFT_OUT, Key("source_contents")] = NO_CONTENTS
+    # Rows of tables later than this are in no statistics of records, nor counted in categories; None: all are.
+    statistics_until: Annotated[int | None, LEFT_OUT] = None
 
     @staticmethod
     def of_one_type(num_nodes: int, num_edges: int, num_classes: int, rows: RowFormat) -> GraphConfig:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from diskgnn.errors import ArtifactError, ConfigError
@@ -24,6 +23,7 @@ from diskgnn.files.checked_files import checksum_file, npy_data_offset
 from diskgnn.files.file_reading import raise_if_disk_failed, read_array
 from diskgnn.formats import artifacts
 from diskgnn.formats.artifacts import categories_file, edge_file, node_file
+from diskgnn.formats.categories import counted_values
 from diskgnn.formats.column_statistics import col_stats, constant_stats
 from diskgnn.formats.graph_config import EdgeTypeConfig, NodeTypeConfig
 from diskgnn.formats.manifest import Manifest
@@ -189,8 +189,9 @@ class NodeSet(TypeData):
         return None if found is None else f"{found.crc32c:08x}-{found.bytes}"
 
     def categories(self) -> pa.Table | None:
-        """Reads what the codes of categories stand for: `column`, `value`, and `count` in the rows that were known, in
-        the order of their codes. Returns None if rows have no categories, or are vectors.
+        """Reads what the codes of categories stand for: `column`, `value` as text, `count` in the rows that were known,
+        and the `type` that values had if that is not text, in the order of their codes. Returns None if rows have no
+        categories, or are vectors.
 
         Raises:
             ArtifactError: the file is damaged.
@@ -233,10 +234,10 @@ class NodeSet(TypeData):
 
     def col_stats(self) -> dict[str, dict[StatType, Any]]:
         """Returns the statistics of the columns that a table kept, as torch_frame has them: what its encoders are made
-        with. They are of the rows by which features are scaled. Values of categories are text.
+        with. They are of the rows by which features are scaled. Values of categories are numbers, truth values or text.
 
         Raises:
-            ArtifactError: the file of categories is damaged.
+            ArtifactError: the file of categories is damaged, or of another version.
             ConfigError: the rows are vectors, or records of no table.
             UnavailableError: torch_frame cannot be imported.
         """
@@ -249,11 +250,14 @@ class NodeSet(TypeData):
             raise ConfigError(
                 f"{self.manifest.path}: nothing is known of the columns of {self.name}; convert its table"
             )
-        categories, counts = self.categories(), dict[str, tuple[list[str], list[int]]]()
+        categories, counts = self.categories(), dict[str, tuple[list[Any], list[int]]]()
         for field in rows.fields:
             if categories is not None and field.num_values is not None:
-                found = categories.filter(pc.equal(categories["column"], field.name))
-                counts[field.name] = found["value"].to_pylist(), found["count"].to_pylist()
+                try:
+                    counts[field.name] = counted_values(categories, field.name)
+                except (KeyError, ValueError) as error:
+                    name = self.manifest.file(categories_file(self.name))
+                    raise ArtifactError(f"{name} does not hold the values of categories ({error}); {AGAIN}") from error
         return col_stats(rows, statistics, counts)
 
     @property

@@ -52,6 +52,7 @@ class OpenGraph:
     edges: Mapping[EdgeType, OpenEdges]
     contents: SourceContents = field(default_factory=SourceContents)  # of tables
     time_unit: str | None = None  # of all times; None: nobody said
+    statistics_until: int | None = None  # see `GraphInput`
 
     @property
     def needed_bytes(self) -> int:
@@ -127,7 +128,7 @@ def open_graph(given: GraphInput, *, typed: bool, topologies: Mapping[EdgeType, 
                 )
     contents = listing.contents()
     warn_of_left_out(contents)
-    return OpenGraph(typed, nodes, edges, contents, given.time_unit)
+    return OpenGraph(typed, nodes, edges, contents, given.time_unit, given.statistics_until)
 
 
 def _has_numbers_as_ids(given: GraphInput, edge_type: EdgeType, found: IdColumns) -> bool:
@@ -181,7 +182,10 @@ def write_graph(writer: ArtifactWriter, graph: OpenGraph, resources: Resources) 
             facts |= _target_facts(target)
         facts |= sizes[name] | found
         details |= {f"{fact} of {name}": value for fact, value in facts.items()} if graph.typed else facts
-    return WrittenGraph(GraphConfig(tuple(node_configs), tuple(edge_configs), graph.time_unit), details)
+    config = GraphConfig(
+        tuple(node_configs), tuple(edge_configs), graph.time_unit, statistics_until=graph.statistics_until
+    )
+    return WrittenGraph(config, details)
 
 
 def _by_time(edges: OpenEdges, source_times: RowSource | None) -> OpenEdges:

@@ -34,6 +34,7 @@ _DTYPES = {"numerical": torch.float32, "categorical": torch.int64, "multicategor
 _NULL_TIME = np.iinfo(np.int64).min
 Nulls = npt.NDArray[np.bool_]  # [n] which rows of a chunk have no value
 _MICROSECONDS = np.dtype("datetime64[us]")
+_DAY = 86400 * 10**6
 
 
 def why_in_memory(frame: Any) -> str | None:
@@ -101,6 +102,14 @@ def widths(frame: Any) -> dict[str, int]:
         name: int(values.offset[number + 1] - values.offset[number])
         for kind, name, values, number in _columns_of(frame) if kind == "embedding"
     }  # fmt: skip
+
+
+def microseconds(parts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Returns moments [n] in microseconds since 1970 of what torch_frame has of each, [n, 7]."""
+    years, months, days, _, hours, minutes, seconds = parts.T
+    months = ((years - 1970) * 12 + months).astype("datetime64[M]").astype("datetime64[D]")
+    moments = (months + days).astype(_MICROSECONDS) + (3600 * hours + 60 * minutes + seconds).astype("timedelta64[s]")
+    return np.asarray(moments.astype(np.int64))
 
 
 def _columns_of(frame: Any) -> list[tuple[str, str, Any, int]]:
@@ -176,19 +185,16 @@ def _fill_vectors(out: npt.NDArray[Any], values: Any, number: int, start: int, w
 
 def _fill_times(out: npt.NDArray[Any], values: Tensor, number: int, start: int, where: str) -> Nulls:
     parts = values[start : start + len(out), number].numpy()
-    years, months, days, weekdays, hours, minutes, seconds = parts.T
-    null = (parts == -1).all(axis=1)
-    months = ((years - 1970) * 12 + months).astype("datetime64[M]").astype("datetime64[D]")
-    dates = months + days
-    moments = dates.astype(_MICROSECONDS) + (3600 * hours + 60 * minutes + seconds).astype("timedelta64[s]")
-    is_one = (days >= 0) & (days < 31) & (weekdays == (dates.astype(np.int64) + 3) % 7)
+    _, _, days, weekdays, hours, minutes, seconds = parts.T
+    null, moments = (parts == -1).all(axis=1), microseconds(parts)
+    is_one = (days >= 0) & (days < 31) & (weekdays == (moments // _DAY + 3) % 7)  # 1970 began on a Thursday
     for part, most in ((hours, 24), (minutes, 60), (seconds, 60)):
         is_one &= (part >= 0) & (part < most)
     if not (is_one | null).all():
         row = int((is_one | null).argmin())
         raise InputError(f"{where}: expected a moment as torch_frame has it, found {parts[row].tolist()} in row "
                          f"{start + row}")  # fmt: skip
-    out[:] = np.where(null, _NULL_TIME, moments.astype(np.int64))
+    out[:] = np.where(null, _NULL_TIME, moments)
     return cast(Nulls, null)
 
 

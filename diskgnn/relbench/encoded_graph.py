@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,10 @@ import numpy.typing as npt
 import pandas as pd
 import torch
 import torch_frame
+from torch_frame.data.stats import StatType
 from torch_geometric.data import HeteroData
 
-from diskgnn.batches.tensor_frames import STYPES, in_order
+from diskgnn.batches.tensor_frames import STYPES, stype_of
 from diskgnn.errors import ConfigError, InputError
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.source_schema import kept_tables
@@ -28,18 +29,21 @@ from diskgnn.progress.reporter import Reporter
 from diskgnn.pyg.disk_frames import DiskFrame, mapped_times
 from diskgnn.pyg.prepared_cache import Cache
 from diskgnn.relbench.frame_encoding import FrameEncoding
-from diskgnn.relbench.kept_statistics import Statistics, read_statistics, write_statistics
 from diskgnn.relbench.stored_tables import StoredTable, tables_of_database, tables_of_folder
 from diskgnn.specs.schema import LONGEST_NAME, EdgeType, TableColumn
 from diskgnn.stores.locations import local
-from diskgnn.work.cache_folder import BESIDE
+from diskgnn.work.cache_folder import Use
 
 _PROBED = 16  # rows of each column of text that tell embedders apart
 _NO_TIME = -(2**63) // 10**9  # what a missing time becomes in RelBench: earlier than all others
 Kinds = Mapping[str, Mapping[str, torch_frame.stype]]
+Statistics = dict[str, dict[str, dict[StatType, Any]]]  # by table and column
+ColumnOf = tuple[str, str]  # (table, column)
 
 
-def encoded_graph(db: Any, kinds: Kinds, embedder: Any, until: Any, cache: Cache) -> tuple[HeteroData, Statistics]:
+def encoded_graph(
+    db: Any, kinds: Kinds, embedder: Any, until: Any, removed: Collection[ColumnOf], cache: Cache
+) -> tuple[HeteroData, Statistics]:
     """Returns (data, statistics by table and column) of a Database or a folder; see `make_pkey_fkey_graph`.
 
     Raises:
@@ -56,41 +60,75 @@ def encoded_graph(db: Any, kinds: Kinds, embedder: Any, until: Any, cache: Cache
         raise ConfigError("until: expected a folder of tables, whose later rows are to be left out, found a Database")
     else:
         tables = tables_of_database(db)
-    return _made(tables, {each.name: _without_keys(each, kinds) for each in tables}, embedder, cache)
+    _require_tables(removed, [each.name for each in tables])
+    kinds = {each.name: _without_keys(each, kinds) for each in tables}
+    graph, held = _made(tables, kinds, embedder, cache)
+    return _data(graph, kinds, removed, held)
 
 
-def graph_of_tables(graph: Graph, kinds: Kinds | None) -> tuple[HeteroData, Statistics]:
+def graph_of_tables(
+    graph: Graph, kinds: Kinds | None, removed: Collection[ColumnOf], statistics: str
+) -> tuple[HeteroData, Statistics]:
     """Returns (data, statistics by table and column) of a graph directory; see `make_pkey_fkey_graph`.
 
     Raises:
         ConfigError: its tables did not keep their columns, or lack some, or have other ones, or other stypes, than
-            `kinds` says.
+            `kinds` says; or other `statistics`.
     """
-    statistics = {name: nodes.col_stats() for name, nodes in graph.nodes.items()}
-    tables = {}
+    _require_statistics(graph, statistics)
+    _require_tables(removed, graph.nodes)
+    if kinds is not None:
+        _require_kinds(graph, kinds)
+    return _data(graph, kinds or {}, removed, graph)
+
+
+def _require_statistics(graph: Graph, asked: str) -> None:
+    until = graph.config.statistics_until
+    if until is None and asked != "all":
+        raise ConfigError(
+            f"statistics: expected those of the rows up to val_timestamp, found those of all rows in "
+            f"{graph.manifest.path}; convert it with val_timestamp and without statistics=all, or pass statistics='all'"
+        )
+    if until is not None and asked == "all":
+        moment = np.datetime64(until, "s") if graph.config.time_unit == "s" else until
+        raise ConfigError(
+            f"statistics: expected those of all rows, as RelBench has them, found those of rows up to {moment} in "
+            f"{graph.manifest.path}; convert it with `--set statistics=all`, or pass statistics='validation' for those "
+            "that it has"
+        )
+
+
+def _require_kinds(graph: Graph, kinds: Kinds) -> None:
     for name, table in kept_tables(graph):
-        stypes = {each.name: "categorical" if each.kind == "boolean" else each.kind for each in table}
-        order = list(STYPES)
-        if kinds is not None:
-            given = {column: kind.parent.value for column, kind in kinds.get(name, {}).items()}
-            for column, stype in stypes.items():
-                if given.get(column) != stype:
-                    raise ConfigError(
-                        f"col_to_stype_dict: expected {column!r} of {name} to be {stype}, as in {graph.manifest.path}, "
-                        f"found {given.get(column)}; `diskgnn convert --set kinds=stypes.json` says stypes there"
-                    )
-            keys = {each.name for each in graph.config.contents.read
-                    if each.of == name and (each.use == "ids" or each.use.startswith("edges to "))}  # fmt: skip
-            if lacking := [column for column in given if column not in stypes and column not in keys]:
+        stypes = {each.name: stype_of(each) for each in table}
+        given = {column: kind.parent.value for column, kind in kinds.get(name, {}).items()}
+        for column, stype in stypes.items():
+            if given.get(column) != stype:
                 raise ConfigError(
-                    f"col_to_stype_dict: expected columns that {name} has in {graph.manifest.path}, "
-                    f"{', '.join(stypes)}, found {lacking[0]!r}; `diskgnn convert --set keep_columns=true "
-                    "--set kinds=stypes.json` with it there keeps it; or leave it out"
+                    f"col_to_stype_dict: expected {column!r} of {name} to be {stype}, as in {graph.manifest.path}, "
+                    f"found {given.get(column)}; `diskgnn convert --set kinds=stypes.json` says stypes there"
                 )
-            first = [kind.value for column, kind in kinds[name].items() if column in stypes and kind is kind.parent]
-            order = list(dict.fromkeys([*first, *order]))
-        tables[name] = sorted(in_order(table), key=lambda each: order.index(stypes[each.name]))
-    return _data(graph, tables, graph), statistics
+        keys = {each.name for each in graph.config.contents.read
+                if each.of == name and (each.use == "ids" or each.use.startswith("edges to "))}  # fmt: skip
+        if lacking := [column for column in given if column not in stypes and column not in keys]:
+            raise ConfigError(
+                f"col_to_stype_dict: expected columns that {name} has in {graph.manifest.path}, "
+                f"{', '.join(stypes)}, found {lacking[0]!r}; `diskgnn convert --set keep_columns=true "
+                "--set kinds=stypes.json` with it there keeps it; or leave it out"
+            )
+
+
+def given_columns(given: Any) -> frozenset[ColumnOf]:
+    """Returns the (table, column) pairs that RelBench's `remove_columns` has.
+
+    Raises:
+        ConfigError: it has something else.
+    """
+    found = list(given or ())
+    for each in found:
+        if isinstance(each, str) or len(each) != 2 or not all(isinstance(name, str) for name in each):
+            raise ConfigError(f"remove_columns: expected (table, column) pairs, found {each!r}")
+    return frozenset((table, column) for table, column in found)
 
 
 def given_kinds(given: Mapping[str, Mapping[str, Any]]) -> Kinds:
@@ -120,7 +158,13 @@ def _without_keys(table: StoredTable, kinds: Kinds) -> dict[str, torch_frame.sty
     return {column: kind for column, kind in kinds[table.name].items() if column not in keys}
 
 
-def _made(tables: Sequence[StoredTable], kinds: Kinds, embedder: Any, cache: Cache) -> tuple[HeteroData, Statistics]:
+def _require_tables(removed: Collection[ColumnOf], names: Collection[str]) -> None:
+    if unknown := sorted({table for table, _ in removed} - {*names}):
+        raise ConfigError(f"remove_columns: expected tables of {', '.join(names)}, found {unknown[0]!r}")
+
+
+def _made(tables: Sequence[StoredTable], kinds: Kinds, embedder: Any, cache: Cache) -> tuple[Graph, Use]:
+    """Returns the graph directory of tables, made or found, which stays as long as its `Use`."""
     if not any(table.fkeys for table in tables):
         raise ConfigError("db: expected tables with foreign keys, found none: without them there is no graph")
     for table in tables:
@@ -139,36 +183,16 @@ def _made(tables: Sequence[StoredTable], kinds: Kinds, embedder: Any, cache: Cac
         "kinds": {name: [(column, kind.value) for column, kind in of.items()] for name, of in kinds.items()},
         "embedder": _identity_of(embedder, tables, kinds),
         "torch_frame": torch_frame.__version__,
+        "keeps": "statistics",
     }
-    found: list[tuple[Statistics, dict[str, list[str]]]] = []
-
-    def encoded() -> dict[str, FrameEncoding]:
-        encodings = {each.name: FrameEncoding(each, kinds[each.name], embedder) for each in tables}
-        statistics = {name: each.statistics for name, each in encodings.items()}
-        found.append((statistics, {name: each.names for name, each in encodings.items()}))
-        return encodings
 
     def make(path: Path, memory: int | str, reporter: Reporter) -> None:
-        encodings = encoded()
+        encodings = {each.name: FrameEncoding(each, kinds[each.name], embedder) for each in tables}
         num_rows = sum(each.num_rows for each in tables)
         cache.say(f"writing {num_rows} rows of {len(tables)} tables to {path}")
         convert(path, schema=_graph_input(tables, encodings), memory=memory, reporter=reporter)
-        write_statistics(_beside(path), *found[-1])
 
-    graph, held = cache.graph_of(said, make)
-    beside = _beside(graph.manifest.path)
-    kept = read_statistics(beside)
-    if kept is None:  # somebody removed the file
-        encoded()
-        kept = write_statistics(beside, *found[-1])
-    statistics, names = kept
-    columns = {name: {column.name: column for column in each} for name, each in kept_tables(graph)}
-    data = _data(graph, {name: [columns[name][column] for column in listed] for name, listed in names.items()}, held)
-    return data, statistics
-
-
-def _beside(path: Any) -> Path:
-    return local(path, "cache_dir").with_suffix(BESIDE)
+    return cache.graph_of(said, make)
 
 
 def _read(table: StoredTable, kinds: Kinds) -> list[str]:
@@ -243,14 +267,35 @@ def _edges(table: StoredTable, column: str, num_referred: int) -> EdgeStream:
     return EdgeStream(f"column {column!r} of table {table.name}", num_edges, lambda: table.edges(column, num_referred))
 
 
-def _data(graph: Graph, tables: Mapping[str, Sequence[TableColumn]], held: object) -> HeteroData:
-    """Returns the graph as PyG has one: its frames stand for rows on the disk, its times are mapped."""
+def _data(graph: Graph, kinds: Kinds, removed: Collection[ColumnOf], held: object) -> tuple[HeteroData, Statistics]:
+    """Returns the graph as PyG has one, and the statistics of its columns, without those that are `removed`: its frames
+    stand for rows on the disk, its times are mapped."""
+    tables = {name: _in_order(table, kinds.get(name, {})) for name, table in kept_tables(graph)}
+    # As in RelBench, whose cache has all columns: keys and what has no stype may be named, and are in no frame anyway.
+    graph = graph.without([f"{name}.{each.name}" for name, table in tables.items() for each in table
+                           if (name, each.name) in removed])  # fmt: skip
+    statistics = {name: nodes.col_stats() for name, nodes in graph.nodes.items()}
     data = HeteroData()
     for name, nodes in graph.nodes.items():
-        data[name].tf = frame = DiskFrame(graph, name, tables.get(name, ()))
+        table = [each for each in tables.get(name, ()) if (name, each.name) not in removed]
+        data[name].tf = frame = DiskFrame(graph, name, table)
         frame.held = held
         if (times := mapped_times(nodes)) is not None:
             data[name].time = times
     for edge_type in graph.edges:
         data[edge_type]
-    return data
+    return data, statistics
+
+
+def _in_order(table: Sequence[TableColumn], kinds: Mapping[str, torch_frame.stype]) -> list[TableColumn]:
+    """Returns columns in the order of torch_frame: by stypes, of which those that `kinds` has come first, in its order;
+    then by name, those that were made of text behind the others."""
+
+    def is_made(column: TableColumn) -> bool:
+        kind = kinds.get(column.name)
+        return column.embedder is not None or (kind is not None and kind is not kind.parent)
+
+    names = {each.name for each in table}
+    first = [kind.value for column, kind in kinds.items() if column in names and kind is kind.parent]
+    order = list(dict.fromkeys([*first, *STYPES]))
+    return sorted(table, key=lambda each: (order.index(stype_of(each)), is_made(each), each.name))

@@ -1,27 +1,33 @@
 """Rows of a table as torch_frame encodes them, kept as records: some rows are encoded at a time, by torch_frame.
 
 So codes, numbers and statistics are those of `torch_frame.data.Dataset.materialize`, whatever it does with a value.
+`convert` finds the same statistics of its tables by itself (`importers.tables.statistics_finder`), in passes over what
+does not fit in memory, and without torch_frame. That cannot stand in for this: which of two values that come equally
+often has the smaller code is decided by a sort of pandas' that is not stable, and columns may hold objects of any type.
+Nor can this for that: it has a column in memory. What either finds, graphs keep in one way.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import partial
+from math import isfinite
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
+import torch
 import torch_frame
 from torch_frame.data import Dataset
 from torch_frame.data.stats import StatType, compute_col_stats
 
-from diskgnn.batches.tensor_frames import CONSTANT
 from diskgnn.errors import ConfigError, InputError
+from diskgnn.formats.categories import CATEGORIES, value_as_text
+from diskgnn.formats.column_statistics import DESCRIBED, ColumnStatistics
 from diskgnn.formats.record_format import RecordField, RecordFormat
 from diskgnn.importers.containers.rows import RowSource
-from diskgnn.pyg.frame_rows import longest_list, packed_rows, widths
+from diskgnn.pyg.frame_rows import longest_list, microseconds, packed_rows, widths
 from diskgnn.relbench.stored_tables import StoredTable
 
 _CHUNK_BYTES, _MOST_ROWS = 8 << 20, 1 << 16
@@ -37,12 +43,10 @@ class FrameEncoding:
 
     Args:
         table: its rows; there is at least one.
-        kinds: the stype of each column that is no key; of none, there is the constant `__const__`.
+        kinds: the stype of each column that is no key; of none, there is a constant.
         embedder: a TextEmbedderConfig for columns of text.
 
     Attributes:
-        statistics: of each column, as torch_frame has them.
-        names: of the columns, in the order in which torch_frame has those of an stype.
         record: the format of the records; None of the constant.
 
     Raises:
@@ -67,11 +71,7 @@ class FrameEncoding:
         self._dtypes: dict[str, Any] = {}  # of whole columns: those of some rows may have others
         # Of columns whose rows say together how they are read: timestamps in text, and what is embedded as text.
         self._whole: dict[str, pd.Series] = {}
-        self.statistics = {name: self._statistics_of(name, stype) for name, stype in kinds.items()}
-        if not kinds:
-            ones = pd.Series(np.ones(min(table.num_rows, 1)))
-            self.statistics = {CONSTANT: compute_col_stats(ones, torch_frame.numerical)}
-        self.names: list[str] = []
+        self._statistics = {name: self._statistics_of(name, stype) for name, stype in kinds.items()}
         self.record = self._record() if kinds else None
 
     def _statistics_of(self, name: str, stype: torch_frame.stype) -> Statistics:
@@ -105,9 +105,8 @@ class FrameEncoding:
             for frame in self._frames(_MOST_ROWS, [name]):
                 longest[name] = max(longest[name], longest_list(frame))
         first = next(self._frames(_TRIED))
-        self.names = [name for listed in first.col_names_dict.values() for name in listed]
         for name, width in widths(first).items():
-            self.statistics[name][StatType.EMB_DIM] = width
+            self._statistics[name][StatType.EMB_DIM] = width
         fields = []
         for name, stype in self._kinds.items():
             if stype.value == "numerical":
@@ -115,18 +114,18 @@ class FrameEncoding:
             elif stype.value == "timestamp":
                 fields.append(RecordField(name, "timestamp", "int64", null_bit=0))
             elif stype.value in _COUNTED:
-                num_values = len(self.statistics[name][_COUNTED[stype.value]][0])
+                num_values = len(self._statistics[name][_COUNTED[stype.value]][0])
                 width = longest.get(name, 1)
                 fields.append(RecordField(name, stype.value, "int32", width=width, num_values=num_values, null_bit=0))
             else:
-                width = self.statistics[name][StatType.EMB_DIM]
+                width = self._statistics[name][StatType.EMB_DIM]
                 fields.append(RecordField(name, "embedding", "float32", width=width))
         return RecordFormat.of(fields, 1)
 
     def _frames(self, rows: int, names: list[str] | None = None) -> Iterator[Any]:
         """Yields TensorFrames of all rows in order, of the columns `names` or of all."""
         kinds = {name: stype for name, stype in self._kinds.items() if names is None or name in names}
-        statistics = {name: dict(self.statistics[name]) for name in kinds}
+        statistics = {name: dict(self._statistics[name]) for name in kinds}
         for name, stype in kinds.items():
             if stype.value == "embedding":
                 statistics[name].setdefault(StatType.EMB_DIM, 0)  # which torch_frame finds by itself
@@ -158,17 +157,32 @@ class FrameEncoding:
         return RowSource(
             f"rows of table {table.name}", table.num_rows, (), record.file_dtype, partial(read), columns=(),
             record=record, categories=self._categories(),
+            statistics=tuple(self._described(each) for each in record.fields if each.kind in DESCRIBED),
         )  # fmt: skip
+
+    def _described(self, field: RecordField) -> ColumnStatistics:
+        """Returns what a graph keeps of the statistics of a column."""
+        found = self._statistics[field.name]
+        if field.kind == "timestamp":
+            times = (StatType.OLDEST_TIME, StatType.MEDIAN_TIME, StatType.NEWEST_TIME)
+            parts = torch.stack([found[each] for each in times]).numpy()
+            return ColumnStatistics(field.name, times=None if parts.max() < 0 else tuple(microseconds(parts).tolist()))
+        mean, deviation = (
+            number if isfinite(number) else None for number in (found[StatType.MEAN], found[StatType.STD])
+        )
+        quantiles = tuple(map(float, found[StatType.QUANTILES]))
+        return ColumnStatistics(field.name, mean, deviation, quantiles if all(map(isfinite, quantiles)) else None)
 
     def _categories(self) -> pa.Table | None:
         counted = {name: stype.value for name, stype in self._kinds.items() if stype.value in _COUNTED}
         if not counted:
             return None
-        columns: dict[str, list[Any]] = {"column": [], "value": [], "count": []}
+        columns: dict[str, list[Any]] = {"column": [], "value": [], "count": [], "type": []}
         for name in sorted(counted):
-            values, counts = self.statistics[name][_COUNTED[counted[name]]]
+            values, counts = self._statistics[name][_COUNTED[counted[name]]]
             columns["column"] += [name] * len(values)
-            columns["value"] += [str(value) for value in values]
+            texts = [value_as_text(value) for value in values]
+            columns["value"] += [text for text, _ in texts]
+            columns["type"] += [kind for _, kind in texts]
             columns["count"] += [int(count) for count in counts]
-        kinds = {"column": pa.string(), "value": pa.string(), "count": pa.int64()}
-        return pa.table(columns, schema=pa.schema(list(kinds.items())))
+        return pa.table(columns, schema=CATEGORIES)

@@ -103,7 +103,8 @@ class StoredTable:
             if not (each[self.pkey].to_numpy() == np.arange(start, start + len(each))).all():
                 raise InputError(
                     f"table {self.name}: expected the primary key {self.pkey!r} to count the rows from 0; call "
-                    "`Database.reindex_pkeys_and_fkeys` first, as `Dataset.get_db` does"
+                    "`Database.reindex_pkeys_and_fkeys` first, as `Dataset.get_db` does in RelBench 2, or "
+                    "byod/reindex_dataset.py of RelBench 3"
                 )
             start += len(each)
 

@@ -34,9 +34,6 @@ _MADE = re.compile(r"(graph|packed)-[0-9a-f]+")
 _UNFINISHED, _GOING = re.compile(rf"\.({_MADE.pattern})\.partial"), re.compile(rf"\.({_MADE.pattern})\.going\.\d+")
 
 
-BESIDE = ".statistics.json"  # what a file beside a directory, which goes with it, is called behind the name of that
-
-
 def default_cache_folder() -> Path:
     """Returns $XDG_CACHE_HOME/diskgnn/pyg, or ~/.cache/diskgnn/pyg."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "diskgnn" / "pyg"
@@ -156,7 +153,6 @@ def _remove(path: Path) -> None:
     going = path.with_name(f".{made}.going.{os.getpid()}")
     shutil.rmtree(going, ignore_errors=True)  # of a process of this number that was killed
     path.rename(going)
-    path.with_name(f"{made}{BESIDE}").unlink(missing_ok=True)
     shutil.rmtree(going)
 
 

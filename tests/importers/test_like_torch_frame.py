@@ -126,8 +126,9 @@ def assert_same_statistics(found: dict[Any, Any], expected: dict[Any, Any], scal
     for kind, value in expected.items():
         if kind in (StatType.COUNT, StatType.MULTI_COUNT):  # torch_frame has values of equal counts in any order
             assert found[kind][1] == value[1]
-            counts = dict(zip(map(as_text, value[0]), value[1], strict=True))
-            assert dict(zip(found[kind][0], found[kind][1], strict=True)) == counts
+            typed = [{(type(each), each): count for each, count in zip(*counted, strict=True)}
+                     for counted in (found[kind], value)]  # fmt: skip
+            assert typed[0] == typed[1]
         elif kind in (StatType.MEAN, StatType.STD, StatType.QUANTILES):
             np.testing.assert_allclose(found[kind], value, rtol=1e-9, atol=1e-9 * scale, err_msg=str(kind))
         elif isinstance(value, torch.Tensor):

@@ -1,6 +1,6 @@
 """A folder as RelBench 3 lays it out becomes the graph of its database, as counted by hand.
 
-Where relbench is installed, its own reader reads the same folder.
+RelBench 3's own reader reads the same folder.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from commands import run
+from relbench3 import called
 
 import diskgnn
 from diskgnn.errors import ConfigError, DataWarning, InputError
@@ -213,25 +214,19 @@ def test_refusals(tmp_path: Path) -> None:
 
 def test_equals_what_relbench_reads(tmp_path: Path) -> None:
     """RelBench's own reader, of 3.0.2, reads the same folder."""
-    pytest.importorskip("relbench.load", reason="relbench 3 is not installed")
-    from relbench.load import load_dataset
-
     path = folder(tmp_path)
-    dataset = load_dataset(path)
-    database = dataset.get_db()
+    tables, frames = called("tables_of", path, "driver-dnf")
     with pytest.warns(DataWarning):
         diskgnn.convert(tmp_path / "graph", source=path)
     graph = Graph.open(tmp_path / "graph")
-    for name, table in database.table_dict.items():
+    for name, (table, fkeys) in tables.items():
         assert graph.nodes[name].num_nodes == len(table)
-        for column, other in table.fkey_col_to_pkey_table.items():
-            known = table.df[column].notna().to_numpy()
-            expected = zip(np.flatnonzero(known).tolist(), table.df[column][known].astype(int).tolist(), strict=True)
+        for column, other in fkeys.items():
+            known = table[column].notna().to_numpy()
+            expected = zip(np.flatnonzero(known).tolist(), table[column][known].astype(int).tolist(), strict=True)
             assert pairs(graph, name, f"f2p_{column}", other) == sorted(expected)
-    task = dataset.load_task("driver-dnf")
-    frames = [task.get_table(split, mask_input_cols=False).df for split in ("train", "val", "test")]
     expected_labels = np.concatenate([frame["did_not_finish"] for frame in frames])
     assert graph.nodes["driver-dnf"].labels.tolist() == expected_labels.tolist()
-    diskgnn.convert(tmp_path / "memory", source=database, options={"val_timestamp": "2020-01-05"})
+    called("convert_database", path, tmp_path / "memory", {"val_timestamp": "2020-01-05"})
     in_memory = Graph.open(tmp_path / "memory")
     np.testing.assert_array_equal(in_memory.nodes["races"].features, graph.nodes["races"].features)

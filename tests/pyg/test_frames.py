@@ -13,7 +13,8 @@ pytest.importorskip("relbench")
 from frames_beside import assert_same_batch, assert_same_frame
 from pyg_samplers import NeighborsInTime
 from relbench.modeling.graph import get_link_train_table_input, get_node_train_table_input, make_pkey_fkey_graph
-from relbench_shop import KINDS, Churn, Hashed, Reviewed, Shop
+from relbench_shop import Churn, Reviewed, Shop
+from shop_columns import KINDS, Hashed
 from torch_frame import TensorFrame, stype
 from torch_frame.config import TextEmbedderConfig
 from torch_geometric.data import HeteroData

@@ -20,7 +20,8 @@ from pyg_samplers import NeighborsInTime
 from relbench.base import Database, Table
 from relbench.modeling import graph as in_relbench
 from relbench.modeling.graph import get_node_train_table_input
-from relbench_shop import KINDS, Churn, Hashed, Shop
+from relbench_shop import Churn, Shop
+from shop_columns import KINDS, Hashed
 from torch_frame import stype
 from torch_frame.config import TextEmbedderConfig
 from torch_frame.data.stats import StatType
@@ -112,8 +113,6 @@ def test_tables_are_known_again_and_changes_are_noticed(shop, embedder, tmp_path
     again, others = made()
     assert first == again
     assert_same_statistics(others, statistics)
-    first.with_suffix(".statistics.json").unlink()
-    assert_same_statistics(made()[1], statistics)
     paths = {first}
     database.table_dict["customer"].df.loc[3, "age"] = 99
     paths.add(made()[0])
@@ -202,6 +201,7 @@ def test_a_graph_directory_takes_the_place_of_the_database(shop, tmp_path):
     diskgnn.convert(tmp_path / "graph", source=source, progress=False,
                     options={"keep_columns": True, "statistics": "all"})  # fmt: skip
     data, statistics = make_pkey_fkey_graph(tmp_path / "graph", without_text)
+    assert_same_statistics(statistics, of_expected)
     assert sorted(data.edge_types) == sorted(expected.edge_types)
     for name in expected.node_types:
         tf, other = data[name].tf, expected[name].tf
@@ -215,9 +215,7 @@ def test_a_graph_directory_takes_the_place_of_the_database(shop, tmp_path):
             for code, known in zip(found.feat_dict[stype.categorical][:, number].tolist(),
                                    other.feat_dict[stype.categorical][:, number].tolist(), strict=True):  # fmt: skip
                 assert (code < 0) == (known < 0)
-                assert code < 0 or _same_value(values[code], of_other[known])
-        for column, each in of_expected[name].items():
-            assert {*statistics[name][column]} == {*each}
+                assert code < 0 or values[code] == of_other[known]
         assert ("time" in data[name]) == ("time" in expected[name])
         if "time" in expected[name]:
             assert torch.equal(data[name].time, expected[name].time)
@@ -262,12 +260,6 @@ def test_embeddings_that_are_quantised_are_read_as_what_they_mean(shop, tmp_path
     for batch in NeighborLoader(data, [-1, -1], input_nodes=table.nodes, input_time=table.time, time_attr="time",
                                 batch_size=64, cache=tmp_path / "packed", progress=False):  # fmt: skip
         assert_same_frame(batch["product"].tf, data["product"].tf[batch["product"].n_id])
-
-
-def _same_value(text, value):
-    if isinstance(value, str | bool | np.bool_):
-        return text == (value if isinstance(value, str) else str(bool(value)).lower())
-    return float(text) == float(value)
 
 
 @pytest.mark.parametrize("on_disk", ["database"], indirect=True)
@@ -319,10 +311,11 @@ def test_objects_of_any_type_are_read_as_by_relbench(tmp_path):
     for _ in range(2):  # made, and found
         data, statistics = make_pkey_fkey_graph(database, columns, cache_dir=tmp_path, progress=False)
         assert_same_frame(data["t"].tf.load(), expected["t"].tf)
+        assert statistics["t"]["a"] == of_expected["t"]["a"]
         values, counts = statistics["t"]["day"][StatType.COUNT]
         assert (values, counts) == ([*map(str, of_expected["t"]["day"][StatType.COUNT][0])], [3, 2, 1])
         assert "time" not in data["t"]
-    assert len([*tmp_path.iterdir()]) == 2  # the graph, and its statistics beside it
+    assert len([*tmp_path.iterdir()]) == 1  # statistics are in the graph
     (found,) = list_directories(tmp_path)
     del data
     assert remove(found.path)
@@ -360,3 +353,58 @@ def test_names_that_become_no_types_are_refused_and_those_of_keys_are_spelled(tm
         make_pkey_fkey_graph(Database({"t": Table(rows, keys), "u": users}), columns, **cache)
     data, _ = make_pkey_fkey_graph(Database({"t": orders, "u": users}), columns, **cache)
     assert data.edge_types == [("t", "f2p_user_id", "u"), ("u", "rev_f2p_user_id", "t")]
+
+
+def test_a_graph_directory_with_other_statistics_is_refused(shop, tmp_path):
+    without_text = {table: {column: kind for column, kind in columns.items() if kind is not stype.text_embedded}
+                    for table, columns in kinds().items()}  # fmt: skip
+    source = replace(RelationalSource.of(shop.get_db()), kinds=without_text)
+    for name, options in (("known", {"val_timestamp": str(shop.val_timestamp)}), ("all", {})):
+        diskgnn.convert(tmp_path / name, source=source, progress=False, options={"keep_columns": True, **options})
+    with pytest.raises(ConfigError, match=r"expected those of all rows, .* rows up to 1970-03-28T00:00:00 in .*known"):
+        make_pkey_fkey_graph(tmp_path / "known", without_text)
+    database = shop.get_db().upto(shop.val_timestamp)
+    _, of_expected = in_relbench.make_pkey_fkey_graph(database, copy.deepcopy(without_text))
+    _, statistics = make_pkey_fkey_graph(tmp_path / "known", without_text, statistics="validation")
+    assert_same_statistics(statistics, of_expected)
+    make_pkey_fkey_graph(tmp_path / "all")
+    with pytest.raises(
+        ConfigError, match=r"expected those of the rows up to val_timestamp, found those of all rows in .*all"
+    ):
+        make_pkey_fkey_graph(tmp_path / "all", statistics="validation")
+    with pytest.raises(ConfigError, match=r"statistics: those of a Database .*; convert it"):
+        make_pkey_fkey_graph(database, without_text, statistics="validation")
+    with pytest.raises(ConfigError, match="statistics: expected all or validation, found 'test'"):
+        make_pkey_fkey_graph(tmp_path / "all", statistics="test")
+    # Tables that are encoded as those of another graph have the statistics of these.
+    source, options = replace(source, kinds=None), {"keep_columns": True}
+    diskgnn.convert(tmp_path / "plain", source=source, options=options | {"val_timestamp": str(shop.val_timestamp)})
+    diskgnn.convert(tmp_path / "like", source=source, options=options, encoding_of=tmp_path / "plain")
+    (_, of_plain), (_, of_like) = (make_pkey_fkey_graph(tmp_path / name, statistics="validation")
+                                   for name in ("plain", "like"))  # fmt: skip
+    assert_same_statistics(of_like, of_plain)
+
+
+def test_columns_that_a_task_must_not_see_are_left_out(shop, embedder, tmp_path):
+    """As by RelBench 3's `remove_columns`, whose own graph `test_relbench3.py` compares with."""
+    removed = [("review", "rating"), ("review", "written"), ("customer", "customer_id"), ("gift", "nothing"),
+               *(("customer", column) for column in ("joined", "age", "city", "member"))]  # fmt: skip
+    cache = {"cache_dir": tmp_path / "cache", "progress": False}
+    whole, of_whole = make_pkey_fkey_graph(shop.get_db(), kinds(), embedder, **cache)
+    data, statistics = make_pkey_fkey_graph(shop.get_db(), kinds(), embedder, remove_columns=removed, **cache)
+    assert len(list_directories(tmp_path / "cache")) == 1  # one for all tasks
+    assert data["customer"].tf.col_names_dict == {stype.numerical: ["__const__"]}
+    assert {*of_whole["review"]} - {*statistics["review"]} == {"rating", "written"}
+    assert torch.equal(data["review"].time, whole["review"].time)
+    for table in ("review", "product", "gift"):
+        kept = {column: each for column, each in of_whole[table].items() if (table, column) not in removed}
+        assert_same_statistics({table: statistics[table]}, {table: kept})
+    rows = torch.arange(7)
+    assert_same_frame(data["product"].tf[rows], whole["product"].tf[rows])
+    frame, other = data["review"].tf[rows], whole["review"].tf[rows]
+    assert {*frame.feat_dict} == {*other.feat_dict} - {stype.numerical}
+    assert torch.equal(frame.feat_dict[stype.timestamp][:, 0], other.feat_dict[stype.timestamp][:, 0])
+    for found, message in (([("shop", "x")], "expected tables of customer, .*, found 'shop'"),
+                           (["review.rating"], r"expected \(table, column\) pairs, found 'review")):  # fmt: skip
+        with pytest.raises(ConfigError, match=f"remove_columns: {message}"):
+            make_pkey_fkey_graph(shop.get_db(), kinds(), embedder, remove_columns=found, **cache)

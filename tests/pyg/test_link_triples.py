@@ -11,7 +11,8 @@ pytest.importorskip("relbench")
 from frames_beside import assert_same_batch
 from pyg_samplers import NeighborsInTime
 from relbench.modeling.graph import get_link_train_table_input, make_pkey_fkey_graph
-from relbench_shop import KINDS, Hashed, Reviewed, Shop
+from relbench_shop import Reviewed, Shop
+from shop_columns import KINDS, Hashed
 from torch_frame.config import TextEmbedderConfig
 from torch_geometric.loader import NeighborLoader as PygLoader
 

@@ -18,7 +18,8 @@ from relbench.modeling import graph as in_relbench
 from relbench.modeling.graph import get_link_train_table_input, get_node_train_table_input
 from relbench.modeling.loader import SparseTensor
 from relbench.modeling.nn import HeteroEncoder, HeteroGraphSAGE, HeteroTemporalEncoder
-from relbench_shop import KINDS, Churn, Hashed, Reviewed, Shop
+from relbench_shop import Churn, Reviewed, Shop
+from shop_columns import KINDS, Hashed
 from torch_frame.config import TextEmbedderConfig
 from torch_geometric.loader import NeighborLoader as PygLoader
 from torch_geometric.nn import MLP

@@ -209,9 +209,14 @@ def graph_of(
         edges[entity, f"rev_{key_word(column)}", name] = EdgeInput(key_edges(name, rows, column, False, turned=True))
     if not edges:
         raise ConfigError("expected foreign keys between tables that have rows, found none")
+    if encoding is not None:
+        statistics_until = encoding.opened.config.statistics_until
+    elif not keep_columns or not any(table.time for table in source.tables.values()):
+        statistics_until = None
     return GraphInput(
         nodes, edges, listing.contents(), reading_bytes=lookup_bytes, time_unit=time_unit(source), order="time",
         dated=tuple(name for name, is_dated in dated(source).items() if is_dated),
+        statistics_until=statistics_until,
     )  # fmt: skip
 
 

@@ -39,6 +39,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from diskgnn.errors import ArtifactError, DataWarning, InputError, callers_level
+from diskgnn.formats.categories import CATEGORIES, type_of_values
 from diskgnn.formats.column_statistics import DESCRIBED, QUANTILES, ColumnStatistics
 from diskgnn.formats.record_format import NULLS, WIDE, RecordField, RecordFormat
 from diskgnn.graph.type_data import NodeSet
@@ -461,13 +462,16 @@ class RecordEncoding(TableEncoding):
 
     @property
     def categories(self) -> pa.Table:
-        """Returns (column, value, count) of all categories that were found, by code."""
-        found = [pa.table({"column": [], "value": [], "count": []}, schema=_CATEGORIES)]
+        """Returns the rows of `CATEGORIES` of all categories that were found, by code."""
+        found = [CATEGORIES.empty_table()]
         for column in self._stored:
             if column.encoding in _COUNTED:
                 values = self._values(column.name)
-                names = pa.array([column.name]).take(pa.array(np.zeros(len(values), np.int64)))
-                found.append(pa.table({"column": names, **dict(zip(values.column_names, values, strict=True))}))
+                first = pa.array(np.zeros(len(values), np.int64))
+                said = {"column": column.name, "type": type_of_values(self._fields[column.name].type)}
+                same = {name: pa.array([each], pa.string()).take(first) for name, each in said.items()}
+                of_column = pa.table({**same, "value": values["value"], "count": values["count"]})
+                found.append(of_column.select(CATEGORIES.names))
         return pa.concat_tables(found)
 
     def rows(self, name: str, table: RowTable) -> RowSource:
@@ -536,7 +540,6 @@ def _is_int8_list(kind: pa.DataType) -> bool:
     return is_list(kind) and bool(pa.types.is_int8(kind.value_type))
 
 
-_CATEGORIES = pa.schema([("column", pa.string()), ("value", pa.string()), ("count", pa.int64())])
 _NO_VALUES = pa.chunked_array([], pa.string())
 # By encoding, the kind and the dtype of most columns.
 _KINDS: Mapping[str, tuple[str, str]] = {

@@ -239,6 +239,7 @@ class DrawRequest:
         slice_start: 64 bits; then draws are coordinated, and the in-neighbours of each node are expected in the order
             of graphs (docs/FORMAT.md). In another order, other ones are drawn.
         seed_times: of each node type: nothing later is drawn for a seed, and each seed has a tree of its own.
+        seed_starts: of each node type, with `seed_times`: of edge types with a window, only what is later is drawn.
         excluded: by edge type, (sources, destinations) of edges that are not drawn; or empty.
         held_out: by edge type, others that are not drawn, which many requests share; or empty.
         weighted: draw in proportion to weights, where an edge type has them.
@@ -258,6 +259,7 @@ class DrawRequest:
         *,
         slice_start: int | None = None,
         seed_times: Sequence[Int64] | None = None,
+        seed_starts: Sequence[Int64] | None = None,
         excluded: Sequence[tuple[Int64, Int64] | None] = ...,
         held_out: Sequence[ExcludedEdges | None] = ...,
         weighted: bool = False,

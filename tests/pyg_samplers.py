@@ -76,7 +76,8 @@ class NeighborsInTime(NeighborSampler):
             warnings.simplefilter("ignore")  # that pyg-lib is missing
             super().__init__(data, fanouts, subgraph_type=subgraph_type)
         self.fanouts = fanouts
-        self.times = {name: store[time_attr].tolist() for name, store in data.node_items() if time_attr in store}
+        self.node_time = {name: store[time_attr] for name, store in data.node_items() if time_attr in store}
+        self.times = {name: times.tolist() for name, times in self.node_time.items()}
         self.names = data.node_types
         self.sources: dict[tuple[str, str, str], dict[int, list[tuple[int, int]]]] = {}
         for key in data.edge_types:
@@ -95,10 +96,11 @@ class NeighborsInTime(NeighborSampler):
         return seen if fanout < 0 else sorted(seen, key=lambda pair: times[pair[0]])[-fanout:]
 
     def _sample(self, seed: Any, seed_time: Any = None, **_: Any) -> HeteroSamplerOutput:
-        ((kind, ids),) = seed.items()
-        until = seed_time[kind].tolist()
+        until = list[int]()
         nodes: dict[str, list[tuple[int, int]]] = {name: [] for name in self.names}  # (tree, id)
-        nodes[kind] = list(enumerate(ids.tolist()))
+        for kind, ids in seed.items():
+            nodes[kind] = list(enumerate(ids.tolist(), len(until)))
+            until += seed_time[kind].tolist()
         places = {name: {node: place for place, node in enumerate(found)} for name, found in nodes.items()}
         found = {key: ([], [], []) for key in self.sources}
         num_nodes = {name: [len(listed)] for name, listed in nodes.items()}

@@ -108,15 +108,17 @@ def set_times(store_of: Callable[[str], Any], times: Mapping[str, Tensor] | None
         store_of(name).time = each
 
 
-def set_target(store: Any, seeds: Tensor, y: Tensor | None, pairs: Pairs | None, seed_times: Tensor | None) -> None:
-    """Gives PyG's store of the seeds' type the seeds with their labels and times, or the pairs and their labels."""
+def set_target(store: Any, seeds: Tensor, y: Tensor | None, pairs: Pairs | None, times: Tensor | None) -> None:
+    """Gives PyG's store of the seeds' type the seeds with their labels and `times`, or the pairs with theirs."""
     if pairs is None:
-        if seed_times is not None:
-            store.seed_time = seed_times
+        if times is not None:
+            store.seed_time = times
         store.batch_size, store.y = seeds.numel(), y
         store.input_id = store.seeds = seeds
     else:
         store.edge_label_index, store.edge_label = torch.stack([pairs.src, pairs.dst]), y
+        if times is not None:
+            store.edge_label_time = times
 
 
 def _set_edges(store: Any, inwards: Sequence[Block], starts: Sequence[int]) -> list[int]:

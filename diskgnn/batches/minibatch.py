@@ -120,7 +120,8 @@ class MiniBatch:
         - batch [U] where each seed has nodes of its own: its seed.
         - time [U] and seed_time [B] if the minibatch has them: `prepare(keep_times=True)`.
         - tf, a torch_frame.TensorFrame of U rows, of a table that kept its columns; not where torch_frame is missing.
-        - of link prediction edge_label_index [2, P] and edge_label [P], in place of y and input_id.
+        - of link prediction edge_label_index [2, P], edge_label [P] and, if the minibatch has times of seeds,
+          edge_label_time [P], in place of y, input_id and seed_time.
 
         Unlike PyG's, y [B] is of the seeds only: a packed directory has no labels of other nodes. So `data.y` goes with
         `out[:B]`, and `data.y[:B]` is the same. Masks and other attributes of the data are not in a packed directory
@@ -133,7 +134,7 @@ class MiniBatch:
         interop.set_subgraph(lambda _: data, typed.blocks, typed.node_counts, typed.x, typed.input_nodes, typed.trees)
         set_frames(lambda _: data, typed.tables, typed.columns, typed.nulls, typed.node_counts[0], self.seeds.device)
         interop.set_times(lambda _: data, typed.times)
-        interop.set_target(data, self.seeds, self.y, self.pairs, self.seed_times)
+        interop.set_target(data, self.seeds, self.y, self.pairs, typed.target_times)
         data.batch_size, data.seeds = self.seeds.numel(), self.seeds
         return data
 
@@ -199,6 +200,15 @@ class TypedMiniBatch:
         """Returns the number of edges of all types and layers."""
         return sum(block.num_edges for layer in self.blocks for block in layer.values())
 
+    @property
+    def target_times(self) -> Tensor | None:
+        """Returns the times [B] of the seeds, or [P] of the pairs, whose ends have them; None if they were not kept."""
+        if self.seed_times is None or self.pairs is None:
+            return self.seed_times
+        counts = self.node_counts[-1]
+        by_type = dict(zip(counts, torch.split(self.seed_times, [*counts.values()]), strict=True))
+        return by_type[self.target[0]][self.pairs.src]
+
     def of_one_type(self) -> MiniBatch:
         """Returns the same minibatch of a graph of one node type and one edge type. Without features, x has no
         columns.
@@ -249,7 +259,7 @@ class TypedMiniBatch:
         time [U] if the minibatch has times; every table that kept its columns, or has none, has tf. Every edge type has
         edge_index, num_sampled_edges, and e_id and edge_attr where the blocks have them. The type of the seeds has
         batch_size, y [B], input_id [B], seeds [B] and, if it was kept, seed_time [B]; the type of the edges to predict
-        has edge_label_index [2, P] and edge_label [P].
+        has edge_label_index [2, P] and edge_label [P], and edge_label_time [P] in place of seed_time.
 
         Raises:
             ConfigError: torch-geometric cannot be imported.
@@ -262,7 +272,7 @@ class TypedMiniBatch:
         interop.set_subgraph(data.__getitem__, self.blocks, self.node_counts, self.x, self.input_nodes, self.trees)
         set_frames(data.__getitem__, self.tables, self.columns, self.nulls, self.node_counts[0], self.seeds.device)
         interop.set_times(data.__getitem__, self.times)
-        interop.set_target(data[self.target], self.seeds, self.y, self.pairs, self.seed_times)
+        interop.set_target(data[self.target], self.seeds, self.y, self.pairs, self.target_times)
         return data
 
     def to_pyg_layers(self) -> list[tuple[dict[EdgeType, Tensor], dict[str, tuple[int, int]]]]:

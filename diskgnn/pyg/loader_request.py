@@ -26,7 +26,7 @@ from diskgnn.specs.fanouts import Fanouts
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, TableColumn, edge_type_name, require_edge_type
 from diskgnn.specs.targets import LinkTarget, NodeTarget, Target
-from diskgnn.specs.time_windows import Windows, checked_windows
+from diskgnn.specs.time_windows import MAX_WINDOW, Windows, checked_windows
 from diskgnn.units import whole_number
 from diskgnn.work.cache_folder import Use
 
@@ -85,6 +85,7 @@ class LoaderRequest:
     disjoint: bool
     temporal_strategy: str
     time_window: Windows | None
+    starts: Tensor | None  # [n] of the inputs: nothing up to this is drawn where edge types have a window
     cache: Cache
     cpu_cache: int | str | None
     epochs: int  # that are prepared; 0: none, all are drawn anew
@@ -99,7 +100,7 @@ class LoaderRequest:
     def of(
         num_neighbors: Any, time_attr: str | None, weight_attr: str | None, subgraph_type: Any, *, replace: bool,
         disjoint: bool, temporal_strategy: str, time_window: Any, neighbor_sampler: Any, directed: bool,
-        seed_time: Tensor | None,
+        seed_time: Tensor | None, seed_start: Tensor | None = None,
         cache: Any, cache_limit: int | str | None, cpu_cache: int | str | None, prepared_epochs: int | None,
         memory: int | str, threads: int | None,
         device: str | torch.device, seed: int, progress: bool, arguments: Mapping[str, Any], is_link: bool = False,
@@ -133,13 +134,17 @@ class LoaderRequest:
             raise ConfigError("time_attr: expected edge_label_time, too: until when each pair may draw")
         if time_window is not None and time_attr is None:
             raise ConfigError("time_window: expected time_attr, too: it says which times the window is of")
+        if seed_start is not None and time_attr is None:
+            raise ConfigError(
+                "input_start_time: expected time_attr, too: it says which times the starts are compared with"
+            )
         shuffle, batch_size = bool(arguments.get("shuffle")), arguments.get("batch_size", 1)
         if batch_size is None:
             raise ConfigError("batch_size: expected a number, found None; minibatches are prepared whole")
         return LoaderRequest(
             num_neighbors if isinstance(num_neighbors, NumNeighbors) else NumNeighbors(num_neighbors),
             time_attr, weight_attr, kind, disjoint or time_attr is not None, temporal_strategy,
-            checked_windows("time_window", time_window),
+            checked_windows("time_window", time_window), seed_start,
             Cache.of(cache, cache_limit, memory, threads, progress), cpu_cache,
             (_SHUFFLED_EPOCHS if shuffle else 1) if prepared_epochs is None
             else whole_number("prepared_epochs", prepared_epochs, 0),
@@ -208,6 +213,7 @@ class LoaderRequest:
             loader.input_data.input_type is not None,
             {name: nodes.num_nodes for name, nodes in graph.nodes.items()},
             self.subgraph_type, self.disjoint, times, getattr(loader, "neg_sampling", None),
+            self.starts,
         )  # fmt: skip
         self._check_range(loader.input_data, graph)
         spec = self._spec(graph, loader.input_data)
@@ -289,8 +295,11 @@ class LoaderRequest:
         )  # fmt: skip
 
     def _windows(self, graph: Graph) -> Windows | None:
-        """Returns the windows, if they can be compared with the times of the graph."""
+        """Returns the windows, if they can be compared with the times of the graph; with starts and without windows,
+        one that leaves all to the starts."""
         window = self.time_window
+        if window is None and self.starts is not None:
+            return f"{MAX_WINDOW}{graph.config.time_unit or ''}"
         if graph.config.time_unit is None:
             given = [*window.values()] if isinstance(window, Mapping) else [window]
             if named := [each for each in given if isinstance(each, str) and not each.isdecimal()]:

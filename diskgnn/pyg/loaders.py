@@ -60,6 +60,9 @@ class NeighborLoader(PreparedBatches, NodeLoader):  # type: ignore[misc]
             edges with times, and of edge types called as by RelBench for those to the row that is referred to
             ('f2p_...'); rows that are referred to are drawn whatever their age. A mapping says for which edge types it
             is.
+        input_start_time: of input_nodes, with `time_attr`: a seed at time t draws only edges in (input_start_time, t],
+            of the edge types that `time_window` is or would be for; with one, edges are in both. cuGraph's loaders
+            draw what is of the start itself, too.
         **kwargs: those of torch's DataLoader: batch_size, shuffle, drop_last.
 
     Raises:
@@ -101,14 +104,15 @@ class NeighborLoader(PreparedBatches, NodeLoader):  # type: ignore[misc]
         seed: int = 0,
         progress: bool = True,
         time_window: int | str | dict[tuple[str, str, str], int | str] | None = None,
+        input_start_time: Tensor | None = None,
         **kwargs: Any,
     ) -> None:
         request = LoaderRequest.of(
             num_neighbors, time_attr, weight_attr, subgraph_type, replace=replace, disjoint=disjoint,
             temporal_strategy=temporal_strategy, time_window=time_window, neighbor_sampler=neighbor_sampler,
-            directed=directed,
-            seed_time=input_time, cache=cache, cache_limit=cache_limit, cpu_cache=cpu_cache,
-            prepared_epochs=prepared_epochs, memory=memory, threads=threads, device=device, seed=seed,
+            directed=directed, seed_time=input_time, seed_start=input_start_time,
+            cache=cache, cache_limit=cache_limit, cpu_cache=cpu_cache, prepared_epochs=prepared_epochs,
+            memory=memory, threads=threads, device=device, seed=seed,
             progress=progress, arguments=kwargs,
         )  # fmt: skip
         data, request.graph = opened(data)
@@ -121,7 +125,7 @@ class NeighborLoader(PreparedBatches, NodeLoader):  # type: ignore[misc]
             filter_per_worker=True, **{name: value for name, value in kwargs.items() if name not in IGNORED},
         )  # fmt: skip
         request.check_seeds(self.input_data.node, "input_nodes")
-        check_lengths(len(self.input_data.node), input_time=input_time)
+        check_lengths(len(self.input_data.node), input_time=input_time, input_start_time=input_start_time)
 
     @staticmethod
     def _pyg_loader() -> Any:
@@ -130,7 +134,8 @@ class NeighborLoader(PreparedBatches, NodeLoader):  # type: ignore[misc]
     def _identity(self) -> dict[str, Any]:
         """Returns what minibatches start from, for the key."""
         found = self.input_data
-        return {"nodes": argument(found.node), "time": argument(found.time), "type": found.input_type}
+        return {"nodes": argument(found.node), "time": argument(found.time), "type": found.input_type,
+                "start": argument(self._request.starts)}  # fmt: skip
 
 
 class LinkNeighborLoader(PreparedBatches, LinkLoader):  # type: ignore[misc]

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,7 @@ class Rules:
     disjoint: bool  # each seed has nodes of its own
     node_times: Mapping[str, Tensor] | None  # [N] of the node types that have some; None: times do not matter
     neg_sampling: Any = None  # PyG's NegativeSampling
+    starts: Tensor | None = None  # [n] of all inputs: nothing up to this is drawn where edge types have a window
 
     def sampled(self, inputs: SamplerInput, draw: Callable[[Ends, Ends | None], Output]) -> Output:
         """Returns what PyG's sampler returns for `inputs`, with `draw` in place of its own draws."""
@@ -90,6 +92,10 @@ class Rules:
             found[3] = found[3].flatten()[torch.randperm(found[3].numel(), generator=random)].view_as(found[3])
         out.metadata = tuple(found)
         return out
+
+    def starts_of(self, inputs: SamplerInput) -> npt.NDArray[np.int64] | None:
+        """Returns [B] since when each of these inputs may draw; None if only windows say."""
+        return None if self.starts is None else self.starts[inputs.input_id].numpy().astype(np.int64)
 
     def times_of(self, seeds: Ends, given: Ends | None) -> dict[str, npt.NDArray[np.int64]] | None:
         """Returns [B] until when each seed may draw; None if times do not matter."""
@@ -157,6 +163,7 @@ class InputSeeds:
 
     def batch(self, split: str, epoch: int, positions: npt.NDArray[np.int64]) -> SeedBatch:
         """See `sampling.seeds.Seeds`."""
+        inputs = self.inputs(positions)
         found: list[tuple[Ends, Ends | None]] = []
 
         def capture(seeds: Ends, times: Ends | None) -> Output:
@@ -165,15 +172,27 @@ class InputSeeds:
 
         try:
             with self.randomness(epoch, positions):
-                self._rules.sampled(self.inputs(positions), capture)
+                self._rules.sampled(inputs, capture)
         except _Captured:
             pass
         ((seeds, given),) = found
-        return seed_batch(self._graph, self._rules, seeds, given, is_link=isinstance(self.target, LinkTarget))
+        return seed_batch(
+            self._graph, self._rules, seeds, given, self._rules.starts_of(inputs),
+            is_link=isinstance(self.target, LinkTarget),
+        )  # fmt: skip
 
 
-def seed_batch(graph: Graph, rules: Rules, seeds: Ends, given: Ends | None, *, is_link: bool) -> SeedBatch:
-    """Seeds by type as diskgnn's samplers take them. Pairs are PyG's to know: there are none."""
+def seed_batch(
+    graph: Graph,
+    rules: Rules,
+    seeds: Ends,
+    given: Ends | None,
+    starts: npt.NDArray[np.int64] | None = None,
+    *,
+    is_link: bool,
+) -> SeedBatch:
+    """Seeds by type as diskgnn's samplers take them; `starts` are of seeds of one type. Pairs are PyG's to know: there
+    are none."""
     times = rules.times_of(seeds, given)
     names = [name for name in graph.nodes if name in seeds]
     counts = tuple(len(seeds[name]) if name in seeds else 0 for name in graph.nodes)
@@ -181,7 +200,7 @@ def seed_batch(graph: Graph, rules: Rules, seeds: Ends, given: Ends | None, *, i
     return SeedBatch(
         np.concatenate([seeds[name].numpy().astype(np.int64) for name in names]), counts,
         None if times is None else np.concatenate([times[name] for name in names]),
-        pairs=no_pairs if is_link else None,
+        pairs=no_pairs if is_link else None, starts=starts,
     )  # fmt: skip
 
 
@@ -198,7 +217,7 @@ class DiskSampler(BaseSampler):  # type: ignore[misc]
 
     def sample(self, inputs: SamplerInput) -> Output:
         """Returns a neighbourhood drawn now, other ones at each call."""
-        return self._rules.sampled(inputs, self._draw)
+        return self._rules.sampled(inputs, partial(self._draw, starts=self._rules.starts_of(inputs)))
 
     def sample_from_nodes(self, index: SamplerInput, **_: Any) -> Output:
         """See `BaseSampler`."""
@@ -213,10 +232,11 @@ class DiskSampler(BaseSampler):  # type: ignore[misc]
         """Edges carry the numbers that they have in the data."""
         return
 
-    def _draw(self, seeds: Ends, given: Ends | None) -> Output:
+    def _draw(self, seeds: Ends, given: Ends | None, starts: npt.NDArray[np.int64] | None) -> Output:
         assert self._plan is not None
         plan = self._plan
-        batch = seed_batch(plan.graph, self._rules, seeds, given, is_link=isinstance(plan.spec.target, LinkTarget))
+        is_link = isinstance(plan.spec.target, LinkTarget)
+        batch = seed_batch(plan.graph, self._rules, seeds, given, starts, is_link=is_link)
         self._drawn += 1
         planned = plan.minibatch_of(
             batch, "train", batch_key(self._seed, "pyg/asked", self._drawn), 0, "inputs asked for"

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from diskgnn.errors import ConfigError, DataWarning, callers_level
 from diskgnn.graph.graph import Graph
 from diskgnn.specs.schema import EdgeType, edge_type_name, require_edge_type
-from diskgnn.specs.time_windows import Windows, window_in_unit
+from diskgnn.specs.time_windows import MAX_WINDOW, Windows, window_in_unit
 
 
 def edge_windows(
@@ -58,10 +58,11 @@ def edge_windows(
     if unsaid or not held:
         names = ", ".join(map(edge_type_name, unsaid or graph.edges))
         found = f"only nodes have times where edges of {names} begin" if unsaid else f"no such edges in {where}"
+        example = "180d" if length == MAX_WINDOW else windows
         raise ConfigError(
             "temporal_window: one window is for edges with times and, in a database, for edges towards the row that "
             f"is referred to; found {found}. Say for which edge types it is, as a mapping "
-            f"({edge_type_name((unsaid or timed or list(graph.edges))[0])}={windows})"
+            f"({edge_type_name((unsaid or timed or list(graph.edges))[0])}={example})"
         )
     return dict.fromkeys(held, length)
 

@@ -297,7 +297,7 @@ class SamplingPlan:
         """Returns the minibatch of these seeds, drawn as those of `split` are."""
         return PlannedMinibatch(
             batch.seeds, self.fanouts[split], key, number, slice_start, batch.seed_counts, batch.times,
-            batch.excluded, self.held_out.edges, batch.pairs, batch.places, self._rules, name,
+            batch.excluded, self.held_out.edges, batch.pairs, batch.places, self._rules, name, batch.starts,
         )  # fmt: skip
 
     @cached_property

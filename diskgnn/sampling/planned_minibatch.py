@@ -50,6 +50,7 @@ class PlannedMinibatch:
     places: npt.NDArray[np.int64] | None = None  # [B] where seeds stand among the given ones, if these have labels
     rules: DrawRules = DrawRules()
     name: str = ""  # which minibatch it is, for people
+    starts: npt.NDArray[np.int64] | None = None  # [B] see `SeedBatch`
 
     @property
     def num_layers(self) -> int:
@@ -60,7 +61,8 @@ class PlannedMinibatch:
         """As native samplers take it."""
         return DrawRequest(
             self._by_type(self.seeds), self.fanouts.ravel(), self.key, self.number, slice_start=self.slice_start,
-            seed_times=None if self.times is None else self._by_type(self.times), excluded=self.excluded,
+            seed_times=None if self.times is None else self._by_type(self.times),
+            seed_starts=None if self.starts is None else self._by_type(self.starts), excluded=self.excluded,
             held_out=self.held_out,
             weighted=self.rules.weighted, latest=self.rules.latest, positions=self.rules.positions,
             expand_once=self.rules.expand_once, windows=self.rules.windows,

@@ -26,6 +26,8 @@ class SeedBatch:
     excluded: tuple[Excluded | None, ...] = ()  # by edge type; (): none
     pairs: PairSample | None = None
     places: npt.NDArray[np.int64] | None = None  # [B] positions among the seeds of the split, if these have labels
+    # [B], with times: of edge types that have a window, only what is later than this is drawn
+    starts: npt.NDArray[np.int64] | None = None
 
 
 class Seeds(Protocol):

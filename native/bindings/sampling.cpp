@@ -209,12 +209,14 @@ void bind_requests(nb::module_& m) {
           "__init__",
           [](DrawRequest* self, const std::vector<In<std::int64_t>>& seeds, In<std::int32_t> fanouts, std::uint64_t key,
              std::uint64_t minibatch, std::optional<std::uint64_t> slice_start,
-             const std::optional<std::vector<In<std::int64_t>>>& seed_times, const std::vector<Pairs>& excluded,
+             const std::optional<std::vector<In<std::int64_t>>>& seed_times,
+             const std::optional<std::vector<In<std::int64_t>>>& seed_starts, const std::vector<Pairs>& excluded,
              const HeldOut& held_out, bool weighted, bool latest, std::vector<bool> positions, bool expand_once,
              std::vector<std::optional<std::int64_t>> windows) {
             require(fanouts.size() > 0, "fanouts is empty");
             const std::span<const std::int32_t> layers = span_of(fanouts);
             new (self) DrawRequest{to_vectors(seeds),
+                                   {},
                                    {},
                                    std::move(windows),
                                    {layers.begin(), layers.end()},
@@ -229,6 +231,7 @@ void bind_requests(nb::module_& m) {
               require(seed_times->size() == seeds.size(), "seed_times: expected some of each node type");
               self->seed_times = to_vectors(*seed_times);
             }
+            if (seed_starts) self->seed_starts = to_vectors(*seed_starts);
             for (const Pairs& pairs : excluded) {
               if (!pairs) {
                 self->excluded.emplace_back();
@@ -240,9 +243,9 @@ void bind_requests(nb::module_& m) {
             }
           },
           "seeds"_a, "fanouts"_a.noconvert(), "key"_a, "minibatch"_a, nb::kw_only(), "slice_start"_a = nb::none(),
-          "seed_times"_a = nb::none(), "excluded"_a = std::vector<Pairs>{}, "held_out"_a = nb::list(),
-          "weighted"_a = false, "latest"_a = false, "positions"_a = std::vector<bool>{}, "expand_once"_a = false,
-          "windows"_a = std::vector<std::optional<std::int64_t>>{});
+          "seed_times"_a = nb::none(), "seed_starts"_a = nb::none(), "excluded"_a = std::vector<Pairs>{},
+          "held_out"_a = nb::list(), "weighted"_a = false, "latest"_a = false, "positions"_a = std::vector<bool>{},
+          "expand_once"_a = false, "windows"_a = std::vector<std::optional<std::int64_t>>{});
   nb::class_<RelationArrays>(m, "Relation")
       .def(nb::init<std::int32_t, std::int32_t, In<std::int64_t>, nb::object, std::optional<In<float>>,
                     std::optional<In<std::int64_t>>, bool>(),

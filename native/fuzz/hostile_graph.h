@@ -134,6 +134,10 @@ inline DrawRequest take_request(Input& input, const HostileGraph& graph) {
       const std::int64_t window = take_times(input, 1)[0];
       request.windows.push_back(window & 1 ? std::nullopt : std::optional(window));
     }
+    // Their number is any, too: what is not one for each seed with a time is refused.
+    for (const std::vector<std::int64_t>& seeds : request.seeds) {
+      if (input.take_below(2) == 1) request.seed_starts.push_back(take_times(input, seeds.size()));
+    }
   }
   return request;
 }

@@ -129,16 +129,23 @@ struct TimeRange {
 
   bool empty() const { return first > last; }
 
-  // Up to `last`. With a window, later than `last` minus that, and so nothing whose time is missing, which is stored as
-  // the smallest number.
-  static TimeRange until(std::int64_t last, std::optional<std::int64_t> window) {
+  // Up to `last`. With a window, later than `last` minus that and later than `start`, and so nothing whose time is
+  // missing, which is stored as the smallest number.
+  static TimeRange until(std::int64_t last, std::optional<std::int64_t> window, std::int64_t start) {
     TimeRange range{std::numeric_limits<std::int64_t>::min(), last};
     if (!window) return range;
     constexpr std::int64_t kFirst = std::numeric_limits<std::int64_t>::min() + 1;
-    if (*window <= 0) return {std::numeric_limits<std::int64_t>::max(), std::numeric_limits<std::int64_t>::min()};
-    range.first = last < kFirst + (*window - 1) ? kFirst : last - (*window - 1);
+    if (*window <= 0 || start >= last) {
+      return {std::numeric_limits<std::int64_t>::max(), std::numeric_limits<std::int64_t>::min()};
+    }
+    range.first = std::max(start + 1, last < kFirst + (*window - 1) ? kFirst : last - (*window - 1));
     return range;
   }
+};
+
+// Of a seed: nothing later than `last` is drawn, and of edge types that have a window, only what is later than `start`.
+struct SeedTime {
+  std::int64_t last, start;
 };
 
 struct DrawRequest {
@@ -146,6 +153,9 @@ struct DrawRequest {
   // By node type, one per seed: nothing later is drawn for it. Then each seed grows a tree of its own, and a node may
   // be in several. Empty: times do not matter.
   std::vector<std::vector<std::int64_t>> seed_times;
+  // By node type, one per seed: of edge types that have a window, nothing is drawn but what is later than this; or
+  // empty.
+  std::vector<std::vector<std::int64_t>> seed_starts;
   // By edge type: of a seed, only edges are drawn that are later than its time minus this; or empty. Not above 0:
   // none are.
   std::vector<std::optional<std::int64_t>> windows;
@@ -162,8 +172,8 @@ struct DrawRequest {
   bool has_trees() const { return !seed_times.empty(); }
 
   // What may be drawn of an edge type for a seed of this time.
-  TimeRange times_until(std::int64_t time, std::size_t number) const {
-    return TimeRange::until(time, windows.empty() ? std::nullopt : windows[number]);
+  TimeRange times_for(SeedTime time, std::size_t number) const {
+    return TimeRange::until(time.last, windows.empty() ? std::nullopt : windows[number], time.start);
   }
 
   bool excludes(std::size_t number) const {

@@ -75,7 +75,7 @@ class Expansion {
 
   DrawRequest request_;
   const GraphFiles& files_;
-  std::vector<std::int64_t> tree_times_;
+  std::vector<SeedTime> tree_times_;
   std::vector<PageArray<Key>> nodes_;              // by type: seeds first, then in order of first appearance
   std::vector<std::vector<std::int32_t>> orders_;  // by type: positions in `nodes_`, ascending by node
   std::vector<Turn> turns_;                        // by edge type

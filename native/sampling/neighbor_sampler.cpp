@@ -46,7 +46,7 @@ SampledMinibatch<Id> sample_minibatch(const TypedTopology& topology, const DrawR
   for (std::size_t type = 0; type < num_types; ++type) {
     scratch.tables[type].restart(scratch.nodes[type]);
   }
-  const std::vector<std::int64_t> times = tree_times(request);
+  const std::vector<SeedTime> times = tree_times(request);
   std::vector<SampledLayer> layers;
   std::vector<std::vector<std::size_t>> counts;  // of nodes known before each layer
   for (std::size_t layer = 0; layer < request.fanouts.size() / num_relations; ++layer) {

@@ -241,7 +241,7 @@ class TopologySweep::Reader {
     ListRules list{draw_state(request.key, expansion.layer(), number_, key), {}, {}};
     if (is_timed) {
       const std::int64_t tree = Growing::Keys::tree_of(key, num_destinations_);
-      list.times = request.times_until(expansion.tree_times_[static_cast<std::size_t>(tree)], number_);
+      list.times = request.times_for(expansion.tree_times_[static_cast<std::size_t>(tree)], number_);
     }
     list.excluded = request.excluded_of(number_, node);
     const std::int64_t begin = panel_.offset(node);

@@ -167,7 +167,7 @@ class Turn {
   }
 
   // Draws from what may be drawn, where that is not every edge.
-  void choose(const TypedTopology& topology, bool scans, bool excludes, std::span<const std::int64_t> times) {
+  void choose(const TypedTopology& topology, bool scans, bool excludes, std::span<const SeedTime> times) {
     const auto source = static_cast<std::size_t>(relation_.source);
     const bool is_timed = scans && request_.has_trees();
     const ChoiceRules rules{topology.num_nodes[source],
@@ -187,8 +187,8 @@ class Turn {
         append_plainly(v, list, rules_of_list.state);
       } else {
         if (is_timed) {
-          rules_of_list.times = request_.times_until(
-              times[static_cast<std::size_t>(Keys::tree_of(nodes_[i], num_destinations_))], number_);
+          rules_of_list.times =
+              request_.times_for(times[static_cast<std::size_t>(Keys::tree_of(nodes_[i], num_destinations_))], number_);
         }
         const EdgeRun<Index> run{list, has_times ? relation_.times.data() + begin : nullptr,
                                  has_weights ? relation_.weights.data() + begin : nullptr, begin, 0};

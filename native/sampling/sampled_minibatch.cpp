@@ -52,11 +52,18 @@ void insert_seeds(const DrawRequest& request, std::span<const std::int64_t> num_
   }
 }
 
-std::vector<std::int64_t> tree_times(const DrawRequest& request) {
-  std::vector<std::int64_t> times;
-  for (const std::vector<std::int64_t>& of_type : request.seed_times) {
-    times.insert(times.end(), of_type.begin(), of_type.end());
+std::vector<SeedTime> tree_times(const DrawRequest& request) {
+  const auto& starts = request.seed_starts;
+  bool fits = starts.empty() || starts.size() == request.seed_times.size();
+  std::vector<SeedTime> times;
+  for (std::size_t type = 0; fits && type < request.seed_times.size(); ++type) {
+    const std::vector<std::int64_t>& of_type = request.seed_times[type];
+    fits = starts.empty() || starts[type].size() == of_type.size();
+    for (std::size_t i = 0; fits && i < of_type.size(); ++i) {
+      times.push_back({of_type[i], starts.empty() ? std::numeric_limits<std::int64_t>::min() : starts[type][i]});
+    }
   }
+  if (!fits) throw std::invalid_argument("seed_starts: expected one for each of seed_times");
   return times;
 }
 

@@ -54,8 +54,9 @@ template <typename Id, bool kTrees>
 void insert_seeds(const DrawRequest& request, std::span<const std::int64_t> num_nodes,
                   std::vector<PageArray<typename NodeKeys<Id, kTrees>::Key>>& nodes);
 
-// The times of all seeds: what the trees may see.
-std::vector<std::int64_t> tree_times(const DrawRequest& request);
+// The times of all seeds: what the trees may see. Throws std::invalid_argument where starts are not those of these
+// seeds.
+std::vector<SeedTime> tree_times(const DrawRequest& request);
 
 // Nodes as ids, and whose trees they are in. `layers` and `counts`, of nodes known before each layer, are from the
 // seeds outwards.

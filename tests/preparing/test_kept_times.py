@@ -130,6 +130,30 @@ def test_pyg_has_them_under_its_own_names(graph: Path, given: dict[str, Any], tm
             assert torch.equal(data["user"].seed_time, batch.seed_times)
 
 
+def test_pyg_has_the_times_of_pairs_under_its_own_name(graph: Path, given: dict[str, Any], tmp_path: Path) -> None:
+    """A pair is as late as its later end, and so are its negatives, as in PyG."""
+    edge_type = ("order", "by", "user")
+    diskgnn.prepare(
+        graph, tmp_path / "packed", fanouts=[2], batch_size=16, temporal="uniform", target=LinkTarget(edge_type, 2, 1),
+        keep_input_nodes=True, keep_times=True, cpu_cache=0,
+    )  # fmt: skip
+    nodes, num_pairs = given["nodes"], 0
+    with diskgnn.Loader(tmp_path / "packed", "train") as loader:
+        for batch in loader.epoch(0):
+            data = batch.to_pyg()
+            store = data[edge_type]
+            assert "seed_time" not in store
+            orders, users = (
+                data[name].n_id[ends] for name, ends in zip(edge_type[::2], store.edge_label_index, strict=True)
+            )
+            later = np.maximum(nodes["order"]["times"][orders], nodes["user"]["times"][users])
+            count = int(store.edge_label.sum())
+            np.testing.assert_array_equal(store.edge_label_time[:count], later[:count])
+            np.testing.assert_array_equal(store.edge_label_time[count:], np.repeat(later[:count], 2))
+            num_pairs += count
+    assert num_pairs == 40
+
+
 def test_sampling_while_training_has_the_same(graph: Path, tmp_path: Path) -> None:
     drawing = {
         "fanouts": [4, 3], "batch_size": 16, "temporal": "last", "target": NodeTarget("user"), "keep_times": True,

@@ -20,7 +20,7 @@ from diskgnn.errors import ConfigError, InputError
 from diskgnn.pyg import LinkNeighborLoader, NeighborLoader
 
 OURS = ["cache", "cache_limit", "cpu_cache", "prepared_epochs", "memory", "threads", "device", "seed", "progress",
-        "time_window"]  # fmt: skip
+        "time_window", "input_start_time"]  # fmt: skip
 
 
 @pytest.fixture
@@ -223,6 +223,63 @@ def test_windows_leave_out_what_is_older(quiet):
         ConfigError, match=r"time_window: found '30d', and nobody said what the numbers in 'time' count"
     ):
         next(iter(NeighborLoader(data, [-1], **given, time_window="30d")))
+
+
+def test_each_seed_has_a_start_of_its_own(quiet):
+    data = one_type()
+    nodes, times = torch.tensor([5, 9, 9, 80, 3]), torch.tensor([12, 3, 29, 7, 20])
+    starts = torch.tensor([2, -5, 28, 9, -(2**63)])  # one is after its seed, one leaves nothing out
+    earlier = torch.tensor([-3, -5, 20, 0, -1])
+    given = {"input_nodes": nodes, "input_time": times, "time_attr": "time", **quiet, "batch_size": 2}
+    row, col = data.edge_index
+    age = times[:, None] - data.time[row]
+    drawn = []
+    for window, start, epochs in ((None, starts, 1), (6, starts, 0), (None, earlier, 1)):
+        options = {**given, "prepared_epochs": epochs}
+        loader = NeighborLoader(data, [-1], **options, time_window=window, input_start_time=start)
+        passes = (col == nodes[:, None]) & (age >= 0) & (age < (window or 100)) & (data.time[row] > start[:, None])
+        found = set()
+        for number, batch in enumerate(loader):
+            check_slices(batch, data)
+            tree = batch.batch[batch.edge_index[1]] + 2 * number
+            found |= {*zip(tree.tolist(), batch.e_id.tolist(), strict=True)}
+        assert found == {*map(tuple, passes.nonzero().tolist())}
+        drawn.append(len(found))
+        asked = loader([4, 0, 4])  # drawn now
+        for tree, seed in enumerate((4, 0, 4)):
+            of_tree = asked.e_id[asked.batch[asked.edge_index[1]] == tree]
+            assert sorted(of_tree.tolist()) == passes[seed].nonzero().flatten().tolist()
+    assert drawn[1] < drawn[0] < drawn[2]
+    assert drawn[0] < int(((col == nodes[:, None]) & (age >= 0)).sum())
+    with pytest.raises(ConfigError, match="input_start_time: expected time_attr, too"):
+        NeighborLoader(data, [-1], input_nodes=nodes, input_start_time=starts, **quiet)
+    with pytest.raises(ConfigError, match="input_start_time: expected 5, one for each to start from, found 3"):
+        NeighborLoader(data, [-1], **given, input_start_time=starts[:3])
+
+
+def test_starts_are_for_the_edges_that_a_window_is_for(quiet):
+    """Rows that are referred to are looked up whatever their age; without a database, somebody has to say."""
+    data = HeteroData()
+    data["user"].x, data["user"].time = torch.eye(2), torch.zeros(2, dtype=torch.int64)
+    data["order"].x, data["order"].time = torch.eye(30), torch.arange(30)
+    keys = torch.stack([torch.arange(30), torch.arange(30) % 2])
+    refers, referred = ("order", "f2p_user", "user"), ("user", "rev_f2p_user", "order")
+    data[refers].edge_index, data[referred].edge_index = keys, keys.flip(0)
+    given = {"input_nodes": ("user", torch.tensor([0, 1])), "input_time": torch.tensor([20, 9]), "time_attr": "time",
+             "input_start_time": torch.tensor([14, 3]), "batch_size": 2, **quiet}  # fmt: skip
+    (batch,) = NeighborLoader(data, [-1, -1], **given)
+    trees = list(zip(batch["order"].batch.tolist(), batch["order"].time.tolist(), strict=True))
+    assert sorted(trees) == [(0, 16), (0, 18), (0, 20), (1, 5), (1, 7), (1, 9)]
+    assert batch[referred].edge_index.shape[1] == 6
+    (batch,) = NeighborLoader(data, [-1, -1], time_window={referred: 5}, **given)
+    assert len(batch["order"].time) == 11 + 5
+    assert batch[referred].edge_index.shape[1] == 0
+    other = HeteroData()
+    for name in ("user", "order"):
+        other[name].x, other[name].time = data[name].x, data[name].time
+    other["order", "of", "user"].edge_index, other["user", "gave", "order"].edge_index = keys, keys.flip(0)
+    with pytest.raises(ConfigError, match=r"Say for which edge types it is, as a mapping \(order:of:user=180d\)"):
+        next(iter(NeighborLoader(other, [-1, -1], **given)))
 
 
 def test_one_window_of_a_database_is_for_what_refers(quiet):

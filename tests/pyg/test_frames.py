@@ -18,6 +18,7 @@ from shop_columns import KINDS, Hashed
 from torch_frame import TensorFrame, stype
 from torch_frame.config import TextEmbedderConfig
 from torch_geometric.data import HeteroData
+from torch_geometric.loader import LinkNeighborLoader as PygLinkLoader
 from torch_geometric.loader import NeighborLoader as PygLoader
 
 from diskgnn import pyg, relbench
@@ -164,3 +165,22 @@ def test_codes_that_are_wider_than_those_on_the_disk_stay_in_memory(quiet):
     with pytest.warns(DataWarning, match="stays in memory .* as columns of categorical have codes above 2147483646"):
         batch = next(iter(pyg.NeighborLoader(data, [1], input_nodes="p", batch_size=3, **quiet)))
     assert torch.equal(batch["p"].tf.feat_dict[stype.categorical], codes)
+
+
+@pytest.mark.parametrize("neg_sampling", [None, "binary", {"mode": "triplet", "amount": 2}])
+def test_links_have_the_times_that_pyg_gives_them(in_memory, options, quiet, neg_sampling):
+    data, edge_type = in_memory[0], ("review", "f2p_customer_id", "customer")
+    pairs = data[edge_type].edge_index[:, :80]
+    given = {"edge_label_index": (edge_type, pairs), "edge_label_time": data["review"].time[pairs[0]] + 86400,
+             "neg_sampling": neg_sampling, **options, "num_workers": 0, "persistent_workers": False}  # fmt: skip
+    expected = PygLinkLoader(data, [-1, -1], neighbor_sampler=NeighborsInTime(data, [-1, -1]), **given)
+    found = pyg.LinkNeighborLoader(data, [-1, -1], **given, **quiet)
+    for one, other in zip(found, expected, strict=True):
+        for kind in [*other.node_types, edge_type]:
+            assert {*one[kind].keys()} == {*other[kind].keys()}, kind
+            for name in ("input_id", "edge_label", "edge_label_time", "seed_time", "src_index", "dst_pos_index",
+                         "dst_neg_index", "edge_label_index"):  # fmt: skip
+                if name in other[kind]:
+                    assert torch.equal(one[kind][name], other[kind][name]), (kind, name)
+        if neg_sampling is None:  # other negatives are drawn
+            assert_same_batch(one, other)

@@ -6,6 +6,7 @@ import functools
 import tempfile
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,7 @@ def clock_and_latest(graph: Graph, edge_type: EdgeType) -> tuple[np.ndarray | No
 
 def drawn_by_hand(
     graph: Graph, seeds: list[int], times: list[int], fanouts: list[int], windows: Mapping[EdgeType, int], *,
-    strict: bool, last: bool,
+    strict: bool, last: bool, starts: list[int] | None = None,
 ) -> list[dict[EdgeType, set[tuple[int, int]]]]:  # fmt: skip
     """By layer from the seeds outwards, (tree, position) of the edges of each type that users as seeds draw."""
     known = {"user": [*enumerate(seeds)], "order": list[tuple[int, int]]()}
@@ -89,6 +90,7 @@ def drawn_by_hand(
         if edge_type in windows:
             # In Python's whole numbers, which have no end.
             begin = times[tree] - windows[edge_type]
+            begin = begin if starts is None else max(begin, starts[tree])
             passes &= np.array([int(each) > begin and each != LEAST for each in clock], bool)
         return passes
 
@@ -147,6 +149,8 @@ def shops(draw: Any) -> dict[str, Any]:
         "graph": given,
         "seeds": numbers(num_seeds, some_user),
         "times": numbers(num_seeds, st.one_of(st.integers(-8, 8), st.sampled_from([-(2**63) + 2, 2**63 - 2]))),
+        "starts": draw(st.none() | st.lists(
+            st.integers(-8, 8) | st.sampled_from([LEAST, 2**63 - 1]), min_size=num_seeds, max_size=num_seeds)),
         "windows": draw(st.dictionaries(st.sampled_from([ORDERED, PLACED, VIEWS]), WINDOWS, min_size=1)),
         "fanouts": draw(st.sampled_from([[-1, -1], [2, 2], [1, -1, 3]])),
         "strict": draw(st.booleans()),
@@ -165,15 +169,19 @@ def test_what_lies_in_the_window_is_drawn_and_nothing_else(case: dict[str, Any],
             edge_ids=True, shuffle=False,
         )  # fmt: skip
         plan = SamplingPlan(graph, spec)
-        planned, sampler = plan.minibatches("train", 0), plan.parts.load()
+        planned, sampler, starts = list(plan.minibatches("train", 0)), plan.parts.load(), case["starts"]
+        parts = [slice(3 * number, 3 * number + 3) for number in range(len(planned))]
+        if starts is not None:
+            planned = [replace(each, starts=np.array(starts[part], np.int64))
+                       for each, part in zip(planned, parts, strict=True)]  # fmt: skip
         with SweepingSampler(plan.parts, Resources(1 << 20, 2)) as sweeping:
             swept = list(sweeping.sample(planned))
-        for number, (each, other) in enumerate(zip(planned, swept, strict=True)):
-            found, part = each.draw(sampler), slice(3 * number, 3 * number + 3)
+        for each, other, part in zip(planned, swept, parts, strict=True):
+            found = each.draw(sampler)
             assert_same_minibatch(found, other)
             assert drawn_of(graph, found) == drawn_by_hand(
                 graph, case["seeds"][part], case["times"][part], fanouts, case["windows"], strict=case["strict"],
-                last=temporal == "last",
+                last=temporal == "last", starts=None if starts is None else starts[part],
             )  # fmt: skip
 
 

@@ -83,7 +83,7 @@ def test_nothing_later_is_drawn(made, tmp_path, model, until):
     cut = shop(tmp_path / "cut", until)
     expected = said(made, tmp_path, made / model, cut, **ALL)
     moments = [50, "50", "1970-01-01T00:00:50", datetime(1970, 1, 1, 0, 0, 50), np.datetime64(50, "s"), np.int32(50)]
-    for at in moments:
+    for at in moments if model == "users" else moments[:1]:  # what is said is the same to all models
         np.testing.assert_allclose(said(made, tmp_path, made / model, at=at, **ALL), expected, rtol=1e-5, atol=1e-6)
     everything = said(made, tmp_path, made / model, ignore_times=True)
     assert np.abs(everything - expected).max() > 1e-3

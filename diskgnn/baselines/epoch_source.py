@@ -245,6 +245,11 @@ class EpochSource(CursorSource):
                 f"share: expected a source over {self._graph.manifest.path}, found one over another graph, "
                 f"{share._graph.manifest.path}"
             )
+        if set(share._graph.left_out) != set(self._graph.left_out):
+            raise ConfigError(
+                f"share: expected a source without {sorted(self._graph.left_out)}, found one without "
+                f"{sorted(share._graph.left_out)}"
+            )
 
     def stats(self) -> LoadStats:
         """Counters since the source was made, of the minibatches received."""

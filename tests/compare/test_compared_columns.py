@@ -16,10 +16,12 @@ import torch
 from click.testing import CliRunner
 
 import diskgnn
+from diskgnn.baselines.in_memory import InMemory
 from diskgnn.cli import main
 from diskgnn.compare.comparison_record import from_json
 from diskgnn.compare.loader_setup import LoaderInputs
 from diskgnn.compare.variants import COLUMNS, LOADERS, TYPES, Variant, find
+from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.targets import NodeTarget
@@ -78,6 +80,14 @@ def test_all_have_the_same_x(graph: Path, labels: npt.NDArray[np.int64], tmp_pat
         assert x["users"].shape[1] == 41
         assert all(torch.equal(x[name], rows) for name, rows in other.items())
         assert torch.equal(x["orders"], torch.ones(len(x["orders"]), 1))
+
+
+def test_a_source_of_other_columns_is_not_shared(graph: Path, labels: npt.NDArray[np.int64]) -> None:
+    target = NodeTarget("users", seeds={"train": np.arange(USERS)}, labels={"train": labels})
+    drawing: dict[str, Any] = {"fanouts": [2], "batch_size": 64, "target": target}
+    whole = InMemory(graph, "train", **drawing)
+    with pytest.raises(ConfigError, match=r"share: expected a source without \['.*'\], found one without \[\]"):
+        InMemory(graph, "train", share=whole, without=[OUT[0]], **drawing)
 
 
 def test_those_that_store_rows_lack_it() -> None:

@@ -56,6 +56,15 @@ def test_a_date_of_another_form(tmp_path: Path, text: str, remedy: str) -> None:
     assert told.endswith(remedy)
 
 
+def test_a_time_of_day_is_no_moment(tmp_path: Path) -> None:
+    """As `races.time` of RelBench's rel-f1, which pandas.to_datetime takes for moments of the day on which it runs."""
+    files = written(tmp_path, edges="src,dst,start\n0,1,14:05:00.5\n", nodes="x,born\n1.5,2020-01-01\n2.5,2020-01-01\n")
+    columns = TableColumns(time="start", types={"start": "string"})
+    told = refused(tmp_path, edges=files["edges"], nodes=files["nodes"], columns=columns)
+    assert told.endswith("found '14:05:00.5'; a time of day is no moment without its date: put both into one column, "
+                         "or leave this one out")  # fmt: skip
+
+
 def test_dates_that_nobody_names_as_times(tmp_path: Path) -> None:
     """Text of many values is left out; what looks like dates is not called text or ids."""
     days = [f"{1 + day % 28:02d}/{1 + day // 28:02d}/2020" for day in range(40)]

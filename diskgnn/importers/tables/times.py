@@ -21,6 +21,7 @@ _TIMESTAMP, _IN_UTC = pa.timestamp("us"), pa.timestamp("us", "UTC")
 _ZONE = r"[T ]\d\d(:\d\d(:\d\d(\.\d+)?)?)?(Z|[+-]\d\d(:?\d\d)?)$"
 _FORMS = "2024-01-31, 2024-01-31 12:00:00 or 2024-01-31T12:00:00+01:00"
 _BY_DAY = re.compile(r"(\d{1,2})([./-])(\d{1,2})\2(\d{4})(?!\d)")  # or by month, which nobody can know
+_TIME_OF_DAY = re.compile(r"\d{1,2}:\d\d(:\d\d(\.\d+)?)?$")
 
 
 def seconds(values: pa.Array, where: str) -> pa.Array:
@@ -149,6 +150,8 @@ def looks_like_date(text: str) -> bool:
 
 def conversion_of(text: str) -> str:
     """Returns the advice for a column of times that has `text`, which is no time."""
+    if _TIME_OF_DAY.match(text.strip()):  # of which pandas would make a moment of today
+        return "a time of day is no moment without its date: put both into one column, or leave this one out"
     found = _BY_DAY.match(text.strip())
     if found is None:
         return "convert the column first, for example by pandas.to_datetime"

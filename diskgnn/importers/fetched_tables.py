@@ -140,7 +140,9 @@ def _fetch_tables(
             with resources.reporter.stage(f"fetch {name}", total, "rows") as advance:
                 batches = _advancing(table.rows.batches(wanted_columns[name], _BATCH_ROWS), advance)
                 schema = pa.schema([table.rows.field(column) for column in wanted_columns[name]])
-                crc, pieces = arrow_tables.write_table(writer.path(file), schema, batches, writer.disk)
+                crc, pieces = arrow_tables.write_table(
+                    writer.path(file), schema, batches, writer.disk, resources.threads
+                )
             found = {"pieces": pieces, "noticed": {**table.noticed()}, "unknown": {**table.unknown()}}
             yield name, {file: crc, facts: _write_json(writer, facts, found)}
 

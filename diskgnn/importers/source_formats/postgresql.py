@@ -338,7 +338,7 @@ class PostgresTable(NamedColumns):
         self._found.clear()
         self._unknown.clear()
         asked = {name: sql for name in columns if (sql := self._columns[name].asked) is not None}
-        checks = [(name, check) for name in columns for check in self._columns[name].checks]
+        checks = [(name, check) for name in columns for check in self._columns[name].checks if check.sql]
         flags = [_flags(checks[begin : begin + _FLAGS]) for begin in range(0, len(checks), _FLAGS)]
         listed = ", ".join([self._list(columns), *asked.values(), *flags])
         for arrays in self._server.batches(f"SELECT {listed} FROM {self._table} t", self.name):
@@ -346,7 +346,8 @@ class PostgresTable(NamedColumns):
                 self._unknown.add(name, values, arrays[columns.index(name)])
             for part, found in enumerate(arrays[len(columns) + len(asked) :]):
                 self._count(checks[part * _FLAGS :], np.asarray(found))
-            batch = pa.record_batch(arrays[: len(columns)], names=list(columns))
+            taken = [self._taken(name, values) for name, values in zip(columns, arrays, strict=False)]
+            batch = pa.record_batch(taken, names=list(columns))
             for start in range(0, batch.num_rows, batch_rows):
                 yield batch.slice(start, batch_rows)
 
@@ -361,13 +362,23 @@ class PostgresTable(NamedColumns):
     def _list(self, columns: Sequence[str]) -> str:
         return ", ".join(f"{self._columns[name].sql} AS {quoted(name)}" for name in columns)
 
+    def _taken(self, column: str, values: pa.Array) -> pa.Array:
+        for check in self._columns[column].checks:
+            if check.taken is not None:
+                values, count = check.taken(values)
+                self._add(column, check, count)
+        return values
+
+    def _add(self, column: str, check: Check, count: int) -> None:
+        if count:
+            self._found[column, check] = self._found.get((column, check), 0) + count
+
     def _count(self, checks: Sequence[tuple[str, Check]], flags: npt.NDArray[np.int64]) -> None:
         flags = flags[flags != 0]
         if not len(flags):
             return
         for bit, (column, check) in enumerate(checks[:_FLAGS]):
-            if count := int(np.count_nonzero(flags & (1 << bit))):
-                self._found[column, check] = self._found.get((column, check), 0) + count
+            self._add(column, check, int(np.count_nonzero(flags & (1 << bit))))
 
 
 def _flags(checks: Sequence[tuple[str, Check]]) -> str:

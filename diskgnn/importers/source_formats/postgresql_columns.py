@@ -16,8 +16,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from diskgnn.errors import InputError
 
@@ -28,6 +32,7 @@ _LAST = {
     "timestamp": "timestamp '294000-01-01'",
     "timestamptz": "timestamptz '294000-01-01 00:00:00+00'",
 }  # beyond it, microseconds since 1970 have no room
+_LAST_DAY = int(np.datetime64("294000-01-01", "D").astype(np.int64))
 _AS_THEY_ARE = {"bool", "int2", "int4", "int8", "float4", "float8"}
 _NUMBERS = {*_AS_THEY_ARE, "oid", "numeric", "money"} - {"bool"}
 _TEXTS = {"text", "varchar", "bpchar", "name", "char", "citext"}
@@ -65,18 +70,20 @@ class PostgresType:
 
 @dataclass(frozen=True)
 class Check:
-    """Something that rows of a column may have: how many, the server counts while they are read.
+    """Something that rows of a column may have, which are counted while they are read.
 
     Attributes:
-        sql: true of such a row; of a table called t.
         what: of the column these values are, for a listing.
         told: the reason, with the count.
+        sql: true of such a row, of a table called t. It costs the server as much as a few columns.
+        taken: in place of `sql`, of a column as it is read: what is taken of it, and how many such rows there are.
         is_refused: the column cannot be read with it.
     """
 
-    sql: str
     what: str
     told: str
+    sql: str = ""
+    taken: Callable[[pa.Array], tuple[pa.Array, int]] | None = None
     is_refused: bool = False
 
     def found(self, where: str, column: str, count: int) -> tuple[str, str]:
@@ -146,35 +153,51 @@ def read_column(column: str, of: PostgresType, *, is_key: bool, value: str) -> R
 
 def read_text(column: str, value: str) -> ReadColumn:
     """Returns how a column is read as text."""
-    # The length in bytes is known without unpacking the text.
+    # The length in bytes is known without unpacking the text. One letter more shows that there are more.
     is_long = f"octet_length({value}::text) > {LONGEST_TEXT}"
     told = f"rows have more than {LONGEST_TEXT:,} letters, of which the first {LONGEST_TEXT:,} are read"
-    check = Check(f"{is_long} AND char_length({value}::text) > {LONGEST_TEXT}", f"the rest of texts in {column}", told)
-    return ReadColumn(f"CASE WHEN {is_long} THEN left({value}::text, {LONGEST_TEXT}) ELSE {value}::text END", (check,))
+    check = Check(f"the rest of texts in {column}", told, taken=_first_letters)
+    sql = f"CASE WHEN {is_long} THEN left({value}::text, {LONGEST_TEXT + 1}) ELSE {value}::text END"
+    return ReadColumn(sql, (check,))
+
+
+def _first_letters(texts: pa.Array) -> tuple[pa.Array, int]:
+    if (pc.max(pc.binary_length(texts)).as_py() or 0) <= LONGEST_TEXT:
+        return texts, 0
+    num_long = pc.sum(pc.greater(pc.utf8_length(texts), LONGEST_TEXT)).as_py() or 0
+    return pc.utf8_slice_codeunits(texts, 0, LONGEST_TEXT) if num_long else texts, num_long
 
 
 def _numeric(column: str, of: PostgresType, value: str, is_key: bool) -> ReadColumn:
     if is_key:
         is_whole = f"{value} = trunc({value}) AND {value} BETWEEN -9223372036854775808 AND 9223372036854775807"
-        check = Check(f"NOT ({is_whole})", column, "rows have keys that are no whole numbers of 64 bits", True)
+        told = "rows have keys that are no whole numbers of 64 bits"
+        check = Check(column, told, f"NOT ({is_whole})", is_refused=True)
         return ReadColumn(f"CASE WHEN {is_whole} THEN {value}::int8 END", (check,))
     if of.precision is not None and of.precision <= 15:
         return ReadColumn(f"{value}::float8")
     # A cast from float8 has 15 digits.
     check = Check(
-        f"{value} <> {value}::float8::numeric", f"digits of {column}",
-        "rows have more than 15, of which the first are kept",
+        f"digits of {column}", "rows have more than 15, of which the first are kept",
+        f"{value} <> {value}::float8::numeric",
     )  # fmt: skip
     return ReadColumn(f"{value}::float8", (check,))
 
 
 def _moment(column: str, name: str, value: str) -> ReadColumn:
-    is_finite = f"isfinite({value}) AND {value} < {_LAST[name]}"
-    check = Check(
-        f"NOT ({is_finite})", f"infinite values of {column}",
-        "rows have one, or one later than the year 294000: null now",
-    )  # fmt: skip
-    return ReadColumn(f"CASE WHEN {is_finite} THEN {value} END", (check,))
+    told = "rows have one, or one later than the year 294000: null now"
+    check = Check(f"infinite values of {column}", told, taken=_without_last)
+    last = _LAST[name]  # stands for all that have no room
+    is_kept = f"isfinite({value}) AND {value} < {last} OR {value} IS NULL"
+    return ReadColumn(f"CASE WHEN {is_kept} THEN {value} ELSE {last} END", (check,))
+
+
+def _without_last(moments: pa.Array) -> tuple[pa.Array, int]:
+    last = pa.scalar(_LAST_DAY, pa.date32()).cast(moments.type)
+    is_last = pc.equal(moments, last)
+    if not (num_last := pc.sum(is_last).as_py() or 0):
+        return moments, 0
+    return pc.if_else(is_last, pa.scalar(None, moments.type), moments), num_last
 
 
 def _interval(column: str, value: str) -> ReadColumn:
@@ -184,17 +207,16 @@ def _interval(column: str, value: str) -> ReadColumn:
         f"extract(minute FROM {value}) * 60 + extract(second FROM {value})"
     )
     has_months = Check(
-        f"isfinite({value}) AND {months} <> 0", f"months of {column}", "rows have some, taken as 30.4375 days each"
+        f"months of {column}", "rows have some, taken as 30.4375 days each", f"isfinite({value}) AND {months} <> 0"
     )
-    infinite = Check(f"NOT isfinite({value})", f"infinite values of {column}", "rows have one: null now")
+    infinite = Check(f"infinite values of {column}", "rows have one: null now", f"NOT isfinite({value})")
     seconds = f"({months} * {_MONTH_SECONDS} + {rest})::float8"
     return ReadColumn(f"CASE WHEN isfinite({value}) THEN {seconds} END", (has_months, infinite))
 
 
 def _array(column: str, element: PostgresType, value: str) -> ReadColumn | str:
     check = Check(
-        f"array_ndims({value}) > 1", column,
-        "rows have arrays of several dimensions, expected one", is_refused=True,
+        column, "rows have arrays of several dimensions, expected one", f"array_ndims({value}) > 1", is_refused=True,
     )  # fmt: skip
     if element.name in _AS_THEY_ARE - {"bool"}:
         return ReadColumn(value, (check,))

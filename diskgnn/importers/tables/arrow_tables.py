@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,22 +13,34 @@ from diskgnn.files.checked_files import ChecksummedFile
 from diskgnn.files.disk_space import DiskBudget
 from diskgnn.files.file_reading import raise_if_disk_failed
 from diskgnn.importers.tables.frames import NamedColumns
+from diskgnn.ordered import Threads, in_order
 
 _PIECE_BYTES = 4 << 20  # of rows that are written, and read, together
-HELD_BYTES = 4 * _PIECE_BYTES  # while they are written: rows that wait, a copy of them in one piece, and compressed
+# While they are written: rows that wait, a copy of them in one piece, one that is compressed, and one beside it.
+HELD_BYTES = 6 * _PIECE_BYTES
+_COMPRESSING_THREADS = 3  # of a server of this machine, to read, and to compress and write
 
 
 def write_table(
-    path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch], disk: DiskBudget
+    path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch], disk: DiskBudget, threads: int
 ) -> tuple[int, list[int]]:
-    """Writes a table. Returns the CRC-32C of the file, and how many rows each piece in it has."""
-    options = pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False)
-    pieces = []
+    """Writes a table. Returns the CRC-32C of the file, and how many rows each piece in it has.
+
+    With `threads` that are few, it is not compressed: that takes as long as reading rows of a database does.
+    """
+    compression = "zstd" if threads >= _COMPRESSING_THREADS else None
+    options = pa.ipc.IpcWriteOptions(compression=compression, use_threads=False)
     with ChecksummedFile(path, disk=disk) as sink:
         with pa.ipc.new_file(sink, schema, options=options) as file:
-            for piece in _pieces(batches):
+
+            def written(piece: pa.RecordBatch) -> int:
                 file.write_batch(piece)
-                pieces.append(piece.num_rows)
+                return int(piece.num_rows)
+
+            # One piece is compressed and written while the next ones are read.
+            calls = (partial(written, piece) for piece in _pieces(batches))
+            with Threads(1) as pool:
+                pieces = [*in_order(pool, calls, ahead=1)]
         return sink.crc32c, pieces
 
 

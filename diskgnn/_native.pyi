@@ -867,9 +867,9 @@ def find_ranges(
         ValueError: offsets [n + 1] decrease or lead out of the content, or ranges is not [n].
     """
 
-def hash_texts(offsets: Int64, content: npt.NDArray[np.uint8], width: int, codes: npt.NDArray[np.int8]) -> None:
-    """Fills codes [n * width] with the vectors of n texts in UTF-8, content[offsets[i]:offsets[i + 1]], in steps of
-    1/127; see docs/FORMAT.md.
+def hash_texts(offsets: Int64, content: npt.NDArray[np.uint8], codes: npt.NDArray[np.int8]) -> None:
+    """Fills codes [n, width] with the vectors of n texts in UTF-8, content[offsets[i]:offsets[i + 1]], in steps of
+    1/127; see docs/FORMAT.md. Codes may be a column of records: the numbers of a row lie side by side.
 
     Raises:
         ValueError: offsets [n + 1] decrease or lead out of the content, or codes are not as many.

@@ -68,6 +68,18 @@ def in_order(pool: Executor, calls: Iterable[Callable[[], Result]], ahead: int) 
         yield from map(_result, futures)  # a loop's variable would keep each result until the next one is there
 
 
+def made_in_order(calls: Iterable[Callable[[], Result]], threads: int) -> Generator[Result, None, None]:
+    """Yields the results of `calls` in their order: made by so many threads, while up to `threads` of them wait, or by
+    the thread that asks, if that is 1. `calls` is always iterated by the thread that asks.
+    """
+    if threads == 1:
+        for call in calls:
+            yield call()
+        return
+    with Threads(threads) as pool:
+        yield from in_order(pool, calls, threads)
+
+
 def _result(future: Future[Result]) -> Result:
     while not future.done():
         with suppress(FutureTimeoutError):

@@ -9,7 +9,7 @@ from itertools import islice
 
 import pytest
 
-from diskgnn.ordered import Threads, as_finished, in_order, submitted
+from diskgnn.ordered import Threads, as_finished, in_order, made_in_order, submitted
 
 
 @pytest.mark.parametrize("threads", [1, 4])
@@ -27,6 +27,31 @@ def test_results_come_in_order_with_so_many_ahead(threads, ahead):
             assert result == received**2
             assert len(asked) == min(30, received + 1 + ahead)
     assert received == 29
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_so_many_threads_make_what_comes_in_order(threads):
+    """One is that which asks, which makes each as it is asked for; the calls are always asked for by that."""
+    here, asked, waiting = threading.get_ident(), [], threading.Barrier(threads)
+
+    def call(number):
+        if number < threads:
+            waiting.wait(timeout=60)  # as many at once
+        return number, threading.get_ident()
+
+    def calls():
+        for number in range(20):
+            asked.append(threading.get_ident())
+            yield partial(call, number)
+
+    made = []
+    for received, (number, thread) in enumerate(made_in_order(calls(), threads)):
+        assert number == received
+        assert received < len(asked) <= received + 1 + (threads if threads > 1 else 0)
+        made.append(thread)
+    assert {*asked} == {here}
+    assert len(made) == 20
+    assert ({*made} == {here}) == (threads == 1)
 
 
 def test_an_error_comes_in_its_turn_and_what_has_not_begun_never_will():

@@ -168,7 +168,7 @@ def write_graph(writer: ArtifactWriter, graph: OpenGraph, resources: Resources) 
     for name, nodes in graph.nodes.items():
         features, target, found, values = nodes.features, targets[name], Details(), ValueCounts()
         if features is not None:
-            found, values = features.write(writer, name, resources.reporter)
+            found, values = features.write(writer, name, resources)
         node_configs.append(
             NodeTypeConfig(
                 name, nodes.num_nodes, None if features is None else features.stored, target, nodes.times is not None,

@@ -15,12 +15,14 @@ from diskgnn.formats import artifacts
 from diskgnn.formats.artifacts import node_file
 from diskgnn.formats.row_format import RowFormat
 from diskgnn.formats.value_counts import ValueCounts
-from diskgnn.importers.containers.rows import RowSource
+from diskgnn.importers.containers.rows import CHUNK_BYTES, RowSource
 from diskgnn.importers.graph_input import NodeInput
 from diskgnn.importers.quantising import is_scanned, quantised_format, write_quantised
 from diskgnn.importers.tables.category_file import write_categories
 from diskgnn.importers.value_scan import ValueScan
 from diskgnn.progress.reporter import Reporter
+from diskgnn.system.allocators import pages_kept
+from diskgnn.system.resources import Resources
 from diskgnn.work.array_file import ArrayFile
 from diskgnn.work.fold import Output
 from diskgnn.work.runner import Work
@@ -89,9 +91,9 @@ class NodeFeatures:
         return (1 + (self.is_quantised and is_scanned(self.rows, self.stored))) * self.rows.stored_bytes
 
     def write(
-        self, writer: ArtifactWriter, node_type: str, reporter: Reporter
+        self, writer: ArtifactWriter, node_type: str, resources: Resources
     ) -> tuple[dict[str, int | float | str], ValueCounts]:
-        """Write them, or refer to them; `node_type` names the files.
+        """Write them, or refer to them, whatever `resources` there are; `node_type` names the files.
 
         Returns:
             What quantising them changed, and what they hold that training fails on, which is warned of.
@@ -100,10 +102,15 @@ class NodeFeatures:
             InputError: values that cannot be quantised; names the row and column.
         """
         if self.is_quantised:
-            error = write_quantised(writer, node_type, self.rows, self.given, self.stored, reporter, self._version)
+            error = write_quantised(
+                writer, node_type, self.rows, self.given, self.stored, resources.reporter, self._version
+            )
             details, counts = error.details(), ValueCounts()
         else:
-            scan = (self._refer if self.is_referred else self._copy)(writer, node_type, reporter)
+            if self.is_referred:
+                scan = self._refer(writer, node_type, resources.reporter)
+            else:
+                scan = self._copy(writer, node_type, resources)
             scan.warn(self.rows.name, "node")
             details, counts = {}, scan.counts
         if self.rows.categories is not None:
@@ -133,15 +140,18 @@ class NodeFeatures:
         writer.save_array(node_file(artifacts.FEATURE_CHECKSUMS, node_type), checksums.chunks())
         return scan
 
-    def _copy(self, writer: ArtifactWriter, node_type: str, reporter: Reporter) -> ValueScan:
-        rows = self.rows
+    def _copy(self, writer: ArtifactWriter, node_type: str, resources: Resources) -> ValueScan:
+        rows, threads = self.rows, self.rows.threads(resources)
         name, checksums = (node_file(kind, node_type) for kind in (artifacts.FEATURES, artifacts.FEATURE_CHECKSUMS))
         file = ArrayFile(writer, name, rows.dtype, rows.num_rows, rows.row_shape, checksums, may_stream=True)
 
         def copy(state: State, output: Output) -> Generator[int, None, None]:
             scan = ValueScan(self.given, file.rows_written, state["values"])
-            with output.stage(reporter, "copy features", rows.total_bytes, "B") as advance:
-                for chunk in rows.chunks_from(file.rows_written):
+            with (
+                pages_kept((threads + 2) * CHUNK_BYTES),
+                output.stage(resources.reporter, "copy features", rows.total_bytes, "B") as advance,
+            ):
+                for chunk in rows.chunks_from(file.rows_written, threads):
                     scan.add(chunk)
                     file.write(chunk)
                     advance(chunk.nbytes)

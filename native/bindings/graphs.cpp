@@ -175,14 +175,16 @@ void bind_id_ranges(nb::module_& m) {
 void bind_text_hashing(nb::module_& m) {
   m.def(
       "hash_texts",
-      [](In<std::int64_t> offsets, Bytes bytes, std::size_t width, Out<std::int8_t> codes) {
+      [](In<std::int64_t> offsets, Bytes bytes, nb::ndarray<std::int8_t, nb::ndim<2>, nb::device::cpu> codes) {
         nb::gil_scoped_release release;
         const Strings texts = strings_of(offsets, bytes);
-        require(width > 0 && codes.size() % width == 0 && codes.size() / width == texts.size(),
-                "codes are not one row of `width` for each text");
-        hash_texts(texts, width, span_of(codes));
+        const std::size_t width = codes.shape(1);
+        const bool are_together = width == 1 || texts.size() == 0 || codes.stride(1) == 1;
+        require(codes.shape(0) == texts.size() && width > 0 && are_together,
+                "codes are not one row of numbers side by side for each text");
+        hash_texts(texts, {codes.data(), width, static_cast<std::ptrdiff_t>(codes.stride(0))});
       },
-      "offsets"_a.noconvert(), "content"_a.noconvert(), "width"_a, "codes"_a.noconvert());
+      "offsets"_a.noconvert(), "content"_a.noconvert(), "codes"_a.noconvert());
 }
 
 template <class Node>

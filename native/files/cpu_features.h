@@ -32,12 +32,11 @@ inline bool has_avx2() {
   return keeps_registers(kVectorRegisters) && __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (b & bit_AVX2) != 0;
 }
 
-// With vectors of 256 bits, too.
+// Those of 64 bits, of bytes and of vectors of 128 and 256 bits, too.
 inline bool has_avx512() {
-  constexpr unsigned kWideRegisters = 0b11100110;
+  constexpr unsigned kWideRegisters = 0b11100110, kWanted = bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL;
   unsigned a = 0, b = 0, c = 0, d = 0;
-  return keeps_registers(kWideRegisters) && __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (b & bit_AVX512F) != 0 &&
-         (b & bit_AVX512VL) != 0;
+  return keeps_registers(kWideRegisters) && __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (b & kWanted) == kWanted;
 }
 
 // Products of polynomials, four at a time.

@@ -117,11 +117,11 @@ def test_vectors_have_length_one_and_alike_texts_are_close():
 
 def test_bytes_that_are_no_utf8_do_no_harm():
     broken = [b"\xff\xfe", b"ab\xc3", b"\xe2\x82", b"\xf0\x9f\x98", b"\xc0\xaf x", b"\xed\xa0\x80", b"\xf5\x80\x80\x80"]
-    codes = np.empty(len(broken) * 8, np.int8)
+    codes = np.empty((len(broken), 8), np.int8)
     offsets = np.cumsum([0, *map(len, broken)]).astype(np.int64)
-    hash_texts(offsets, np.frombuffer(b"".join(broken), np.uint8), 8, codes)
-    assert codes.reshape(-1, 8)[1].tolist() == reference("ab", 8)
-    assert codes.reshape(-1, 8)[4].tolist() == reference("x", 8)
+    hash_texts(offsets, np.frombuffer(b"".join(broken), np.uint8), codes)
+    assert codes[1].tolist() == reference("ab", 8)
+    assert codes[4].tolist() == reference("x", 8)
 
 
 REVIEWS = {
@@ -187,8 +187,10 @@ def test_a_table_of_nodes(tmp_path):
 def embedders(tmp_path, monkeypatch):
     """A module of the user's."""
     (tmp_path / "embedders.py").write_text(
-        "import numpy as np\ncalls = []\n"
+        "import time\nimport numpy as np\ncalls = []\n"
         "def lengths(texts):\n    calls.append(len(texts))\n    return [[len(text), 1] for text in texts]\n"
+        "def alone(texts):\n    number = len(calls)\n    calls.append(texts[0])\n    time.sleep(0.01)\n"
+        "    assert len(calls) == number + 1\n    return np.ones((len(texts), 4096))\n"
         "def versioned(texts):\n    return np.ones((len(texts), 3))\nversioned.version = '2'\n"
         "def wrong(texts):\n    return np.ones(len(texts))\n"
         "def infinite(texts):\n    return np.full((len(texts), 2), np.inf)\n"
@@ -208,6 +210,18 @@ def test_a_function_of_the_users(tmp_path):
     diskgnn.convert(tmp_path / "graph", source=source, columns=columns, overwrite=True)
     (column, *_) = Graph.open(tmp_path / "graph").config.known_columns["reviews"]
     assert (column.embedder, column.width) == ("embedders:versioned@2", 3)
+
+
+@pytest.mark.usefixtures("embedders")
+def test_a_function_is_called_in_order_and_never_twice_at_once(tmp_path):
+    texts = [f"text {number:04}" for number in range(600)]
+    pq.write_table(pa.table({"text": texts}), tmp_path / "nodes.parquet")
+    np.save(tmp_path / "edges.npy", np.array([[0, 1], [1, 2]]))
+    columns = TableColumns(encode={"text": "embedders:alone"})
+    diskgnn.convert(tmp_path / "graph", edges=tmp_path / "edges.npy", nodes=tmp_path / "nodes.parquet", columns=columns)
+    calls = sys.modules["embedders"].calls
+    assert len(calls) > 3
+    assert calls[1:] == sorted(calls[1:])  # the first one asks how many numbers there are
 
 
 @pytest.mark.usefixtures("embedders")
@@ -260,7 +274,7 @@ def test_a_killed_run_goes_on_with_no_other_version_of_a_function(tmp_path, monk
     pq.write_table(pa.table({"text": ["x"] * rows}), tmp_path / "nodes.parquet")
     np.save(tmp_path / "edges.npy", np.array([[0], [1]]))
     (tmp_path / "versions.py").write_text(
-        "import numpy as np\ncalls = []\n"
+        "import time\nimport numpy as np\ncalls = []\n"
         "def embed(texts):\n    calls.append(len(texts))\n"
         "    if embed.version == '1' and sum(calls) > 15_000:\n        raise KeyboardInterrupt\n"
         "    return np.full((len(texts), 64), float(embed.version))\nembed.version = '1'\n"

@@ -18,9 +18,11 @@ from diskgnn.formats.record_format import RecordFormat
 from diskgnn.graph.edge_buckets import EdgeChunk, EdgesFrom, EdgeSource, edges_from
 from diskgnn.graph.type_data import NodeSet
 from diskgnn.specs.feature_columns import FeatureColumn
+from diskgnn.system.resources import Resources
 
 CHUNK_BYTES = 1 << 20
 CHUNK_EDGES = 1 << 18
+_OTHERS = 2  # chunks that are there at once, beside those that threads make: one that waits, and one that is used
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,9 @@ class RowSource:
     stored_bytes: int = 0  # in files, to be read
     headerless: bool = False  # what `path` is
     seek: Callable[[int], Iterator[npt.NDArray[Any]]] | None = None  # `chunks` from a row on, without reading others
+    # `seek`, where so many threads make the chunks, and what each of them takes of memory.
+    seek_on_threads: Callable[[int, int], Iterator[npt.NDArray[Any]]] | None = None
+    thread_bytes: int = 0
     apart: Callable[[int], RowSource] | None = None  # the items of one row as rows of their own; for few long rows
     held: object = None  # what has to be there as long as the rows
     columns: tuple[FeatureColumn, ...] | None = None  # of features: those of a table that they are made from
@@ -64,8 +69,23 @@ class RowSource:
         """Returns the bytes of all rows."""
         return self.num_rows * self.row_bytes
 
-    def chunks_from(self, first: int) -> Iterator[npt.NDArray[Any]]:
-        """Yields `chunks`, without the first `first` rows. They are read nevertheless where there is no `seek`."""
+    def threads(self, resources: Resources) -> int:
+        """Returns how many threads may make chunks: as many as pay and have room, and one where it has to be one."""
+        if self.seek_on_threads is None:
+            return 1
+        at_once = resources.memory_bytes // max(1, self.thread_bytes) - _OTHERS
+        return max(1, min(resources.threads, at_once))
+
+    def chunks_from(self, first: int, threads: int = 1) -> Iterator[npt.NDArray[Any]]:
+        """Yields `chunks`, without the first `first` rows. They are read nevertheless where there is no `seek`.
+
+        Args:
+            first: the row.
+            threads: that make chunks, see `threads`; one makes each when it is asked for.
+        """
+        if self.seek_on_threads is not None and threads > 1:
+            yield from self.seek_on_threads(first, threads)
+            return
         if self.seek is not None:
             yield from self.seek(first)
             return
@@ -114,7 +134,7 @@ class RowSource:
         """Returns as many rows, which `read` yields from one on. See `mapped`."""
         return replace(
             self, row_shape=row_shape, dtype=dtype, path=None, apart=None, origin=None, bfloat16=False,
-            chunks=partial(read, 0), seek=read,
+            seek_on_threads=None, chunks=partial(read, 0), seek=read,
         )  # fmt: skip
 
     def widened(self) -> RowSource:

@@ -34,14 +34,21 @@ from diskgnn.importers.source_listing import EXCLUDED, SourceListing
 from diskgnn.importers.tables import column_finders, column_values
 from diskgnn.importers.tables.frames import RowTable
 from diskgnn.importers.tables.odd_text import read_by_people
-from diskgnn.importers.tables.text_embedding import is_embedder, named_embedder, require_same_embedder
+from diskgnn.importers.tables.text_embedding import is_embedder, is_function, named_embedder, require_same_embedder
 from diskgnn.importers.tables.times import counts_numbers, is_date, seconds
+from diskgnn.ordered import made_in_order
 from diskgnn.specs.feature_columns import ENCODINGS, FeatureColumn
 from diskgnn.specs.near_names import near_name
 from diskgnn.system.resources import Resources
 
 CHOICES = (*(each for each in ENCODINGS if each != "text"), "hash:256", "module:function", "none")
 _STATISTICS_ROWS = 1 << 16  # at a time: what is found must not depend on memory
+_READ_BYTES = 8 << 20  # of a table, of which rows are made
+
+
+def encoding_bytes(num_rows: int, row_bytes: int) -> int:
+    """Returns what encoding so many rows at once takes: what is read, what is between, and the rows themselves."""
+    return _READ_BYTES + 2 * num_rows * row_bytes
 
 
 def label_numbers(values: pa.Array, task: str, where: str) -> pa.Array:
@@ -295,6 +302,11 @@ class TableEncoding:
             is_known = self._known is not None and name in self._known.left_out
             listing.leave_out(of, name, reason, expected=is_known or reason == column_finders.COUNTS_ROWS)
 
+    @property
+    def may_use_threads(self) -> bool:
+        """Returns False if a function of the user's embeds text: nobody said that it can be called twice at once."""
+        return not any(column.embedder is not None and is_function(column.embedder) for column in self.features)
+
     def encode(self, columns: Sequence[pa.Array], num_rows: int) -> npt.NDArray[np.float32]:
         """Returns [num_rows, width] of rows given as `columns`."""
         if not self.features:
@@ -312,13 +324,18 @@ class TableEncoding:
         batch_rows = max(1, CHUNK_BYTES // (4 * self.width))
         columns = self.columns
 
-        def read(first: int) -> Iterator[npt.NDArray[np.float32]]:
-            for batch in table.batches(columns or table.schema.names[:1], batch_rows, first):
-                yield self.encode(batch.columns if columns else [], batch.num_rows)
+        def encoded(given: pa.RecordBatch) -> npt.NDArray[np.float32]:
+            return self.encode(given.columns if columns else [], given.num_rows)
+
+        def read(first: int, threads: int = 1) -> Iterator[npt.NDArray[np.float32]]:
+            batches = table.batches(columns or table.schema.names[:1], batch_rows, first)
+            return made_in_order((partial(encoded, batch) for batch in batches), threads)
 
         return RowSource(
             name, table.num_rows, (self.width,), np.dtype(np.float32), partial(read, 0),
             stored_bytes=table.stored_bytes, seek=read, columns=self.features,
+            seek_on_threads=read if self.may_use_threads else None,
+            thread_bytes=encoding_bytes(batch_rows, 4 * self.width),
         )  # fmt: skip
 
 

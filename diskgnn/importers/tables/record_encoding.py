@@ -27,6 +27,7 @@ What models of vectors see is `record_view`'s x: the features that `column_encod
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -46,12 +47,14 @@ from diskgnn.graph.type_data import NodeSet
 from diskgnn.importers.containers.rows import CHUNK_BYTES, RowSource
 from diskgnn.importers.source_listing import SourceListing
 from diskgnn.importers.tables import column_finders, column_values, text_embedding
-from diskgnn.importers.tables.column_encoding import CHOICES, KnownColumns, TableEncoding
+from diskgnn.importers.tables.column_encoding import CHOICES, KnownColumns, TableEncoding, encoding_bytes
 from diskgnn.importers.tables.frames import RowTable
 from diskgnn.importers.tables.statistics_finder import StatisticsFinder
 from diskgnn.importers.tables.table_rows import is_list
 from diskgnn.importers.tables.times import counts_numbers, microseconds
+from diskgnn.ordered import made_in_order
 from diskgnn.specs.feature_columns import FeatureColumn
+from diskgnn.system.allocators import kept_memory
 
 MOST_CATEGORIES = 1 << 20  # of a column
 _MOST_VALUE_BYTES = 32 << 20  # of them
@@ -485,11 +488,15 @@ class RecordEncoding(TableEncoding):
         most = max(map(len, values.values()), default=0)
         batch_rows = max(1, CHUNK_BYTES // record.row_bytes, min(_BATCH_ROWS, most))
 
-        def read(first: int) -> Iterator[npt.NDArray[Any]]:
-            num_cut = dict[str, int]()
-            for batch in table.batches(columns, batch_rows, first):
-                given = dict(zip(columns, batch.columns, strict=True))
-                yield self._encoded(record, values, given, batch.num_rows, num_cut)
+        def encoded(given: pa.RecordBatch) -> tuple[npt.NDArray[Any], dict[str, int]]:
+            return self._encoded(record, values, dict(zip(columns, given.columns, strict=True)), given.num_rows)
+
+        def read(first: int, threads: int = 1) -> Iterator[npt.NDArray[Any]]:
+            num_cut = Counter[str]()
+            calls = (partial(encoded, batch) for batch in table.batches(columns, batch_rows, first))
+            for rows, cut in made_in_order(calls, threads):
+                num_cut.update(cut)
+                yield rows
             self._warn_of_cut(record, num_cut)
 
         categories = self.categories if self._known_records is None else self._known_records.nodes
@@ -497,6 +504,8 @@ class RecordEncoding(TableEncoding):
             name, table.num_rows, (), record.file_dtype, partial(read, 0), stored_bytes=table.stored_bytes, seek=read,
             columns=self.features, record=record, categories=categories if values else None, statistics=self._found,
             codes=None if self._known_records is None else self._known_records.codes,
+            seek_on_threads=read if self.may_use_threads else None,
+            thread_bytes=encoding_bytes(batch_rows, record.row_bytes),
         )  # fmt: skip
 
     def _encoded(
@@ -505,21 +514,22 @@ class RecordEncoding(TableEncoding):
         values: Mapping[str, pa.Array],
         given: Mapping[str, pa.Array],
         num_rows: int,
-        num_cut: dict[str, int],
-    ) -> npt.NDArray[Any]:
-        out = np.zeros(num_rows, record.file_dtype)
+    ) -> tuple[npt.NDArray[Any], dict[str, int]]:
+        """Returns records, and how many lists were cut off."""
+        content = kept_memory(num_rows * record.file_dtype.itemsize)
+        content.fill(0)
+        out, num_cut = content.view(record.file_dtype), dict[str, int]()
         encodings = {column.name: column for column in self._stored}
         for field, name in zip(record.fields, record.file_dtype.names or (), strict=False):
             column, where = given[field.name], f"{self._table}.{field.name}"
-            cut = _fill(out[name], field, encodings[field.name], column, values.get(field.name), where)
-            num_cut[field.name] = num_cut.get(field.name, 0) + cut
+            num_cut[field.name] = _fill(out[name], field, encodings[field.name], column, values.get(field.name), where)
             if field.null_bit is not None:
                 nulls = np.asarray(column.is_null())
                 out[NULLS][:, field.null_bit // 8] |= nulls.astype(np.uint8) << np.uint8(field.null_bit % 8)
             elif column.null_count:
                 said = "the column says" if self._known_records is None else f"in {self._known_records.graph}"
                 raise InputError(f"{where}: expected values in all rows, as {said}, found null")
-        return out
+        return out, num_cut
 
     def _warn_of_cut(self, record: RecordFormat, num_cut: Mapping[str, int]) -> None:
         for field in record.fields:
@@ -609,7 +619,7 @@ def _fill_vectors(
     out: npt.NDArray[Any], field: RecordField, column: FeatureColumn, given: pa.Array, where: str
 ) -> None:
     if column.encoding == "text" and field.dtype == "int8":
-        out[:] = text_embedding.hashes(text_embedding.as_text(given, where), column.width, where).reshape(out.shape)
+        text_embedding.hashes(text_embedding.as_text(given, where), column.width, where, out.reshape(-1, column.width))
         return
     numbers = np.zeros((len(given), column.width), np.float32)
     column_values.encode(column, given, numbers, where)

@@ -33,6 +33,11 @@ def is_embedder(encoding: str) -> bool:
     return ":" in encoding
 
 
+def is_function(name: str) -> bool:
+    """Returns True for an embedder that is a function of the user's."""
+    return name.partition(":")[0] != HASH
+
+
 def named_embedder(name: str, where: str) -> str:
     """Returns the name under which an embedder is recorded: with the version of a function that has one.
 
@@ -111,8 +116,12 @@ def _as_numbers(found: Any, name: str, where: str) -> npt.NDArray[np.float32]:
         raise InputError(f"{where}: expected numbers of {name}, found {type(found).__name__} ({error})") from error
 
 
-def hashes(texts: pa.Array, width: int, where: str = "text") -> npt.NDArray[np.int8]:
+def hashes(
+    texts: pa.Array, width: int, where: str = "text", out: npt.NDArray[np.int8] | None = None
+) -> npt.NDArray[np.int8]:
     """Returns int8 [n, width] of texts [n] without null: 127 times vectors of length 1, or zeros without words.
+
+    They are written to `out`, if that is given, which may be a column of records.
 
     Raises:
         InputError: one is no UTF-8; begins with `where` it is.
@@ -123,9 +132,9 @@ def hashes(texts: pa.Array, width: int, where: str = "text") -> npt.NDArray[np.i
             strings = pc.utf8_lower(pc.utf8_normalize(strings, form="NFC"))
         except pa.ArrowInvalid as error:
             raise InputError(f"{where}: expected text in UTF-8, found other bytes ({error})") from error
-    found = np.empty(len(strings) * width, np.int8)
-    hash_texts(*string_content(strings), width, found)
-    return found.reshape(-1, width)
+    found = np.empty((len(strings), width), np.int8) if out is None else out
+    hash_texts(*string_content(strings), found)
+    return found
 
 
 @lru_cache(maxsize=8)

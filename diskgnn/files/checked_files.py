@@ -208,6 +208,8 @@ def _read_npy_header(path: Location) -> tuple[np.dtype[Any], tuple[int, ...], in
             f"{path} has {file_bytes} bytes, but {expected_bytes} by its own header (shape {list(shape)}): it is "
             f"truncated or was changed"
         )
+    if dtype.names is not None:  # whoever renames the fields of an array does not rename those of later ones
+        dtype = np.dtype(dtype, copy=True)
     return dtype, shape, header_bytes
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from diskgnn._native import crc32c
 from diskgnn.errors import ArtifactError
-from diskgnn.files.checked_files import load_npy, npy_header, npy_header_bytes, npy_parts
+from diskgnn.files.checked_files import load_npy, map_npy, npy_header, npy_header_bytes, npy_parts
 
 
 @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -43,3 +43,14 @@ def test_arrays_and_their_parts_are_numpys_and_the_checksum_is_the_files(
     parts = [(part.copy(), crc) for part, crc in npy_parts(path)]
     assert (parts[0][0].dtype, parts[-1][1]) == (array.dtype, crc32c(path.read_bytes()))
     np.testing.assert_array_equal(np.concatenate([part for part, _ in parts]), array)
+
+
+def test_fields_that_a_user_renames_keep_their_names_in_files(tmp_path: Path) -> None:
+    records = np.ones(3, [("a", "<i4"), ("b", "<f4")])
+    for name in ("one.npy", "other.npy"):
+        np.save(tmp_path / name, records)
+    mapped = map_npy(tmp_path / "one.npy")
+    mapped.dtype.names = ("x", "y")
+    for name in ("one.npy", "other.npy"):
+        assert npy_header(tmp_path / name)[0].names == ("a", "b")
+        np.testing.assert_array_equal(map_npy(tmp_path / name), records)

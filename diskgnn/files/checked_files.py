@@ -196,6 +196,8 @@ def _read_npy_header(path: Location) -> tuple[np.dtype[Any], tuple[int, ...], in
     try:
         parse = _parsed_header if len(header) <= _USUAL_HEADER_BYTES else _parsed_header.__wrapped__
         shape, fortran, dtype = parse(header)
+        if dtype.names is not None:  # who renames the fields of an array must not rename those of later ones
+            _, _, dtype = _parsed_header.__wrapped__(header)
     except Exception as error:  # a damaged header makes NumPy's parser raise nearly anything
         raise ArtifactError(f"{path} is damaged or another file: its header is no .npy header") from error
     if fortran and len(shape) > 1:
@@ -208,8 +210,6 @@ def _read_npy_header(path: Location) -> tuple[np.dtype[Any], tuple[int, ...], in
             f"{path} has {file_bytes} bytes, but {expected_bytes} by its own header (shape {list(shape)}): it is "
             f"truncated or was changed"
         )
-    if dtype.names is not None:  # whoever renames the fields of an array does not rename those of later ones
-        dtype = np.dtype(dtype, copy=True)
     return dtype, shape, header_bytes
 
 

@@ -88,7 +88,7 @@ def infer(
         nodes: [n] numbers of rows, or bool [N], of those to write; or a file of ids, .npy or a table with a column
             `id`, which are your own where the graph keeps some. A .npy file has them in this order, a
             table in ascending order.
-        columns: what columns of a table of `nodes` are called: `id`.
+        columns: what the column `id` of a table of `nodes` is called, and how to read it. No other column counts.
         ignore_times: take all edges, also where the model was trained with temporal='uniform' or 'last', or does not
             say how it was trained, and the graph has times; `predict` with `at` draws as in training. Of no other
             graph.
@@ -126,7 +126,7 @@ def infer(
     started = time.perf_counter()
     out = local(out, "infer")
     check_suffix(out)
-    columns = columns_of(columns, nodes=nodes)
+    columns = columns_of(columns, timed=False, nodes=nodes)
     check_output(out, overwrite=overwrite, nodes=nodes)
     graph = as_trained(graph if isinstance(graph, Graph) else Graph.open(graph), model)
     if ignore_times:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import fields
 
 import numpy as np
 import numpy.typing as npt
@@ -18,21 +19,37 @@ from diskgnn.importers.tables.times import seconds
 from diskgnn.inference.asked_times import SeedTimes
 from diskgnn.paths import PathLike
 
+_IDS = {"nodes": ("id",), "pairs": ("src", "dst")}  # the columns of ids, by what a table is of
+_READING = ("exclude", "names", "delimiter", "types")  # how a table is read, whatever it is of
 
-def columns_of(given: TableColumns | None, **tables: object) -> TableColumns:
+
+def columns_of(given: TableColumns | None, *, timed: bool, **tables: object) -> TableColumns:
     """Returns what columns of `tables` are called, of which one may be a table.
 
+    Args:
+        given: by the user.
+        timed: whether a column of times may count.
+        tables: by name, `nodes` or `pairs`, whatever was given as such.
+
     Raises:
-        ConfigError: it was said, and none is.
+        ConfigError: it was said, and none is a table; or of columns that nobody reads.
     """
-    if given is not None and not any(
-        isinstance(each, str | os.PathLike) and is_table(each) for each in tables.values()
-    ):
+    if given is None:
+        return TableColumns()
+    found = [name for name, each in tables.items() if isinstance(each, str | os.PathLike) and is_table(each)]
+    if not found:
         raise ConfigError(
             f"columns: expected a table of {' or '.join(f'`{name}`' for name in tables)} that has them, found none; "
             "leave it out"
         )
-    return given or TableColumns()
+    taken, usual = (*_IDS[found[0]], *["time"] * timed), TableColumns()
+    for role in (member.name for member in fields(TableColumns)):
+        if role not in (*taken, *_READING) and (value := getattr(given, role)) != getattr(usual, role):
+            raise ConfigError(
+                f"columns: expected what {' or '.join(taken)} of the table of `{found[0]}` is called, as no other "
+                f"column is read, found {role}={value!r}; leave it out"
+            )
+    return given
 
 
 def read_times(name: str, given: object, columns: TableColumns | None = None) -> SeedTimes | None:

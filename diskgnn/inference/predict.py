@@ -102,7 +102,8 @@ def predict(
         pairs: [n, 2] (source, destination) in place of nodes, for a model of links, or of pairs that have labels: what
             it says in this order. Or a file of ids as for `nodes`, of a table the columns `src` and `dst`; tables that
             are written have them so, too.
-        columns: what columns of a table of `nodes` or `pairs` are called: `id`, or `src` and `dst`, and `time`.
+        columns: what columns of a table of `nodes` or `pairs` are called: `id`, or `src` and `dst`; and `time`, where
+            times count: of a graph, for a model that was trained by times.
         edge_type: of the pairs; by default the one that the model was trained for.
         message_edges: of `pairs`: 'train' draws neighbourhoods as evaluation does, without the seed edges of valid and
             test of the graph and their reverses, so that these get the scores that `evaluate` counts; 'all' draws them
@@ -161,7 +162,10 @@ def predict(
     asked_times, prepared = AskedTimes(times, at, ignore_times), _prepared_kind(source)
     if prepared is None and split != SPLIT:
         raise ConfigError(f"split: only of a packed or a hops directory, found {split!r} of a graph; leave it out")
-    not_of_prepared: list[tuple[str, object]] = [("pairs", pairs), ("fanouts", fanouts), ("times", times), ("at", at)]
+    not_of_prepared: list[tuple[str, object]] = [
+        ("pairs", pairs), ("fanouts", fanouts), ("times", times), ("at", at),
+        ("columns: time", None if columns is None else columns.time),
+    ]  # fmt: skip
     if prepared == "hops":
         not_of_prepared.append(("ignore_times", ignore_times or None))
     for name, value in not_of_prepared:
@@ -172,7 +176,7 @@ def predict(
             )
     if (times is not None) and nodes is None and pairs is None:
         raise ConfigError("times: expected the `nodes` or `pairs` that they are of, found none")
-    columns = columns_of(columns, nodes=nodes, pairs=pairs)
+    columns = columns_of(columns, timed=prepared is None, nodes=nodes, pairs=pairs)
     check_output(out, overwrite=overwrite, nodes=nodes, pairs=pairs)
     reporter = reporter_for(reporter, progress)
     folder = OutputFolder(out, "diskgnn.predict", overwrite=overwrite, resumable=False, disk=disk)
@@ -243,7 +247,7 @@ def _predict_nodes(
     chosen = chosen_nodes(read_nodes(nodes, node_set, columns) if isinstance(nodes, str | os.PathLike) else nodes,
                           node_set.num_nodes)  # fmt: skip
     if isinstance(asked.net, HopModel):
-        _predict_by_hops(drawn, graph, asked, asked.net, chosen, times)
+        _predict_by_hops(drawn, graph, asked, asked.net, chosen, columns, times)
         return
     sampling = trained_sampling(model)
     takes_all = drawn.fanouts is None and (times.ignore_times or not is_temporal(sampling))
@@ -283,9 +287,10 @@ def _times_of(
 
 def _predict_by_hops(
     drawn: Neighbourhoods, graph: Graph, asked: Asked, net: HopModel, chosen: npt.NDArray[np.int64] | None,
-    times: AskedTimes,
+    columns: TableColumns, times: AskedTimes,
 ) -> None:  # fmt: skip
-    for name, given in (("fanouts", drawn.fanouts), ("times", times.times), ("at", times.at)):
+    refused = ("fanouts", drawn.fanouts), ("times", times.times), ("at", times.at), ("columns: time", columns.time)
+    for name, given in refused:
         if given is not None:
             raise ConfigError(f"{name}: a model of hop features takes whole neighbourhoods; leave it out")
     rows = HopRows(

@@ -171,6 +171,34 @@ def test_columns_of_other_names(made, tmp_path):
         said(made, tmp_path, made / "ignoring", nodes=tmp_path / "task.csv", columns=columns)
 
 
+def test_columns_that_nobody_reads_are_refused(made, tmp_path):
+    """Who names a column of times believes that they count."""
+    pq.write_table(pa.table({"id": NODES, "src": NODES, "dst": NODES, "day": NODES}), tmp_path / "task.parquet")
+    nodes, pairs = {"nodes": tmp_path / "task.parquet"}, {"pairs": tmp_path / "task.parquet"}
+    columns, graph, out = diskgnn.TableColumns, made / "graph", tmp_path / "out.npy"
+    for asked, model, source, named, told in (
+        (nodes, "users", "graph", columns(src="id"), "what id or time of the table of `nodes` .* found src='id'"),
+        (nodes, "ignoring", "graph", columns(label="day"), "id or time of .* found label='day'"),
+        (pairs, "links", "graph", columns(id="src"), "what src or dst or time of the table of `pairs` .* id='src'"),
+        (nodes, "users", "users-packed", columns(time="day"), "columns: time: a packed directory was made beforehand"),
+        (nodes, "users", "users-packed", columns(dst="id"), "what id of the table .* found dst='id'"),
+    ):
+        with pytest.raises(ConfigError, match=told):
+            diskgnn.predict(made / source, out, made / model, columns=named, **asked)
+    with pytest.raises(ConfigError, match=r"what id of the table of `nodes` .* found time='day'"):
+        diskgnn.infer(graph, out, made / "users", columns=columns(time="day"), ignore_times=True, **nodes)
+    told = run("predict", made / "users-packed", "--checkpoint", made / "users", "--nodes", nodes["nodes"],
+               "--column", "time=day", "--out", out, exit_code=2).stderr  # fmt: skip
+    assert "a packed directory was made beforehand, and is taken as it is" in " ".join(told.split())
+    assert [path.name for path in tmp_path.iterdir()] == ["task.parquet"]
+    named = columns(id="src", exclude=["day"])  # how to read the table is of any
+    everybody = {"nodes": np.arange(USERS), "split": "train"}
+    diskgnn.predict(made / "users-packed", out, made / "users", nodes=nodes["nodes"], columns=named, split="train")
+    np.testing.assert_array_equal(
+        np.load(out), said(made, tmp_path, made / "users", made / "users-packed", **everybody)[NODES]
+    )
+
+
 def asked_at(made: Path, tmp_path: Path, **options: object) -> pa.Table:
     """What `predict` writes of `seeds.parquet`."""
     out = tmp_path / "at.parquet"

@@ -333,6 +333,8 @@ def test_what_does_not_fit_is_refused(folder: Path, tmp_path: Path) -> None:
     )
     out, own, named = tmp_path / "out.npy", nn.Linear(3, 3), folder / "named.csv"
     named.write_text("id\nx\n")
+    numbered, day = folder / "numbered.csv", diskgnn.TableColumns(time="day")
+    numbered.write_text("id,day\n1,7\n")
     for call, told in (
         (partial(train, hops, model="sgc"), "one operator, found hops of mean and symmetric"),
         (partial(train, hops, model="sage"), "expected one of sign, sgc, sehgnn for hop features"),
@@ -350,6 +352,9 @@ def test_what_does_not_fit_is_refused(folder: Path, tmp_path: Path) -> None:
         (partial(predict, hops, out, sign, fanouts=[3]), "fanouts: a hops directory was made beforehand"),
         (partial(predict, hops, out, sign, nodes=named), "found string; give the graph that they are of"),
         (partial(predict, hops, out, sign, at=3), "at: a hops directory"),
+        (partial(predict, hops, out, sign, nodes=numbered, columns=day), "columns: time: a hops directory"),
+        (partial(predict, graph, out, sign, nodes=numbered, columns=day), "columns: time: a model of hop features"),
+        (partial(infer, graph, out, sign, nodes=numbered, columns=day), "expected what id .* found time='day'"),
         (partial(predict, hops, out, sign, ignore_times=True), "ignore_times: a hops directory"),
         (partial(predict, graph, out, sign, ignore_times=True), "ignore_times: only for a graph with times"),
         (partial(predict, hops, out, sign, nodes=[NODES]), f"{NODES} is no seed of this split; give the graph that"),

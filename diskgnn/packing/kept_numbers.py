@@ -6,7 +6,7 @@ minibatch's own would be read at random, a page for each number.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +21,7 @@ from diskgnn.graph.graph import Graph
 from diskgnn.packing.stored_ints import INT_BYTES, LOOKUP_BYTES, StoredInts
 
 _Ints = npt.NDArray[np.int64]
+_Answers = Callable[[npt.NDArray[Any]], _Ints]
 
 
 def kept_files(graph: Graph, samples: SamplesConfig) -> dict[str, int]:
@@ -102,23 +103,34 @@ class KeptNumbers:
 
     def _with_numbers(self, group: list[SampledMinibatch]) -> Iterator[SampledMinibatch]:
         times, ids = (
-            [None if stored is None else iter(stored.at(wanted(group, number))) for number, stored in enumerate(files)]
+            [None if stored is None else _answers(stored, wanted(group, number)) for number, stored in enumerate(files)]
             for files, wanted in self._lookups
         )
 
-        def with_ids(block: SampledBlock, of_type: Iterator[_Ints] | None) -> SampledBlock:
+        def with_ids(block: SampledBlock, of_type: _Answers | None) -> SampledBlock:
             assert block.positions is not None
             # The positions themselves, if the user gave no ids.
-            return replace(block, edge_ids=block.positions.astype(np.int64) if of_type is None else next(of_type))
+            found = block.positions.astype(np.int64) if of_type is None else of_type(block.positions)
+            return replace(block, edge_ids=found)
 
         while group:
             minibatch = group.pop(0)
             if self._has_times:
-                minibatch = replace(minibatch, times=tuple(None if each is None else next(each) for each in times))
+                of_types = zip(times, minibatch.input_nodes, strict=True)
+                found = tuple(None if of_type is None else of_type(nodes) for of_type, nodes in of_types)
+                minibatch = replace(minibatch, times=found)
             if self._has_ids:
                 blocks = tuple(tuple(map(with_ids, blocks, ids)) for blocks in minibatch.blocks)
                 minibatch = replace(minibatch, blocks=blocks)
             yield minibatch
+
+
+def _answers(stored: StoredInts, wanted: list[npt.NDArray[Any]]) -> _Answers:
+    """Returns what gives the numbers at the positions of a group, when called with each of `wanted` in their order."""
+    if stored.is_loaded:  # only when they are asked for: the memory of a group has no room for those of all
+        return lambda positions: stored.at([positions])[0]
+    found = iter(stored.at(wanted))
+    return lambda _: next(found)
 
 
 def _nodes(group: list[SampledMinibatch], t: int) -> list[npt.NDArray[Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from diskgnn.files.traffic import Traffic
 from diskgnn.formats.feature_scan import WINDOWS_IN_MEMORY
@@ -57,7 +57,7 @@ def packing_need(
     return Need(
         "to pack",
         shared_bytes=taken_bytes + COPIES * minibatch_bytes,
-        least_bytes=_LEAST_BYTES + _least_group_bytes(files),
+        least_bytes=least_placing_bytes(files.values()),
         unit_bytes=2 * minibatch_bytes + 4 * num_rows // num_ranges(num_rows),
     )
 
@@ -84,23 +84,42 @@ def kept_numbers_within(
 ) -> tuple[KeptNumbers, Resources]:
     """Opens the numbers of `graph` that headers keep. Returns them and the resources that are left.
 
-    A file is loaded if at least half of the memory is left then. Others are looked up with a quarter of it, while
-    minibatches are placed.
-
     Raises:
         ArtifactError: they are loaded, and damaged.
     """
-    files, loaded = kept_files(graph, samples), set[str]()
+    files = kept_files(graph, samples)
+    loaded, group_bytes = loaded_and_group(files, resources)
+    numbers = KeptNumbers(graph, samples, loaded=loaded, group_bytes=group_bytes, traffic=traffic)
+    return numbers, resources.less(sum(files[name] for name in loaded))
+
+
+def loaded_and_group(files: Mapping[str, int], resources: Resources) -> tuple[set[str], int]:
+    """Returns which of the `kept_files` are loaded, and `KeptNumbers.group_bytes` for the others.
+
+    Beside what minibatches take at least whose numbers are not loaded, a file is loaded if at least half of the memory
+    is left then. Those minibatches get a quarter of what is left, if that is more.
+
+    Args:
+        files: what each takes in memory, in bytes.
+        resources: at least `least_placing_bytes` of memory.
+    """
+    loaded, others, left_bytes = set[str](), dict(files), _placing_bytes(resources)
     for name, num_bytes in files.items():
-        if num_bytes <= _placing_bytes(resources) // 2:
+        if num_bytes <= (left_bytes - _least_group_bytes(others.values())) // 2:
             loaded.add(name)
-            resources = resources.less(num_bytes)
-    group_bytes = max(_least_group_bytes(files), _placing_bytes(resources) // 4)
-    return KeptNumbers(graph, samples, loaded=loaded, group_bytes=group_bytes, traffic=traffic), resources
+            left_bytes -= others.pop(name)
+    return loaded, max(_least_group_bytes(others.values()), left_bytes // 4)
 
 
-def _least_group_bytes(files: Mapping[str, int]) -> int:
-    return min(sum(files.values()) // _GROUP_PART, _LEAST_GROUP_BYTES)
+def least_placing_bytes(file_bytes: Collection[int]) -> int:
+    """Returns what packing takes at least apart from what `packing_need` counts by itself: windows of features, and
+    minibatches whose numbers are looked up in files of `file_bytes`.
+    """
+    return _LEAST_BYTES + _least_group_bytes(file_bytes)
+
+
+def _least_group_bytes(file_bytes: Collection[int]) -> int:
+    return min(sum(file_bytes) // _GROUP_PART, _LEAST_GROUP_BYTES)
 
 
 def _placing_bytes(resources: Resources) -> int:

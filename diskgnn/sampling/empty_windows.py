@@ -16,39 +16,44 @@ from diskgnn.graph.graph import Graph
 from diskgnn.graph.type_files import TypeData
 from diskgnn.sampling.time_units import some_times
 from diskgnn.specs.null_times import is_missing
-from diskgnn.specs.schema import EdgeType
+from diskgnn.specs.schema import EdgeType, edge_type_name
 
 _AT_ONCE = 1 << 20  # times
 
 
 def warn_of_empty_windows(
-    graph: Graph, windows: Mapping[EdgeType, int], seed_times: Sequence[npt.NDArray[np.int64]]
+    graph: Graph, windows: Mapping[EdgeType, int | None], seed_times: Sequence[npt.NDArray[np.int64]]
 ) -> None:
     """Warns with `DataWarning` of seeds that come when the windows of all edge types have passed their latest time.
 
+    A window of 0 says that nothing is to be drawn of an edge type, so nobody is told.
+
     Args:
         graph: what is sampled.
-        windows: of edge types that are followed, in the unit of the graph's times.
+        windows: of all edge types that are followed, in the unit of the graph's times; None for those without.
         seed_times: those that were given, if any.
     """
-    if not windows or not seed_times:
+    lengths = {each: length for each, length in windows.items() if length}
+    if not lengths or not seed_times:
         return
     last_seed = max(int(times.max()) for times in seed_times)
-    timed = {each: _timed_data(graph, each) for each in windows}
+    timed = {each: _timed_data(graph, each) for each in lengths}
     for each, data in timed.items():  # a look at some is enough where windows are not empty, as they should be
         some = some_times(data)
         known = some[~is_missing(some)]
-        if len(known) and int(known.max()) + windows[each] > last_seed:
+        if len(known) and int(known.max()) + lengths[each] > last_seed:
             return
     latest = {each: found for each, data in timed.items() if (found := _latest(data)) is not None}
-    end = max((found + windows[each] for each, found in latest.items()), default=None)
+    end = max((found + lengths[each] for each, found in latest.items()), default=None)
     if end is None or end > last_seed:
         return
     num_empty = sum(int((times >= end).sum()) for times in seed_times)
+    of_types = "" if len(lengths) == len(windows) else f" of edges of {', '.join(map(edge_type_name, lengths))}"
+    nothing = "none of these" if None in windows.values() else "nothing"  # other edges are drawn at any time
     warnings.warn(
         f"{num_empty} of {sum(map(len, seed_times))} seeds are asked at {end} or later, when the window of time has "
-        f"passed the latest time in {graph.manifest.path}, {max(latest.values())}: it leaves them nothing to draw. "
-        "Make the graph of newer rows, take a longer window, or ask at earlier times",
+        f"passed the latest time{of_types} in {graph.manifest.path}, {max(latest.values())}: it leaves them {nothing} "
+        "to draw. Make the graph of newer rows, take a longer window, or ask at earlier times",
         DataWarning,
         stacklevel=callers_level(),
     )

@@ -162,8 +162,8 @@ class SamplingPlan:
             given = [np.asarray(target.times[split]) for split in self.splits] if target.times is not None else []
             warn_of_units(self.graph, reached_with_times(self.graph, target, self.fanouts.values()), given)
             followed = np.any([(layers != 0).any(axis=0) for layers in self.fanouts.values()], axis=0)
-            is_followed = dict(zip(self.graph.edges, followed, strict=True))
-            windows = {each: length for each, length in self._windows.items() if is_followed[each]}
+            types = [each for each, is_followed in zip(self.graph.edges, followed, strict=True) if is_followed]
+            windows = {each: self._windows.get(each) for each in types}
             warn_of_empty_windows(self.graph, windows, given)
 
     def _warn_of_places(self) -> None:

@@ -103,7 +103,7 @@ def compare(
             )  # fmt: skip
             evaluated = replace(inputs, graph=str(opened.manifest.path), sampling=replace(sampling, target=every))
             del opened, small, plan  # what this process has mapped and looked at would stay in the page cache
-            job = Job(inputs, model, settings.lr, settings.num_seeds, features.row_bytes, metric)
+            job = Job(inputs, model, settings.lr, settings.num_seeds, features, metric)
             disk = measure_read_rates(folder, file_bytes=settings.rate_file_bytes)
             rates = Rates(disk.sequential_bytes_per_second, disk.random_reads_per_second, memory_bytes_per_second())
             advance(1)
@@ -130,7 +130,7 @@ def compare(
                 for result in measure(steps, job, variant, advance):
                     comparison = replace(
                         comparison,
-                        results=(*comparison.results, _with_bounds(result, variant, fewest, rates)),
+                        results=(*comparison.results, _with_bounds(result, variant, features, fewest, rates)),
                         cache_dropped=steps.cache_dropped,
                         warnings=tuple(dict.fromkeys([*steps.warnings, *(str(each.message) for each in caught)])),
                     )
@@ -184,14 +184,17 @@ def _warn_of_conditions(settings: ComparisonSettings) -> bool:
     return not no_cgroup
 
 
-def _with_bounds(result: LoaderResult, variant: Variant, fewest: Fewest, rates: Rates) -> LoaderResult:
-    """With what cannot be beaten: in rows for those that cache, in seconds for all."""
+def _with_bounds(
+    result: LoaderResult, variant: Variant, features: ComparedRows, fewest: Fewest, rates: Rates
+) -> LoaderResult:
+    """With what cannot be beaten: in rows for those that cache the rows that were counted, in seconds for all."""
     if result.loading is None:
         return result
+    is_bounded = variant.cached and not features.has_others(variant)
     return replace(
         result,
-        belady_rows=fewest.rows if variant.cached else None,
-        belady_row_bytes=fewest.row_bytes if variant.cached else 0,
+        belady_rows=fewest.rows if is_bounded else None,
+        belady_row_bytes=fewest.row_bytes if is_bounded else 0,
         bound=variant.bound,
         bound_seconds=rates.bound_seconds(variant.bound, result.loading, result.row_bytes),
     )

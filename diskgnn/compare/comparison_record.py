@@ -74,9 +74,10 @@ class LoaderResult:
     loading: EpochCost | None = None
     # The model's forward, backward and step for every minibatch: the mean of all epochs trained in one run.
     training: EpochCost | None = None
-    row_bytes: int = 0
+    row_bytes: int = 0  # as it reads them: with columns that are left out, if it reads rows whole
     # The fewest rows that any cache of the same size reads in the minibatches of epoch 0, empty when it starts. With
-    # several types: with the cache divided among them as diskgnn divides it.
+    # several types: with the cache divided among them as diskgnn divides it. None where it keeps none, or keeps rows
+    # whole of which others have less.
     belady_rows: int | None = None
     belady_row_bytes: int = 0  # of these rows; where types have other widths, that is not a multiple of `row_bytes`
     bound: str = ""  # what limits this loader at best: 'sequential reads', 'random reads', 'memory'

@@ -15,6 +15,7 @@ from diskgnn.compare import step_bodies
 from diskgnn.compare.comparison_record import EpochPoint, LoaderResult, SweepPoint
 from diskgnn.compare.loader_setup import LoaderInputs
 from diskgnn.compare.metric import ACCURACY, Metric
+from diskgnn.compare.settings import ComparedRows
 from diskgnn.compare.step_bodies import Fewest, excerpt
 from diskgnn.compare.step_runner import Outcome, Steps
 from diskgnn.compare.variants import Variant
@@ -35,7 +36,7 @@ class Job:
     model: ModelSpec
     lr: float
     seeds: int
-    row_bytes: int
+    features: ComparedRows
     metric: Metric = ACCURACY  # the task's
     evaluation: Path | None = None  # the packed, or propagated, validation and test splits, and which there are
     splits: tuple[str, ...] = ()
@@ -55,11 +56,11 @@ def count_rows(
 
 def prepare_evaluation(steps: Steps, job: Job, inputs: LoaderInputs, splits: Sequence[str]) -> Job:
     """Returns `job` with what all loaders' models will be evaluated on, packed: `splits` of all that `inputs` have."""
-    folder = steps.folder / "evaluation"
+    folder, row_bytes = steps.folder / "evaluation", job.features.row_bytes
     folder.mkdir()
     steps.needed(
         step_bodies.prepare_evaluation, inputs=inputs, folder=folder, splits=splits,
-        cache_bytes=inputs.cache_bytes // job.row_bytes // 4 * job.row_bytes,  # whole rows
+        cache_bytes=inputs.cache_bytes // row_bytes // 4 * row_bytes,  # whole rows
         memory_bytes=inputs.memory_bytes * 3 // 4,  # the process included
     )  # fmt: skip
     return replace(job, evaluation=folder / "packed", splits=tuple(splits), evaluated=inputs)
@@ -68,7 +69,12 @@ def prepare_evaluation(steps: Steps, job: Job, inputs: LoaderInputs, splits: Seq
 def measure(steps: Steps, job: Job, variant: Variant, advance: Callable[[int], None]) -> Iterator[LoaderResult]:
     """Yields one result per seed; one alone where there is nothing to measure."""
     nothing = LoaderResult(
-        variant.name, variant.loader, variant.variant, "ok", row_bytes=job.row_bytes, metric=job.metric
+        variant.name,
+        variant.loader,
+        variant.variant,
+        "ok",
+        row_bytes=job.features.row_bytes_of(variant),
+        metric=job.metric,
     )
     if refusal := variant.refusal(Graph.open(job.inputs.graph), job.inputs.sampling):
         advance(job.seeds)

@@ -31,6 +31,7 @@ class ComparedRows:
 
     num_rows: int
     num_bytes: int
+    whole_bytes: int  # of the same rows, with the columns that are left out
 
     @staticmethod
     def of(graph: Graph) -> ComparedRows:
@@ -45,12 +46,24 @@ class ComparedRows:
                 f"expected rows of features, by reading which loaders are compared, found none in {graph.manifest.path}"
                 + f" without {', '.join(graph.left_out)}; leave fewer columns out" * bool(graph.left_out)
             )
-        return ComparedRows(sum(file.num_rows for file in files), sum(file.num_bytes for file in files))
+        return ComparedRows(
+            sum(file.num_rows for file in files),
+            sum(file.num_bytes for file in files),
+            sum(file.whole.num_bytes for file in files),
+        )
 
     @property
     def row_bytes(self) -> int:
         """Returns the bytes of a row; the mean where types differ."""
         return self.num_bytes // max(self.num_rows, 1)
+
+    def has_others(self, variant: Variant) -> bool:
+        """Returns True if rows are wider to a variant, which reads them whole: a cache has room for fewer of them."""
+        return variant.whole_rows and self.whole_bytes != self.num_bytes
+
+    def row_bytes_of(self, variant: Variant) -> int:
+        """Returns the bytes of a row as a variant reads it; the mean where types differ."""
+        return self.whole_bytes // max(self.num_rows, 1) if variant.whole_rows else self.row_bytes
 
 
 @dataclass(frozen=True)

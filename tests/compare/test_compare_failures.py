@@ -18,6 +18,7 @@ from diskgnn.compare.compare import SCRATCH
 from diskgnn.compare.comparison_record import LoaderResult
 from diskgnn.compare.loader_runs import Job, measure
 from diskgnn.compare.loader_setup import LoaderInputs
+from diskgnn.compare.settings import ComparedRows
 from diskgnn.compare.step_runner import Steps
 from diskgnn.compare.variants import RANDOM, Variant, find
 from diskgnn.files.scratch_folders import ScratchFolder
@@ -47,7 +48,7 @@ def measured(graph, folder, variant, timeout_seconds=120.0):
     inputs = LoaderInputs(
         str(graph.manifest.path), "", SamplingSpec([3, 2], 32, target=NodeTarget("node")), 1 << 16, 1 << 30
     )
-    job = Job(inputs, ModelSpec("sage", hidden=8, heads=1, dropout=0.0), 0.01, 3, graph.feature_file.row_bytes)
+    job = Job(inputs, ModelSpec("sage", hidden=8, heads=1, dropout=0.0), 0.01, 3, ComparedRows.of(graph))
     with Steps(graph.manifest, folder, None, timeout_seconds) as steps:
         return list(measure(steps, job, variant, lambda _: None))
 

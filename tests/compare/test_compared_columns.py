@@ -22,6 +22,8 @@ from diskgnn.compare.comparison_record import from_json
 from diskgnn.compare.loader_setup import LoaderInputs
 from diskgnn.compare.variants import COLUMNS, LOADERS, TYPES, Variant, find
 from diskgnn.errors import ConfigError
+from diskgnn.formats.row_format import FeatureFile
+from diskgnn.graph.feature_files import feature_files
 from diskgnn.graph.graph import Graph
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.targets import NodeTarget
@@ -95,6 +97,11 @@ def test_those_that_store_rows_lack_it() -> None:
     assert {variant.loader for variant in TAKING if variant.whole_rows} == {"mmap", "cached-reads"}
 
 
+def files_of(graph: Path, without: list[str]) -> list[FeatureFile]:
+    """Of a graph without some columns."""
+    return list(feature_files(Graph.open(graph).without(without)).values())
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("forked_servers")
 def test_the_command_says_who_reads_whole_rows(graph: Path, labels: npt.NDArray[np.int64], tmp_path: Path) -> None:
@@ -102,18 +109,29 @@ def test_the_command_says_who_reads_whole_rows(graph: Path, labels: npt.NDArray[
     split = np.repeat(["train", "valid", "test"], [400, 100, 100])
     pq.write_table(pa.table({"id": np.arange(USERS), "split": split, "label": labels}), seeds)
     arguments = ["compare", graph, "--memory", "1GiB", "--fanouts", "3,2", "--batch-size", 64, "--target", "users",
-                 "--target-seeds", seeds, "--without", OUT[0], "--loaders", "in-memory,mmap:random,diskgnn:one,ginex",
+                 "--target-seeds", seeds, "--without", OUT[0], "--loaders",
+                 "in-memory,mmap:random,cached-reads:lru,diskgnn:one,ginex",
                  "--max-batches", 4, "--hidden", 8, "--size", "1MiB", "--out", out, "--report", report]  # fmt: skip
     result = CliRunner().invoke(main, [str(argument) for argument in arguments], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     comparison = from_json(json.loads(out.read_text()))
-    assert [each.status for each in comparison.results] == ["ok", "ok", "unavailable", "ok"]
+    found = {each.loader: each for each in comparison.results}
+    assert {name: each.status for name, each in found.items()} == {
+        "in-memory": "ok", "mmap": "ok", "cached-reads": "ok", "diskgnn": "ok", "ginex": "unavailable"
+    }  # fmt: skip
     scores = [each.epochs[0].scores for each in comparison.results if each.status == "ok"]
     assert scores[0] == pytest.approx(scores[1])
     assert scores[0] == pytest.approx(scores[2])
     assert comparison.settings["without"] == [OUT[0]]
     assert comparison.graph["num_features"] == [1, 41]
-    told = f"rows are read whole by mmap, random advice, as the graph has them, with {OUT[0]}; what others prepare"
+    kept, whole = (files_of(graph, without) for without in ([OUT[0]], []))
+    num_rows = sum(file.num_rows for file in whole)
+    for name, files in (("mmap", whole), ("cached-reads", whole), ("in-memory", kept), ("diskgnn", kept)):
+        assert found[name].row_bytes == sum(file.num_bytes for file in files) // num_rows
+    assert found["mmap"].row_bytes > found["diskgnn"].row_bytes
+    assert found["diskgnn"].belady_rows is not None  # whole rows are of another cache, which has room for fewer
+    assert (found["cached-reads"].belady_rows, found["cached-reads"].belady_row_bytes) == (None, 0)
+    told = f"rows are read whole by mmap, random advice, cached reads, LRU, as the graph has them, with {OUT[0]}; what"
     assert any(each.startswith(told) for each in comparison.warnings)
     assert told[1:] in report.read_text()
     everything = [word for name in Graph.open(graph).kept_columns for word in ("--without", name)]

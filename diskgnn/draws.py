@@ -57,3 +57,11 @@ def permutation(count: int, key: int) -> npt.NDArray[np.int64]:
     Sorts by random bits of the position: no two have the same, so all ways to sort them agree.
     """
     return np.argsort(random_bits(key, np.arange(count, dtype=np.uint64)))
+
+
+def shuffled_seeds(count: int, group_size: int, seed: int, epoch: int) -> npt.NDArray[np.int64]:
+    """Returns [count] positions of train seeds in the order of one epoch: groups of so many are shuffled as wholes."""
+    size = min(group_size, count)
+    groups = permutation(-(-count // size), batch_key(seed, "train/shuffle", epoch))
+    positions = (groups[:, None] * size + np.arange(size)).ravel()
+    return positions[positions < count]  # the last group may be smaller

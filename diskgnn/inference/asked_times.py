@@ -11,7 +11,10 @@ import numpy.typing as npt
 import pyarrow as pa
 from torch import nn
 
-from diskgnn.errors import ConfigError
+from diskgnn.draws import shuffled_seeds
+from diskgnn.errors import ArtifactError, ConfigError
+from diskgnn.formats.artifacts import given_file
+from diskgnn.formats.packed import Packed
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.tables.times import Moment, counts_numbers, is_number, moment
 from diskgnn.paths import PathLike
@@ -68,6 +71,42 @@ class SeedTimes:
 
     seconds: npt.NDArray[np.int64]
     as_given: pa.Array | pa.ChunkedArray
+
+
+def prepared_times(
+    packed: Packed, split: str, seeds: npt.NDArray[np.int64], reporter: Reporter
+) -> SeedTimes | None:  # fmt: skip
+    """Returns the times that the seeds of a packed directory were given with, as whole numbers like the graph's; None
+    if there are none that draws went by.
+
+    Args:
+        packed: the directory.
+        split: whose seeds they are.
+        seeds: [n] nodes, in the order of the minibatches of its first epoch.
+        reporter: told where it is not known which time is whose.
+
+    Raises:
+        ArtifactError: the files of seeds are damaged, or others than those of the minibatches.
+    """
+    spec, name = packed.config.samples.spec, given_file("times", split)
+    if not isinstance(spec.target, NodeTarget) or not spec.is_temporal or name not in packed.manifest.files:
+        return None
+    times, given = (packed.manifest.checked_array(given_file(each, split)) for each in ("times", "seeds"))
+    if split == "train" and spec.shuffle:
+        if spec.group_seeds > 1:
+            say(reporter, lambda: (
+                f"rows have no times: train seeds of {packed.location} are in an order that only the graph tells, as "
+                "they were grouped; `predict` of the graph writes them"
+            ))  # fmt: skip
+            return None
+        order = shuffled_seeds(len(times), 1, spec.seed, spec.first_epoch)
+        times, given = times[order], given[order]
+    if not np.array_equal(given, seeds):
+        raise ArtifactError(
+            f"{packed.location}: expected the seeds of its minibatches in {given_file('seeds', split)}, found others; "
+            "prepare it again"
+        )
+    return SeedTimes(times, pa.array(times))
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,14 @@ from diskgnn.graph.source_schema import kept_tables
 from diskgnn.importers.ids.named_nodes import chosen_nodes, read_nodes
 from diskgnn.importers.tables.table import TableColumns
 from diskgnn.importers.tables.times import Moment
-from diskgnn.inference.asked_times import AskedTimes, SeedTimes, as_trained, is_temporal, trained_sampling
+from diskgnn.inference.asked_times import (
+    AskedTimes,
+    SeedTimes,
+    as_trained,
+    is_temporal,
+    prepared_times,
+    trained_sampling,
+)
 from diskgnn.inference.asking import Asked, asked_of, classes_of, kinds_of, pair_model
 from diskgnn.inference.hop_rows import HopRows, open_hops, require_segments
 from diskgnn.inference.message_edges import AS_GIVEN, MessageEdges, trained_reverse_type, warn_of_held_out
@@ -93,7 +100,8 @@ def predict(
         source: graph directory, or an opened one, whose nodes are given; or a packed directory, of which the seeds of
             `split` are taken as they were sampled; or a hops directory, for a model of hop features.
         out: the file to write: .npy [n, ...], or .parquet or .csv with the nodes or pairs beside the values, and with
-            their times if each was given one. CSV has a column for each number: logits_0, logits_1, ...
+            their times if each was given one; of a packed directory these are whole numbers like the graph's. CSV has
+            a column for each number: logits_0, logits_1, ...
         model: what `diskgnn.train` left in a checkpoint directory; or any module that takes (blocks, x), as
             `diskgnn.train` takes it.
         nodes: [n] numbers of rows, or bool [N]; or a file of ids, .npy or a table with a column `id`, which are your
@@ -213,7 +221,10 @@ def predict(
                     f"rows are named by the numbers of their nodes: {source} keeps no ids of yours; `predict` of the "
                     "graph that it was made from writes these"
                 ))  # fmt: skip
-            write_nodes(folder, asked, *found, None if given is None else np.asarray(given), None)
+            times_of_seeds = None
+            if out.suffix != ".npy" and isinstance(loader, Loader):
+                times_of_seeds = prepared_times(loader.sequence.packed, split, found[0], reporter)
+            write_nodes(folder, asked, *found, None if given is None else np.asarray(given), None, times_of_seeds)
     return StageReport("predict", time.perf_counter() - started, 0, out.stat().st_size)
 
 

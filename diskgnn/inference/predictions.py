@@ -52,30 +52,28 @@ def write_nodes(
 ) -> None:  # fmt: skip
     """Write the rows of `chosen` nodes [n], in this order, or of all that are `known` in ascending order.
 
-    Where there are `times`, the known ones are the chosen nodes as they are, some perhaps several times; a table has a
-    column of them.
+    A table has a column of `times` where there are some.
 
     Args:
         folder: of the output.
         asked: what the model was asked for.
         known, values: of whom it says what, see `rows_of_nodes`.
-        chosen: nodes to write.
+        chosen: nodes to write: the known ones as they are, or such as are known once.
         nodes: those of their type, which may have ids of the user's.
         times: of the known ones.
     """
     places = np.argsort(known, kind="stable")
-    if times is not None:
-        places = np.arange(len(known))
-    elif chosen is None:
+    if chosen is None:
         chosen = known[places]
+    elif np.array_equal(chosen, known):  # some of them perhaps several times
+        places = np.arange(len(known))
     else:
         places = _places_of(chosen, known, places)
-    assert chosen is not None
     content, suffix = OutputFormat(asked.what, asked.kind, values.shape[1], asked.classes), folder.output.suffix
     columns, finite = dict[str, pa.Array | pa.ChunkedArray](), FiniteRows()
     if suffix != ".npy":
         columns |= [ids_of(nodes, chosen)]
-        columns |= {} if times is None else {"time": times.as_given}
+        columns |= {} if times is None else {"time": times.as_given.take(pa.array(places))}
     with (
         folder.publishing() as path,
         open_output(path, suffix, content, len(chosen), None, RowNames.of_rows(columns), folder.disk) as write,

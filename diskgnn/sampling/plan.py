@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn.draws import batch_key, moving_slice_start, permutation, slice_start
+from diskgnn.draws import batch_key, moving_slice_start, shuffled_seeds, slice_start
 from diskgnn.errors import ConfigError, DataWarning, callers_level
 from diskgnn.formats.minibatch_columns import MinibatchLayout
 from diskgnn.formats.samples_config import SamplesConfig, SamplesLayout, SequenceSize
@@ -317,11 +317,8 @@ class SamplingPlan:
 
     def _shuffled_positions(self, epoch: int) -> npt.NDArray[np.int64]:
         """Returns [n] positions in `_grouped_positions` in the order of one epoch."""
-        num_seeds = self._seeds.count("train")
-        size = min(self.spec.group_seeds, num_seeds)
-        groups = permutation(-(-num_seeds // size), batch_key(self.spec.seed, "train/shuffle", epoch))
-        positions = (groups[:, None] * size + np.arange(size)).ravel()
-        return positions[positions < num_seeds]  # the last group may be smaller
+        spec = self.spec
+        return shuffled_seeds(self._seeds.count("train"), spec.group_seeds, spec.seed, epoch)
 
     def _slice_start(self, split: str, epoch: int, number: int) -> int | None:
         if self.spec.draws == "independent":

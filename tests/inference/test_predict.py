@@ -135,11 +135,36 @@ def test_a_node_that_is_a_seed_several_times_has_a_row_for_each(tmp_path: Path):
     diskgnn.prepare(tmp_path / "graph", tmp_path / "packed", target=target, **options)
     diskgnn.predict(tmp_path / "packed", tmp_path / "out.parquet", Payments())
     table = pq.read_table(tmp_path / "out.parquet").to_pydict()
-    assert table == {"node": [0, 1, 1, 1], "logits": [[0, 0], [2, 2], [0, 0], [1, 1]]}
+    assert table == {"node": [0, 1, 1, 1], "time": [9, 9, 1, 5], "logits": [[0, 0], [2, 2], [0, 0], [1, 1]]}
     diskgnn.predict(tmp_path / "packed", tmp_path / "one.npy", Payments(), nodes=[0])
     assert np.load(tmp_path / "one.npy").tolist() == [[0, 0]]
+    diskgnn.predict(tmp_path / "packed", tmp_path / "one.csv", Payments(), nodes=[0])
+    assert pacsv.read_csv(tmp_path / "one.csv").to_pydict() == {
+        "node": [0], "time": [9], "logits_0": [0.0], "logits_1": [0.0]
+    }  # fmt: skip
     with pytest.raises(ConfigError, match="nodes: 1 is a seed of this split several times"):
         diskgnn.predict(tmp_path / "packed", tmp_path / "no.npy", Payments(), nodes=[1])
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_times_of_a_packed_directory_are_those_of_their_rows(tmp_path: Path, split: str):
+    """An account that got a payment at each time from 1 to 40 is asked at these: it has as many as the time says. Train
+    seeds are shuffled."""
+    asked = np.random.default_rng(0).permutation(40) + 1
+    schema = {
+        "nodes": {"account": {"num_nodes": 2},
+                  "payment": {"features": np.ones((40, 1), np.float32), "times": np.arange(1, 41)}},
+        "edges": {"payment:to:account": {"edges": np.stack([np.arange(40), np.ones(40, np.int64)])}},
+    }  # fmt: skip
+    diskgnn.convert(tmp_path / "graph", schema=schema)
+    target = diskgnn.NodeTarget("account", {split: np.ones(40, np.int64)}, {split: asked}, {split: asked % 2})
+    options = {"fanouts": [-1], "batch_size": 7, "temporal": "uniform", "cpu_cache": 0, "seed": 3}
+    diskgnn.prepare(tmp_path / "graph", tmp_path / "packed", target=target, **options)
+    diskgnn.predict(tmp_path / "packed", tmp_path / "out.csv", Payments(), split=split)
+    table = pacsv.read_csv(tmp_path / "out.csv").to_pydict()
+    assert [*table] == ["node", "time", "logits_0", "logits_1"]
+    assert table["time"] == table["logits_0"]
+    assert sorted(table["time"]) == [*range(1, 41)]
 
 
 def test_scores_of_pairs(tmp_path: Path):

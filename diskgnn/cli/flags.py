@@ -1,21 +1,26 @@
 """The library names arguments in its messages; the command line shows them as the flags of the command that was called.
 
-There are three ways in which a message names an argument, and no other is looked for:
+There are four ways in which a message names an argument, and no other is looked for:
 
     epochs: expected at least 1, found 0                  --epochs: expected at least 1, found 0
     make room, or choose another `checkpoint`             make room, or choose another --checkpoint
     use num_layers=2; pass resume=True; device='cpu'      use --layers 2; pass --resume; --device cpu
+    leave the column out (`exclude`, users.age)           leave the column out (--exclude users.age)
+
+The last is of one thing among those that an argument maps or lists: it is quoted as a shell needs it.
 """
 
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Collection, Iterable
 
 import click
 
 _NAMED = re.compile(
     r"""^(?P<first>\w+)(?=:[ ])
+      | (?<=\()`(?P<owner>\w+)`,[ ](?P<part>(?=(?:[^()]|\([^()]*\))*?[=.])(?:[^()]|\([^()]*\))+)(?=\))
       | `(?P<quoted>\w+)`
       | (?<![\w.'"])(?P<name>\w+)=(?P<value>'[^']*' | \[[^]]*\] | [^\s,;:()]*[^\s,;:().])""",
     re.VERBOSE,
@@ -45,11 +50,13 @@ def with_flags(
     def shown(match: re.Match[str]) -> str:
         if match["first"] in unnamed:
             return match[0]
-        option = options.get(match["first"] or match["quoted"] or match["name"])
+        option = options.get(match["first"] or match["owner"] or match["quoted"] or match["name"])
         if option is None and match["name"] is not None:
             option = of_others.get(match["name"])
         if option is None:
             return match[0]
+        if match["owner"]:
+            return f"{_called(option, words)} {shlex.quote(match['part'])}"
         if match["name"] is None:
             return _called(option, words)
         return _with_value(option, match["value"], words) or match[0]

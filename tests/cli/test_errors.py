@@ -229,6 +229,11 @@ def test_what_does_not_go_together_is_told_by_its_flags(tmp_path, monkeypatch, a
         ("pass quiet=True.", "pass --quiet."),
         ("quiet=False, found lines=None", "quiet=False, found lines=None"),
         ("pass color=False; style='dark mode', parts=[3, 2]", "pass --no-color; --theme dark mode, --parts 3,2"),
+        ("leave it out (`style`, users.age), or not", "leave it out (--theme users.age), or not"),
+        ("say so (`line_width`, id=NAME)", "say so (--width id=NAME)"),
+        ("say so (`parts`, price (EUR).paid in=x)", "say so (--parts 'price (EUR).paid in=x')"),
+        ("say so (`parts`, delimiter=;)", "say so (--parts 'delimiter=;')"),
+        ("say so (`other`, id=NAME), and (`lines`, or none)", "say so (`other`, id=NAME), and (--lines, or none)"),
         ("the lines of `diskgnn verify lines` or x.lines=3", "the lines of `diskgnn verify lines` or x.lines=3"),
     ],
 )

@@ -413,4 +413,4 @@ def test_times_of_seeds_that_nobody_named_are_told(shop, tmp_path):
     told = run("sample", tmp_path / "graph", tmp_path / "samples", "--target", "users", "--target-seeds",
                f"train={shop}/train.parquet", "--target-column", "id=user", "--target-column", "label=left",
                "--temporal", "last", "--fanouts", 1)  # fmt: skip
-    assert "if day is when a seed is asked, say so (--target-column, time=NAME)" in " ".join(told.stderr.split())
+    assert "if day is when a seed is asked, say so (--target-column time=NAME)" in " ".join(told.stderr.split())

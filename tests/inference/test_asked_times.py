@@ -162,7 +162,7 @@ def test_columns_of_other_names(made, tmp_path):
         np.testing.assert_array_equal(np.load(tmp_path / "a.npy"), np.load(tmp_path / "b.npy"))
     told = run("predict", made / "graph", "--checkpoint", made / "users", "--nodes", tmp_path / "task.csv", "--out",
                tmp_path / "no.npy", exit_code=3).stderr  # fmt: skip
-    assert "say what the one of ids is called (--column, id=NAME)" in " ".join(told.split())
+    assert "say what the one of ids is called (--column id=NAME)" in " ".join(told.split())
     with pytest.raises(InputError, match=r"expected a column 'dya' .*did you mean 'day'"):
         asked_at(made, tmp_path, nodes=tmp_path / "task.csv", columns=diskgnn.TableColumns(id="user", time="dya"))
     with pytest.raises(ConfigError, match="columns: expected a table of `nodes` or `pairs` that has them, found none"):

@@ -54,7 +54,7 @@ def guessed_ids(
     if len(found) > 1:
         raise ConfigError(
             f"{table.name}: expected one column with the ids that edges refer to, found {' and '.join(found)}; name "
-            f"one with `columns`, id={found[0]}"
+            f"one of these (`columns`, id={found[0]})"
         )
     if not found:
         return None

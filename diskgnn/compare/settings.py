@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from diskgnn.compare.variants import Variant, select
+from diskgnn.compare.variants import LOADERS, Variant, select
 from diskgnn.errors import ConfigError
 from diskgnn.formats.samples_config import fanouts_to_json, spec_to_json
 from diskgnn.graph.feature_files import feature_files
@@ -131,11 +131,15 @@ class ComparisonSettings:
         Raises:
             ConfigError: a model that not all loaders have minibatches for.
         """
-        if self.model.name == RELATIONAL:
-            raise ConfigError(
-                "model: relational takes columns and times, which not all of the loaders have; compare another one"
-            )
         sampling, target = self.sampling, self.sampling.target
+        if self.model.name == RELATIONAL:
+            if lacking := [_called(each) for each in self.variants if not each.has_columns]:
+                having = [_called(each) for all_of in LOADERS.values() for each in all_of if each.has_columns]
+                raise ConfigError(
+                    "loaders: model='relational' takes columns and times, and expected loaders that have them "
+                    f"({', '.join(having)}), found {', '.join(lacking)}; leave these out, or compare another model"
+                )
+            sampling = replace(sampling, keep_times=sampling.keep_times or sampling.is_temporal)
         if target.labels is not None:
             labels = label_target(graph, target)
             assert labels is not None
@@ -180,6 +184,11 @@ class ComparisonSettings:
             "hidden": self.model.hidden, "dropout": self.model.dropout, "lr": self.lr, "device": self.device,
             "evaluate": self.evaluate, **_told_if_asked(self.sampling),
         }  # fmt: skip
+
+
+def _called(variant: Variant) -> str:
+    """Returns what `loaders` calls it."""
+    return ":".join(filter(None, (variant.loader, variant.variant)))
 
 
 def _told_if_asked(sampling: SamplingSpec) -> dict[str, Any]:

@@ -35,6 +35,7 @@ class Variant:
     cached: bool = False  # whether it keeps rows in `cache_bytes`: then Belady's bound is a bound for it
     has_own_model: bool = False  # of what it prepares: it is evaluated on the same, of the other splits
     whole_rows: bool = False  # reads rows as the graph has them, with columns that are left out
+    has_columns: bool = False  # minibatches have the columns that tables keep, and times, beside x
     uncapped: bool = False  # runs without the cap, too, where it does not fit: the upper bound
     about: str = ""  # what its design is, for somebody who has never heard of it
     # What it cannot take of TYPES, LINKS, TIMES and so on, and why.
@@ -121,7 +122,7 @@ LOADERS: dict[str, tuple[Variant, ...]] = {
     ),
     "static-packed": (
         Variant("static-packed", "plain", "static cache, packed", loader_setup.static_packed, SEQUENTIAL,
-                loader_setup.prepare_static, cached=True,
+                loader_setup.prepare_static, cached=True, has_columns=True,
                 about="The rows needed most often stay in memory; what else a minibatch needs lies in one piece on "
                       "disk, sampled and packed beforehand."),
         Variant("static-packed", "segmented", "DiskGNN's design, segments", loader_setup.segmented_packed, RANDOM,
@@ -136,13 +137,14 @@ LOADERS: dict[str, tuple[Variant, ...]] = {
     ),
     "diskgnn": (
         Variant("diskgnn", "one", "diskgnn, one epoch reused", loader_setup.loader, SEQUENTIAL,
-                loader_setup.prepare_epochs(1), cached=True,
+                loader_setup.prepare_epochs(1), cached=True, has_columns=True,
                 about="This project: sampled and packed beforehand, with a cache that knows all that comes. One epoch "
                       "is prepared and trained on again and again."),
         Variant("diskgnn", "several", "diskgnn, several epochs", loader_setup.loader, SEQUENTIAL,
-                loader_setup.prepare_epochs(MAX_SEVERAL_EPOCHS), cached=True,
+                loader_setup.prepare_epochs(MAX_SEVERAL_EPOCHS), cached=True, has_columns=True,
                 about=f"This project, with as many different epochs as are trained, at most {MAX_SEVERAL_EPOCHS}."),
         Variant("diskgnn", "fresh", "diskgnn, every epoch fresh", loader_setup.fresh, SEQUENTIAL, cached=True,
+                has_columns=True,
                 about="This project; each epoch is sampled and packed anew while the one before is trained on."),
     ),
     "propagated": (

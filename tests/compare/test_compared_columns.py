@@ -138,3 +138,43 @@ def test_the_command_says_who_reads_whole_rows(graph: Path, labels: npt.NDArray[
     failed = CliRunner().invoke(main, [*map(str, arguments), *everything])
     assert failed.exit_code == 2
     assert "expected rows of features, by reading which loaders are compared, found none" in failed.stderr
+
+
+def command(graph: Path, labels: npt.NDArray[np.int64], folder: Path, *more: object) -> list[str]:
+    """Compares the model that takes columns, by the times of seeds."""
+    seeds, split = folder / "timed.parquet", np.repeat(["train", "valid", "test"], [400, 100, 100])
+    pq.write_table(
+        pa.table({"id": np.arange(USERS), "split": split, "label": labels, "time": np.full(USERS, 9)}), seeds
+    )  # fmt: skip
+    return [*map(str, [
+        "compare", graph, "--memory", "1GiB", "--fanouts", "3,2", "--batch-size", 64, "--target", "users",
+        "--target-seeds", seeds, "--target-column", "time=time", "--temporal", "last", "--model", "relational",
+        "--max-batches", 2, "--hidden", 8, "--size", "1MiB", *more,
+    ])]  # fmt: skip
+
+
+def test_a_model_of_columns_is_refused_to_loaders_without(
+    graph: Path, labels: npt.NDArray[np.int64], tmp_path: Path
+) -> None:
+    given = command(graph, labels, tmp_path, "--loaders", "diskgnn:one,mmap:random,ginex")
+    refused = CliRunner().invoke(main, given)
+    assert refused.exit_code == 2
+    told = " ".join(refused.stderr.split())
+    assert "--loaders: --model relational takes columns and times" in told
+    assert "(static-packed:plain, diskgnn:one, diskgnn:several, diskgnn:fresh), found mmap:random, ginex;" in told
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("forked_servers")
+def test_a_model_of_columns_is_compared(graph: Path, labels: npt.NDArray[np.int64], tmp_path: Path) -> None:
+    """The same minibatches, prepared beforehand and meanwhile, make the same model."""
+    out = tmp_path / "out.json"
+    given = command(graph, labels, tmp_path, "--loaders", "diskgnn:one,diskgnn:fresh", "--out", out)
+    result = CliRunner().invoke(main, given, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    comparison = from_json(json.loads(out.read_text()))
+    assert comparison.settings["model"] == "relational"
+    assert [each.status for each in comparison.results] == ["ok", "ok"]
+    one, fresh = (each.epochs[0] for each in comparison.results)
+    assert one.scores == pytest.approx(fresh.scores)
+    assert one.loss == pytest.approx(fresh.loss)

@@ -16,6 +16,7 @@ from diskgnn.errors import ConfigError, InputError
 from diskgnn.progress.reporter import StageReport
 from diskgnn.specs.caches import DEFAULT_CPU_CACHE
 from diskgnn.specs.engines import ENGINES
+from diskgnn.specs.schema import NO_LABELS
 from diskgnn.specs.targets import NodeTarget
 from diskgnn.stores.locations import Location, StoredPath
 from diskgnn.system.memory import available_cores
@@ -34,6 +35,7 @@ def _finish(output: Output, reports: StageReport | list[StageReport]) -> None:
 
 def _ready_to_train(output: Output, reports: StageReport | list[StageReport], packed: Location, ranks: int = 1) -> None:
     from diskgnn.formats.manifest import read_manifest
+    from diskgnn.formats.packed_config import PackedConfig
     from diskgnn.formats.rank_directories import rank_directories
 
     _finish(output, reports)
@@ -41,10 +43,14 @@ def _ready_to_train(output: Output, reports: StageReport | list[StageReport], pa
         output.next("diskgnn", "fetch", packed, packed.name, why="copies it to a disk here, to train from")
         return
     first = packed if ranks == 1 else rank_directories(packed)[0]
-    splits = read_manifest(first).config["splits"]
-    if "train" not in splits:
-        output.next("diskgnn", "evaluate", first, "--checkpoint", "RUN", "--split", next(iter(splits)),
-                    why="without a train split; `predict` takes unlabelled seeds, too")  # fmt: skip
+    config = read_manifest(first).parsed(PackedConfig.parse)
+    split = next(iter(config.splits))
+    if config.schema().target_kind == NO_LABELS:
+        output.next("diskgnn", "predict", first, "--checkpoint", "RUN", "--split", split, "--out", "FILE",
+                    why="the seeds have no labels to train on")  # fmt: skip
+        return
+    if "train" not in config.splits:
+        output.next("diskgnn", "evaluate", first, "--checkpoint", "RUN", "--split", split, why="without a train split")
         return
     launch = ("diskgnn",) if ranks == 1 else ("torchrun", "--nproc-per-node", str(ranks), "-m", "diskgnn")
     output.next(*launch, "train", packed, "--checkpoint", packed.with_name(f"{packed.name}-run"))

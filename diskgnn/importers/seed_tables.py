@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -92,6 +92,8 @@ def read_target(
     has_label = bool(labels)
     if has_label:
         rows = {split: _labelled(split, each, labels) for split, each in rows.items()}
+    elif edge_type is None:
+        _warn_of_no_labels(ends["id"], seeds, columns or TableColumns(), rows)
     numbers = {role: _nodes_by_split(nodes, {split: each[role] for split, each in rows.items()})
                for role, nodes in ends.items()}  # fmt: skip
     times, unit = None, opened.config.time_unit
@@ -116,17 +118,44 @@ def read_target(
     return LinkTarget(edge_type, seeds=pairs, **given)  # type: ignore[arg-type]  # it parses the name
 
 
+def _free_columns(
+    seeds: PathLike | Mapping[str, PathLike], columns: TableColumns, ids: Sequence[str]
+) -> tuple[PathLike, list[pa.Field]]:
+    """Returns the first table, and its columns that nobody named, without an index of pandas."""
+    path = next(iter(seeds.values())) if isinstance(seeds, Mapping) else seeds
+    labels = [columns.label or _LABEL] if isinstance(columns.label or _LABEL, str) else list(columns.label or ())
+    taken = {*labels, *(getattr(columns, role) or role for role in (*ids, "time", "split"))}
+    schema = Table("seeds", path, columns).schema
+    return path, [each for each in schema if each.name not in taken and _INDEX.fullmatch(each.name) is None]
+
+
+def _warn_of_no_labels(
+    nodes: NodeSet, seeds: PathLike | Mapping[str, PathLike], columns: TableColumns, splits: Iterable[str]
+) -> None:
+    """Warns of seeds to train on or to be scored that have no labels, neither in their tables nor in the graph."""
+    if nodes.config.target is not None or set(splits) <= {"test"}:  # others are there to be predicted
+        return
+    path, free = _free_columns(seeds, columns, ("id",))
+    remedy = (
+        f"if {' or '.join(each.name for each in free)} is the label, say so (`columns`, label=NAME)"
+        if free
+        else "add a column of them"
+    )
+    warnings.warn(
+        f"seeds: no column of {path} is named as their labels, and nodes of type {nodes.name!r} have none of their "
+        f"own, so models can neither be trained on these seeds nor be scored; {remedy}",
+        DataWarning,
+        stacklevel=callers_level(),
+    )
+
+
 def _warn_of_unread_times(
     graph: Graph, seeds: PathLike | Mapping[str, PathLike], columns: TableColumns, ids: Sequence[str]
 ) -> None:
     """Warns of columns that may be when seeds are asked, where nobody said which is and seeds have times of their
     own."""
-    path = next(iter(seeds.values())) if isinstance(seeds, Mapping) else seeds
-    labels = [columns.label or _LABEL] if isinstance(columns.label or _LABEL, str) else list(columns.label or ())
-    taken = {*labels, columns.split or "split", *(getattr(columns, role) or role for role in ids)}
-    free = [each for each in Table("seeds", path, columns).schema if each.name not in taken]
-    maybe = [each for each in free if is_date(each.type) or pa.types.is_integer(each.type)]
-    found = [each.name for each in maybe if _INDEX.fullmatch(each.name) is None]
+    path, free = _free_columns(seeds, columns, ids)
+    found = [each.name for each in free if is_date(each.type) or pa.types.is_integer(each.type)]
     if found:
         warnings.warn(
             f"seeds: no column of {path} is named as their times, so draws by time go by those of the nodes in "

@@ -51,6 +51,7 @@ from diskgnn.progress.reporter import Reporter, StageReport, say
 from diskgnn.sampling.timed_types import require_times_to_ignore
 from diskgnn.specs.fanouts import Fanouts
 from diskgnn.specs.schema import NO_LABELS, ClassValue, EdgeType, edge_type_name
+from diskgnn.specs.split_arrays import SplitArrays
 from diskgnn.specs.targets import NodeTarget
 from diskgnn.stores.locations import local
 from diskgnn.system.allocators import freed_memory_returned
@@ -270,8 +271,9 @@ def _predict_nodes(
     spec = drawn.spec(asked.net, None if times.ignore_times else sampling)
     draws = times.draws(graph, sampling, spec, NodeTarget(asked.node_type), len(seeds), of_table, drawn.reporter)
     target = (
-        NodeTarget(asked.node_type, {SPLIT: seeds}, {SPLIT: draws.by_seed.seconds})
-        if draws.by_seed  # a node may be asked at several times
+        # A node may be asked at several times. Who asks twice is answered twice: `SplitArrays` are not warned of.
+        NodeTarget(asked.node_type, SplitArrays.of("nodes", {SPLIT: seeds}), {SPLIT: draws.by_seed.seconds})
+        if draws.by_seed
         else NodeTarget(asked.node_type, {SPLIT: np.unique(seeds)})
     )
     loader = drawn.loader(graph, asked.net, target, draws)

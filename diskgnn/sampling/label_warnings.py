@@ -29,7 +29,7 @@ _PIECE_BYTES = 4 << 20  # of pages that are read at once
 
 
 def warn_of_labels(graph: Graph, target: NodeTarget, seeds: Mapping[str, npt.NDArray[np.int64]]) -> None:
-    """Warn if all train seeds are of one class, or if one column of the features says the labels.
+    """Warn if all seeds of a split are of one class, or if one column of the features says the labels.
 
     Features are compared for a sample of the seeds. They are not read from a store.
 
@@ -42,19 +42,20 @@ def warn_of_labels(graph: Graph, target: NodeTarget, seeds: Mapping[str, npt.NDA
     if target.labels is None and (nodes.config.target is None or not isinstance(graph.manifest.path, Path)):
         return
     with suppress(OSError, ArtifactError):  # whoever needs what cannot be read says so
-        ids, labels, is_train = _labelled(nodes, target, seeds)
-        _warn_of_one_class(nodes, target, labels[is_train])
+        ids, labels, splits = _labelled(nodes, target, seeds)
+        for number, split in enumerate(seeds):
+            _warn_of_one_class(nodes, target, split, labels[splits == number])
         ids, first = np.unique(ids, return_index=True)
         _warn_of_told(graph, nodes, ids, labels[first])
 
 
 def _labelled(
     nodes: NodeSet, target: NodeTarget, seeds: Mapping[str, npt.NDArray[np.int64]]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any], npt.NDArray[np.bool_]]:
-    """Some of the seeds of each split that have labels, these, and which of them are of train."""
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any], npt.NDArray[np.int64]]:
+    """Some of the seeds of each split that have labels, these, and which number in `seeds` the split of each has."""
     chosen = {split: _evenly(len(each), _MOST_LABELS) for split, each in seeds.items()}
     ids = np.concatenate([seeds[split][places] for split, places in chosen.items()])
-    is_train = np.repeat([split == "train" for split in chosen], [len(places) for places in chosen.values()])
+    splits = np.repeat(np.arange(len(chosen)), [len(places) for places in chosen.values()])
     if target.labels is None:
         distinct, positions = np.unique(ids, return_inverse=True)
         labels = nodes.labels_of(distinct)[positions]
@@ -62,7 +63,7 @@ def _labelled(
         labels = np.concatenate([np.asarray(target.labels[split])[places] for split, places in chosen.items()])
     known = ~np.isnan(labels) if labels.dtype.kind == "f" else labels >= 0
     known = known.reshape(len(labels), -1).all(axis=1)
-    return ids[known], labels[known], is_train[known]
+    return ids[known], labels[known], splits[known]
 
 
 def _evenly(count: int, most: int) -> npt.NDArray[np.int64]:
@@ -70,7 +71,7 @@ def _evenly(count: int, most: int) -> npt.NDArray[np.int64]:
     return np.linspace(0, count - 1, min(count, most)).astype(np.int64)
 
 
-def _warn_of_one_class(nodes: NodeSet, target: NodeTarget, labels: npt.NDArray[Any]) -> None:
+def _warn_of_one_class(nodes: NodeSet, target: NodeTarget, split: str, labels: npt.NDArray[Any]) -> None:
     if labels.ndim > 1 or labels.dtype.kind == "f" or not len(labels) or labels.min() < labels.max():
         return
     names = target.classes
@@ -78,8 +79,8 @@ def _warn_of_one_class(nodes: NodeSet, target: NodeTarget, labels: npt.NDArray[A
         names = nodes.config.target.classes
     found = labels[0] if names is None else repr(names[labels[0]])
     warnings.warn(
-        f"labels: all {len(labels)} seeds of train that were looked at are of class {found}: a model that always says "
-        "so is right; give it seeds of other classes, too",
+        f"labels: all {len(labels)} seeds of {split} that were looked at are of class {found}: a model that always "
+        "says so is right; give it seeds of other classes, too",
         DataWarning,
         stacklevel=callers_level(),
     )

@@ -6,12 +6,16 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from itertools import combinations
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from diskgnn.errors import ConfigError, DataWarning, callers_level
 from diskgnn.specs.schema import ClassValue, EdgeType, are_class_values, check_type_name, parse_edge_type
 from diskgnn.specs.split_arrays import SplitArrays
 from diskgnn.units import whole_number
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 NEGATIVES_BY = ("uniform", "popularity")
 SEED_TASKS = ("class", "multilabel", "regression")  # what labels in a table of seeds are
@@ -39,7 +43,7 @@ class NodeTarget:
         classes: what classes 0, 1, ... are called, all text, all whole numbers or all truth values; `predict` and
             `infer` write that. By default these numbers.
 
-    Warns of nodes that are given twice, and of those in two splits, unless there are times.
+    Warns of nodes that are given twice, and of those in two splits; with times, of nodes at the same time.
 
     Raises:
         ConfigError: not the name of a type; ids that are none; times or labels of other seeds, or of none.
@@ -61,9 +65,8 @@ class NodeTarget:
         is_given = self.seeds is not None and not isinstance(self.seeds, SplitArrays)
         _keep_seeds(self, ())
         _keep_labels(self)
-        # With times, a node may be a seed at several of them.
-        if is_given and isinstance(self.seeds, SplitArrays) and self.times is None:
-            _warn_of_repeated(self.seeds)
+        if is_given and isinstance(self.seeds, SplitArrays):
+            _warn_of_repeated(self.seeds, self.times)
 
 
 @dataclass(frozen=True)
@@ -165,24 +168,43 @@ def as_target(given: object) -> Target:
     )
 
 
-def _warn_of_repeated(seeds: SplitArrays) -> None:
+def _warn_of_repeated(seeds: SplitArrays, times: Mapping[str, Any] | None) -> None:
+    """Warns of seeds that are given twice: nodes, or with times, which may ask a node again, nodes at a time."""
     import numpy as np  # the command line imports this module, and starts without NumPy
 
-    distinct = {split: np.unique(ids) for split, ids in seeds.items()}
+    given = {split: [nodes] if times is None else [nodes, times[split]] for split, nodes in seeds.items()}
+    asked = {split: _distinct(columns) for split, columns in given.items()}
+    if times is None:
+        what, of_train, remedy = "node ids", "of the nodes", "each node is one seed"
+    else:
+        what, of_train = "pairs of a node and a time", "of the pairs of a node and a time"
+        remedy = "each is a seed of its own, so that these count more than others"
     told = [
-        f"seeds[{split!r}]: {len(seeds[split]) - len(ids)} of {len(seeds[split])} node ids occur before; each node is "
-        f"one seed"
-        for split, ids in distinct.items()
-        if len(ids) < len(seeds[split])
+        f"seeds[{split!r}]: {repeated} of {len(seeds[split])} {what} occur before; {remedy}"
+        for split, (nodes, *_) in asked.items()
+        if (repeated := len(seeds[split]) - len(nodes))
     ]
-    for one, other in combinations(distinct, 2):
-        if shared := len(np.intersect1d(distinct[one], distinct[other], assume_unique=True)):
+    for one, other in combinations(asked, 2):
+        both = [np.concatenate(pair) for pair in zip(asked[one], asked[other], strict=True)]
+        if shared := len(both[0]) - len(_distinct(both)[0]):
             told.append(
-                f"seeds: {shared} of the nodes of {one} are in {other}, too: what is measured on {other} is too good; "
+                f"seeds: {shared} {of_train} of {one} are in {other}, too: what is measured on {other} is too good; "
                 f"take them out of one of the two"
             )
     for each in told:
         warnings.warn(each, DataWarning, stacklevel=callers_level())
+
+
+def _distinct(columns: list[npt.NDArray[np.int64]]) -> list[npt.NDArray[np.int64]]:
+    """Returns the different rows of `columns` [n] each, in ascending order."""
+    import numpy as np
+
+    order = np.lexsort(columns[::-1])
+    ordered = [each[order] for each in columns]
+    del order
+    is_new = np.ones(len(ordered[0]), np.bool_)
+    is_new[1:] = np.any([each[1:] != each[:-1] for each in ordered], axis=0)
+    return ordered if is_new.all() else [each[is_new] for each in ordered]
 
 
 def _keep_seeds(target: Target, row_shape: tuple[int, ...]) -> None:

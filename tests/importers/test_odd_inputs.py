@@ -6,6 +6,7 @@ import bz2
 import gzip
 import io
 import os
+import warnings
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -232,4 +233,27 @@ def test_seeds_that_are_given_twice_are_told() -> None:
     found = [str(each.message) for each in told]
     assert any("seeds['train']: 1 of 3 node ids occur before; each node is one seed" in each for each in found)
     assert any("seeds: 1 of the nodes of train are in valid, too" in each for each in found)
-    NodeTarget("node", {"train": [1, 1, 2]}, times={"train": [4, 5, 6]})  # a seed at each of the times
+
+
+def test_seeds_that_are_given_twice_at_one_time_are_told() -> None:
+    """Compared with pairs of Python, as many as chance makes alike."""
+    rng = np.random.default_rng(3)
+    nodes = {split: rng.integers(0, 30, count) for split, count in (("train", 400), ("valid", 90), ("test", 1))}
+    times = {split: rng.integers(-9, 9, len(each)) for split, each in nodes.items()}
+    asked = {split: list(zip(nodes[split].tolist(), times[split].tolist(), strict=True)) for split in nodes}
+    repeated = {split: len(pairs) - len(set(pairs)) for split, pairs in asked.items()}
+    shared = len(set(asked["train"]) & set(asked["valid"]))
+    assert min(repeated["train"], repeated["valid"], shared) > 0
+    with pytest.warns(DataWarning) as told:
+        NodeTarget("node", nodes, times)
+    found = " ".join(str(each.message) for each in told)
+    assert f"seeds['train']: {repeated['train']} of 400 pairs of a node and a time occur before; each is" in found
+    assert f"seeds['valid']: {repeated['valid']} of 90 pairs of a node and a time occur before" in found
+    assert f"seeds: {shared} of the pairs of a node and a time of train are in valid, too" in found
+    assert "seeds['test']" not in found
+
+
+def test_a_node_may_be_a_seed_at_several_times() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DataWarning)
+        NodeTarget("node", {"train": [1, 1, 2], "valid": [2, 1]}, {"train": [4, 5, 6], "valid": [7, 6]})

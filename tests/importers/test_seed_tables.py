@@ -414,3 +414,43 @@ def test_times_of_seeds_that_nobody_named_are_told(shop, tmp_path):
                f"train={shop}/train.parquet", "--target-column", "id=user", "--target-column", "label=left",
                "--temporal", "last", "--fanouts", 1)  # fmt: skip
     assert "if day is when a seed is asked, say so (--target-column time=NAME)" in " ".join(told.stderr.split())
+
+
+def test_labels_of_seeds_that_nobody_named_are_told(shop, tmp_path):
+    unnamed, tables = TableColumns(id="user", time="day"), {split: shop / f"{split}.parquet" for split in ASKED}
+    with pytest.warns(DataWarning, match=r"no column of .*train.parquet is named as their labels.* if left is the"):
+        assert read_target(shop / "graph", tables, node_type="users", columns=unnamed).labels is None
+    pq.write_table(table("train").drop(["left"]), tmp_path / "bare.parquet")
+    with pytest.warns(DataWarning, match=r"no column of .*bare.parquet is named as their labels.*add a column of them"):
+        read_target(shop / "graph", {"train": tmp_path / "bare.parquet"}, node_type="users", columns=unnamed)
+    pairs = pa.table({"user": ["ann", "bob"], "order": [100, 101], "left": [True, False]})
+    pq.write_table(pairs, tmp_path / "pairs.parquet")
+    of_pairs = {"columns": TableColumns(src="order", dst="user")}
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="seeds: no column")
+        read_target(shop / "graph", tables, node_type="users", columns=COLUMNS)
+        # To be predicted, which takes no labels; and which pairs have an edge needs none.
+        read_target(shop / "graph", {"test": shop / "train.parquet"}, node_type="users", columns=unnamed)
+        of_pairs |= {"seeds": {"train": tmp_path / "pairs.parquet"}, "edge_type": "orders:f2p_user:users"}
+        assert read_target(shop / "graph", **of_pairs).labels is None
+
+
+def test_labels_that_the_nodes_have_themselves_need_no_column(shop, tmp_path):
+    pq.write_table(pa.table({"id": [0, 1], "age": [3, 4]}), tmp_path / "seeds.parquet")
+    given = {"edges": np.array([[0, 1], [1, 0]]), "labels": np.array([0, 1]),
+             "features": np.ones((2, 1), np.float32), "train": [0]}  # fmt: skip
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="seeds: no column")
+        diskgnn.convert(tmp_path / "graph", **given)
+        read_target(tmp_path / "graph", {"train": tmp_path / "seeds.parquet"})
+
+
+def test_preparing_seeds_without_labels_says_so_and_leads_to_no_training(shop, tmp_path):
+    words = ["--target", "users", "--target-column", "id=user", "--target-column", "time=day", "--temporal", "last",
+             "--fanouts", 1, "--cpu-cache", "10%", "--target-seeds", f"train={shop}/train.parquet"]  # fmt: skip
+    told = " ".join(run("prepare", shop / "graph", tmp_path / "packed", *words).stderr.split())
+    assert "if left is the label, say so (--target-column label=NAME)" in told
+    assert f"next: diskgnn predict {tmp_path}/packed --checkpoint RUN --split train" in told
+    assert "diskgnn train" not in told
+    told = run("prepare", shop / "graph", tmp_path / "labelled", *words, "--target-column", "label=left").stderr
+    assert "next: diskgnn train" in " ".join(told.split())

@@ -210,6 +210,19 @@ def test_seeds_of_one_class(tmp_path: Path) -> None:
     assert warned(graph, tmp_path / "both", target=NodeTarget("user")) == []
 
 
+@pytest.mark.parametrize("split", ["valid", "test"])
+def test_seeds_of_another_split_that_are_of_one_class(tmp_path: Path, split: str) -> None:
+    rng = np.random.default_rng(10)
+    labels = np.where(np.arange(COUNT) < 50, 1, 0)
+    graph = converted(tmp_path / "graph", columns_of(rng), labels, classes=("no", "yes"))
+    target = NodeTarget("user", {"train": np.arange(40, 60), split: np.arange(100, 117)})
+    (told,) = warned(graph, tmp_path / "samples", target=target)
+    assert f"all 17 seeds of {split} that were looked at are of class 'no'" in told
+    target = NodeTarget("user", {"train": [3, 4], split: [5, 6]}, labels={"train": [0, 2], split: [2, 2]})
+    (told,) = warned(graph, tmp_path / "other", target=target)
+    assert f"all 2 seeds of {split} that were looked at are of class 2" in told
+
+
 def test_training_on_one_class_alone(tmp_path: Path) -> None:
     rng = np.random.default_rng(12)
     graph = converted(tmp_path / "graph", columns_of(rng), np.zeros(COUNT, np.int64), classes=("no",))

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from diskgnn.formats.column_records import Columns, ColumnsMember, check_columns
 from diskgnn.formats.column_statistics import ColumnStatistics, check_statistics
 from diskgnn.formats.record_format import ROWS
-from diskgnn.formats.records import INLINE, LEFT_OUT, Codec, Key, Record, or_none
+from diskgnn.formats.records import INLINE, LEFT_OUT, Codec, Key, Record, or_none, typed
 from diskgnn.formats.row_format import RowFormat
 from diskgnn.formats.source_contents import NO_CONTENTS, SourceContents
 from diskgnn.formats.value_counts import NOTHING_UNUSUAL, ValueCounts
@@ -24,6 +24,12 @@ from diskgnn.specs.schema import (
     check_type_name,
 )
 from diskgnn.specs.time_windows import checked_time_unit
+
+ALL_ROWS = "all"
+
+
+def _read_until(said: Any) -> int | str:
+    return ALL_ROWS if said == ALL_ROWS else typed(said, int)
 
 
 @dataclass(frozen=True)
@@ -110,8 +116,9 @@ class GraphConfig(Record):
     time_unit: Annotated[str | None, LEFT_OUT] = None  # of TIME_UNITS: of times of nodes and edges; None: nobody said
     # Of the data set that it was made from.
     contents: Annotated[SourceContents, LEFT_OUT, Key("source_contents")] = NO_CONTENTS
-    # Rows of tables later than this are in no statistics of records, nor counted in categories; None: all are.
-    statistics_until: Annotated[int | None, LEFT_OUT] = None
+    # Rows of tables later than this are in no statistics of records, nor counted in categories. ALL_ROWS: all rows are;
+    # None: there are no records, or nobody said.
+    statistics_until: Annotated[int | str | None, LEFT_OUT, Codec(lambda until: until, _read_until)] = None
 
     @staticmethod
     def of_one_type(num_nodes: int, num_edges: int, num_classes: int, rows: RowFormat) -> GraphConfig:

@@ -162,7 +162,7 @@ class GraphInput:
 
     order: str | None = None  # of in-neighbours, one of `ORDERS`; None: that of hashes
     dated: tuple[str, ...] = ()  # node types whose times were dates or timestamps, and are seconds now
-    statistics_until: int | None = None  # rows of tables later than this are in no statistics of records; None: all are
+    statistics_until: int | str | None = None  # of records: see `GraphConfig`
 
     def __post_init__(self) -> None:
         checked_time_unit(self.time_unit)

@@ -52,7 +52,7 @@ class OpenGraph:
     edges: Mapping[EdgeType, OpenEdges]
     contents: SourceContents = field(default_factory=SourceContents)  # of tables
     time_unit: str | None = None  # of all times; None: nobody said
-    statistics_until: int | None = None  # see `GraphInput`
+    statistics_until: int | str | None = None  # see `GraphInput`
 
     @property
     def needed_bytes(self) -> int:

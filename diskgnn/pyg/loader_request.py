@@ -213,7 +213,6 @@ class LoaderRequest:
             loader.input_data.input_type is not None,
             {name: nodes.num_nodes for name, nodes in graph.nodes.items()},
             self.subgraph_type, self.disjoint, times, getattr(loader, "neg_sampling", None),
-            self.starts,
         )  # fmt: skip
         self._check_range(loader.input_data, graph)
         spec = self._spec(graph, loader.input_data)

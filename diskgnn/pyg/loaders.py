@@ -15,7 +15,7 @@ from diskgnn.pyg.loader_data import opened, seeds_of
 from diskgnn.pyg.loader_request import IGNORED, LoaderRequest, check_lengths
 from diskgnn.pyg.prepared_batches import PreparedBatches
 from diskgnn.pyg.prepared_cache import argument
-from diskgnn.pyg.sampler import DiskSampler
+from diskgnn.pyg.sampler import DiskSampler, StartedNodes
 
 
 class NeighborLoader(PreparedBatches, NodeLoader):  # type: ignore[misc]
@@ -126,6 +126,8 @@ class NeighborLoader(PreparedBatches, NodeLoader):  # type: ignore[misc]
         )  # fmt: skip
         request.check_seeds(self.input_data.node, "input_nodes")
         check_lengths(len(self.input_data.node), input_time=input_time, input_start_time=input_start_time)
+        if input_start_time is not None:
+            self.input_data = StartedNodes(self.input_data, input_start_time)
 
     @staticmethod
     def _pyg_loader() -> Any:

@@ -37,6 +37,24 @@ Output = Any  # SamplerOutput | HeteroSamplerOutput
 Ends = dict[str, Tensor]  # by node type
 
 
+class StartedNodes(NodeSamplerInput):  # type: ignore[misc]
+    """PyG's seed nodes, with since when each of them may draw: it stays with its seed as `time` does. PyG's `input_id`
+    is no place among the seeds: of a mask it is the node, and users may give their own."""
+
+    def __init__(self, given: NodeSamplerInput, start: Tensor) -> None:
+        super().__init__(given.input_id, given.node, given.time, given.input_type)
+        self.start = start.cpu()  # [n]: nothing up to this is drawn where edge types have a window
+
+    def __getitem__(self, index: Any) -> StartedNodes:
+        index = torch.as_tensor(index)
+        return StartedNodes(super().__getitem__(index), self.start[index])
+
+
+def _starts_of(inputs: SamplerInput) -> npt.NDArray[np.int64] | None:
+    """Returns [B] since when each of these inputs may draw; None if only windows say."""
+    return inputs.start.numpy().astype(np.int64) if isinstance(inputs, StartedNodes) else None
+
+
 @dataclass(frozen=True)
 class Rules:
     """Says how minibatches start and what PyG makes of them."""
@@ -47,7 +65,6 @@ class Rules:
     disjoint: bool  # each seed has nodes of its own
     node_times: Mapping[str, Tensor] | None  # [N] of the node types that have some; None: times do not matter
     neg_sampling: Any = None  # PyG's NegativeSampling
-    starts: Tensor | None = None  # [n] of all inputs: nothing up to this is drawn where edge types have a window
 
     def sampled(self, inputs: SamplerInput, draw: Callable[[Ends, Ends | None], Output]) -> Output:
         """Returns what PyG's sampler returns for `inputs`, with `draw` in place of its own draws."""
@@ -92,10 +109,6 @@ class Rules:
             found[3] = found[3].flatten()[torch.randperm(found[3].numel(), generator=random)].view_as(found[3])
         out.metadata = tuple(found)
         return out
-
-    def starts_of(self, inputs: SamplerInput) -> npt.NDArray[np.int64] | None:
-        """Returns [B] since when each of these inputs may draw; None if only windows say."""
-        return None if self.starts is None else self.starts[inputs.input_id].numpy().astype(np.int64)
 
     def times_of(self, seeds: Ends, given: Ends | None) -> dict[str, npt.NDArray[np.int64]] | None:
         """Returns [B] until when each seed may draw; None if times do not matter."""
@@ -177,8 +190,7 @@ class InputSeeds:
             pass
         ((seeds, given),) = found
         return seed_batch(
-            self._graph, self._rules, seeds, given, self._rules.starts_of(inputs),
-            is_link=isinstance(self.target, LinkTarget),
+            self._graph, self._rules, seeds, given, _starts_of(inputs), is_link=isinstance(self.target, LinkTarget)
         )  # fmt: skip
 
 
@@ -217,7 +229,7 @@ class DiskSampler(BaseSampler):  # type: ignore[misc]
 
     def sample(self, inputs: SamplerInput) -> Output:
         """Returns a neighbourhood drawn now, other ones at each call."""
-        return self._rules.sampled(inputs, partial(self._draw, starts=self._rules.starts_of(inputs)))
+        return self._rules.sampled(inputs, partial(self._draw, starts=_starts_of(inputs)))
 
     def sample_from_nodes(self, index: SamplerInput, **_: Any) -> Output:
         """See `BaseSampler`."""

@@ -19,6 +19,7 @@ from torch_geometric.data import HeteroData
 
 from diskgnn.batches.tensor_frames import STYPES, stype_of
 from diskgnn.errors import ConfigError, InputError
+from diskgnn.formats.graph_config import ALL_ROWS
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.source_schema import kept_tables
 from diskgnn.importers.containers.rows import EdgeStream, RowSource
@@ -73,7 +74,7 @@ def graph_of_tables(
 
     Raises:
         ConfigError: its tables did not keep their columns, or lack some, or have other ones, or other stypes, than
-            `kinds` says; or other `statistics`.
+            `kinds` says; or other `statistics`, or nobody said which.
     """
     _require_statistics(graph, statistics)
     _require_tables(removed, graph.nodes)
@@ -84,12 +85,17 @@ def graph_of_tables(
 
 def _require_statistics(graph: Graph, asked: str) -> None:
     until = graph.config.statistics_until
-    if until is None and asked != "all":
+    if until is None and kept_tables(graph):
+        raise ConfigError(
+            f"statistics: expected a graph that says of which rows they are, found none said in {graph.manifest.path}, "
+            "as an earlier diskgnn wrote it; convert it again"
+        )
+    if until == ALL_ROWS and asked != "all":
         raise ConfigError(
             f"statistics: expected those of the rows up to val_timestamp, found those of all rows in "
             f"{graph.manifest.path}; convert it with val_timestamp and without statistics=all, or pass statistics='all'"
         )
-    if until is not None and asked == "all":
+    if isinstance(until, int) and asked == "all":
         moment = np.datetime64(until, "s") if graph.config.time_unit == "s" else until
         raise ConfigError(
             f"statistics: expected those of all rows, as RelBench has them, found those of rows up to {moment} in "
@@ -239,8 +245,8 @@ def _graph_input(tables: Sequence[StoredTable], encodings: Mapping[str, FrameEnc
                 )
             edges[table.name, key_word(column), referred] = EdgeInput(stream, reverse=True, foreign_key=True)
     if not any(table.time for table in tables):
-        return GraphInput(nodes, edges)
-    return GraphInput(nodes, edges, time_unit="s", order="time")
+        return GraphInput(nodes, edges, statistics_until=ALL_ROWS)
+    return GraphInput(nodes, edges, time_unit="s", order="time", statistics_until=ALL_ROWS)
 
 
 def _times(table: StoredTable, column: str) -> RowSource:

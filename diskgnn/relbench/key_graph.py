@@ -63,7 +63,7 @@ def make_pkey_fkey_graph(
 
     Raises:
         ConfigError: what is asked for is not there, or columns are of an stype that RelBench's models have no encoder
-            for; or a graph directory has other statistics.
+            for; or a graph directory has other statistics, or does not say which.
         InputError: tables that are none.
         UnavailableError: torch_frame or pandas cannot be imported.
 

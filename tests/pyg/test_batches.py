@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 
 import numpy as np
@@ -255,6 +256,49 @@ def test_each_seed_has_a_start_of_its_own(quiet):
         NeighborLoader(data, [-1], input_nodes=nodes, input_start_time=starts, **quiet)
     with pytest.raises(ConfigError, match="input_start_time: expected 5, one for each to start from, found 3"):
         NeighborLoader(data, [-1], **given, input_start_time=starts[:3])
+
+
+@pytest.mark.parametrize("room", ["diskgnn.pyg", "diskgnn.relbench"])
+@pytest.mark.parametrize("epochs", [0, 1])
+def test_starts_follow_their_seeds_whatever_input_id_is(quiet, room, epochs):
+    """PyG makes the nodes of a mask their `input_id`, and takes other ones: no start is found by these."""
+    if room == "diskgnn.relbench":
+        pytest.importorskip("torch_frame")
+    kind = importlib.import_module(room).NeighborLoader
+    mask = torch.zeros(120, dtype=torch.bool)
+    mask[[3, 17, 40, 99, 119]] = True
+    nodes, times, starts = (
+        mask.nonzero().flatten(),
+        torch.tensor([12, 29, 20, 25, 28]),
+        torch.tensor([2, 11, -5, 20, 3]),
+    )
+    data, typed = one_type(), HeteroData()
+    typed["paper"].x, typed["paper"].time = data.x, data.time
+    typed["paper", "cites", "paper"].edge_index = data.edge_index
+    row, col = data.edge_index
+    since = (data.time[row] <= times[:, None]) & (data.time[row] > starts[:, None])
+    passes = [each.nonzero().flatten().tolist() for each in (col == nodes[:, None]) & since]
+    assert len({*map(len, passes)}) > 2
+    backwards = torch.tensor([4, 3, 2, 1, 0])
+    for given, seeds, named in (
+        (data, mask, nodes), (typed, ("paper", mask), nodes), (data, nodes, backwards), (data, nodes, backwards + 1000),
+        (data, mask, backwards), (typed, ("paper", nodes), backwards),
+    ):  # fmt: skip
+        loader = kind(
+            given, [-1], input_nodes=seeds, input_time=times, input_start_time=starts, time_attr="time",
+            **quiet | {"batch_size": 2, "prepared_epochs": epochs},
+            **{} if named is nodes else {"input_id": named},
+            **{} if given is data else {"time_window": {("paper", "cites", "paper"): 1000}},
+        )  # fmt: skip
+        asked = [4, 0, 3]
+        expected = [[0, 1], [2, 3], [4], asked]
+        for positions, batch in zip(expected, [*loader, loader(asked)], strict=True):
+            of_nodes = batch if given is data else batch["paper"]
+            of_edges = batch if given is data else batch["paper", "cites", "paper"]
+            assert of_nodes.input_id.tolist() == named[positions].tolist()
+            trees = of_nodes.batch[of_edges.edge_index[1]]
+            found = [sorted(of_edges.e_id[trees == tree].tolist()) for tree in range(len(positions))]
+            assert found == [passes[position] for position in positions]
 
 
 def test_starts_are_for_the_edges_that_a_window_is_for(quiet):

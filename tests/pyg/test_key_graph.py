@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from dataclasses import replace
 from decimal import Decimal
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ pytest.importorskip("torch_frame")
 pytest.importorskip("relbench")
 
 import pandas as pd
+from forging import write_manifest
 from frames_beside import assert_same_batch, assert_same_frame, assert_same_statistics
 from pyg_samplers import NeighborsInTime
 from relbench.base import Database, Table
@@ -383,6 +385,25 @@ def test_a_graph_directory_with_other_statistics_is_refused(shop, tmp_path):
     (_, of_plain), (_, of_like) = (make_pkey_fkey_graph(tmp_path / name, statistics="validation")
                                    for name in ("plain", "like"))  # fmt: skip
     assert_same_statistics(of_like, of_plain)
+    # A graph that does not say which rows they are of may have either.
+    for name in ("known", "all"):
+        document = json.loads((tmp_path / name / "manifest.json").read_text())
+        del document["config"]["statistics_until"]
+        write_manifest(tmp_path / name, document)
+        for asked in ("all", "validation"):
+            with pytest.raises(ConfigError, match=rf"of which rows they are, found none said in .*{name}.*convert it"):
+                make_pkey_fkey_graph(tmp_path / name, statistics=asked)
+
+
+def test_the_graph_of_a_database_says_that_its_statistics_are_of_all_rows(shop, tmp_path):
+    without_text = {table: {column: kind for column, kind in columns.items() if kind is not stype.text_embedded}
+                    for table, columns in kinds().items()}  # fmt: skip
+    data, expected = make_pkey_fkey_graph(shop.get_db(), without_text, cache_dir=tmp_path, progress=False)
+    graph = data["customer"].tf.graph
+    _, found = make_pkey_fkey_graph(graph)
+    assert_same_statistics(found, expected)
+    with pytest.raises(ConfigError, match="found those of all rows"):
+        make_pkey_fkey_graph(graph, statistics="validation")
 
 
 def test_columns_that_a_task_must_not_see_are_left_out(shop, embedder, tmp_path):

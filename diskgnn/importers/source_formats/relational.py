@@ -21,6 +21,7 @@ import numpy.typing as npt
 import pyarrow.compute as pc
 
 from diskgnn.errors import ConfigError, DataWarning, callers_level
+from diskgnn.formats.graph_config import ALL_ROWS
 from diskgnn.importers.completing import require_columns_there
 from diskgnn.importers.containers.rows import CHUNK_EDGES, RowSource
 from diskgnn.importers.encoding_of import GivenEncoding
@@ -209,14 +210,16 @@ def graph_of(
         edges[entity, f"rev_{key_word(column)}", name] = EdgeInput(key_edges(name, rows, column, False, turned=True))
     if not edges:
         raise ConfigError("expected foreign keys between tables that have rows, found none")
+    said: int | str | None = None
     if encoding is not None:
-        statistics_until = encoding.opened.config.statistics_until
-    elif not keep_columns or not any(table.time for table in source.tables.values()):
-        statistics_until = None
+        said = encoding.opened.config.statistics_until
+    elif keep_columns:
+        is_all = is_all or not any(table.time for table in source.tables.values())
+        said = ALL_ROWS if is_all else statistics_until
     return GraphInput(
         nodes, edges, listing.contents(), reading_bytes=lookup_bytes, time_unit=time_unit(source), order="time",
         dated=tuple(name for name, is_dated in dated(source).items() if is_dated),
-        statistics_until=statistics_until,
+        statistics_until=said,
     )  # fmt: skip
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import _thread
 import atexit
 import os
+import threading
 import time
 import weakref
 from collections.abc import Iterator
@@ -94,10 +96,7 @@ class FreshWindows:
             raise
         self._scratch = scratch.path
         # Also when it is dropped without being closed, no thread and no window stays behind.
-        self._finalizer = weakref.finalize(self, _clean_up, self._jobs, scratch, os.getpid())
-        # At the program's end it comes first: no finalizer runs while a thread makes new ones,
-        # which changes what finalizers are looked up in.
-        atexit.register(self._finalizer)
+        self._clean_up = _CleanUp(self, self._jobs, scratch)
         if options.overlap:
             self._prepare(0)
 
@@ -228,8 +227,7 @@ class FreshWindows:
     def close(self) -> None:
         """Stop preparing, join all threads, delete the windows; minibatches that you hold stay valid. Idempotent."""
         self._close_loader()
-        self._finalizer()
-        atexit.unregister(self._finalizer)
+        self._clean_up()
         self._preparer.close()
         self._kept_pages = None
 
@@ -241,9 +239,25 @@ def preparing_threads(cores: int, beside_training: bool) -> int:
     return max(1, cores // 2) if beside_training else cores
 
 
-def _clean_up(jobs: list[WindowJob], scratch: ScratchFolder, owner: int) -> None:
-    if os.getpid() != owner:  # a child by fork, which has none of the threads, and whose windows these are not
-        return
-    while jobs:
-        jobs.pop().discard()
-    scratch.delete()
+class _CleanUp:
+    """Stops what prepares windows, joins its threads and deletes the files: when it is called, when the program ends,
+    and soon after `owner` is dropped.
+    """
+
+    def __init__(self, owner: FreshWindows, jobs: list[WindowJob], scratch: ScratchFolder) -> None:
+        self._jobs, self._scratch, self._process, self._lock = jobs, scratch, os.getpid(), threading.Lock()
+        # The collector may drop it in any thread, in the midst of what the threads that are joined wait for: a lock of
+        # the executors', or of `threading` itself.
+        self._dropped = weakref.finalize(owner, _thread.start_new_thread, self, ())
+        self._dropped.atexit = False
+        atexit.register(self)
+
+    def __call__(self) -> None:
+        if os.getpid() != self._process:  # a child by fork has none of the threads, and the windows are not its own
+            return
+        with self._lock:
+            while self._jobs:
+                self._jobs.pop().discard()
+            self._scratch.delete()
+        self._dropped.detach()
+        atexit.unregister(self)

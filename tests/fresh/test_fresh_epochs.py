@@ -207,8 +207,25 @@ def test_a_source_that_is_dropped_or_closed_at_once_leaves_nothing(graph, tmp_pa
     fresh(graph, tmp_path).close()
     source = fresh(graph, tmp_path)
     del source
+    assert threads_that_stay(before) <= before  # it waits for others
     assert not list(tmp_path.iterdir())
+
+
+def test_dropping_one_waits_for_nobody(graph, tmp_path):
+    """The collector may do so in a thread that holds what the one that prepares waits for."""
+    before, held, waits = threads_of_this_process(), threading.Lock(), threading.Event()
+
+    def wait():
+        waits.set()
+        with held:
+            pass
+
+    with held, faults.armed("fresh_epochs.pack", wait):
+        source = fresh(graph, tmp_path)
+        assert waits.wait(60)
+        del source
     assert threads_that_stay(before) <= before
+    assert not list(tmp_path.iterdir())
 
 
 def test_plain_loops_count_epochs_up_and_go_on(graph, tmp_path):
@@ -296,8 +313,8 @@ def test_dropping_the_source_cleans_up(graph, tmp_path):
     next(source.epoch(0))
     assert list(tmp_path.iterdir())
     del source
+    assert threads_that_stay(before) <= before  # it waits for others
     assert not list(tmp_path.iterdir())
-    assert threads_that_stay(before) <= before
 
 
 def test_ending_the_program_cleans_up(graph, tmp_path):

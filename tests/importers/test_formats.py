@@ -190,7 +190,8 @@ def test_wrong_files_are_called_what_they_are(tmp_path: Path, data: dict[str, An
     for name, expected in (
         ("a.parquet", "a Parquet file"), ("a.csv", "a CSV file"), ("a.csv.gz", "a compressed CSV file"),
         ("a.txt", "a text file"), ("a.h5", "an HDF5 file"), ("a.pkl", "a Python pickle"), ("empty", "an empty file"),
-        ("a.db", "a DuckDB database; pass it with format=.duckdb."), ("objects.npy", "holds pickled Python objects"),
+        ("a.db", "a DuckDB database; `diskgnn convert` takes it with format=.duckdb."),
+        ("objects.npy", "holds pickled Python objects"),
     ):  # fmt: skip
         with pytest.raises(InputError, match=f"features: .*{expected}"):
             convert(tmp_path / "out", **{**data, "features": tmp_path / name})

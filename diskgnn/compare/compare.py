@@ -187,7 +187,8 @@ def _warn_of_conditions(settings: ComparisonSettings) -> bool:
 def _with_bounds(
     result: LoaderResult, variant: Variant, features: ComparedRows, fewest: Fewest, rates: Rates
 ) -> LoaderResult:
-    """With what cannot be beaten: in rows for those that cache the rows that were counted, in seconds for all."""
+    """Returns the result with its bounds: the fewest seconds that any loader can take, and the fewest rows that one can
+    read which caches the rows that were counted."""
     if result.loading is None:
         return result
     is_bounded = variant.cached and not features.has_others(variant)

@@ -26,7 +26,7 @@ _SCRATCH_VALUES = 1 << 16  # on the way to float16 and bfloat16: what stays in a
 
 
 class CodedRows(Protocol):
-    """What is asked of rows that may have codes: see `RowFormat`."""
+    """Says which numbers of rows may be codes: `RowFormat` does, and `RecordFormat`."""
 
     @property
     def dtype(self) -> str:

@@ -222,7 +222,7 @@ def _stored_codes(codes: npt.NDArray[Any], rows: npt.NDArray[Any], stored: RowFo
 
 
 class _Values:
-    """What is quantised of the rows of a source: features, or embeddings of records.
+    """Reads the numbers of a source's rows that are quantised: features, or embeddings of records.
 
     Attributes:
         width: D, the numbers of a row.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property, partial
 from itertools import accumulate
 
 from diskgnn.files.checked_files import CHECKSUM_CHUNK_BYTES
@@ -311,12 +311,12 @@ def make_plan(
             if fits(needs[root], width, sum(slices.place_rows)):
                 yield SourcePlan(nodes, root, slices, width, loaded_rows)
 
-    def cost(plan: SourcePlan) -> int:
-        num_edges = sum(rows.num_edges[number] for number in tree.below(plan.root))
-        num_lines = num_operators * num_edges * sum(_row_lines(len(columns)) for columns in plan.panels)
-        return round(_READ_MEANWHILE_BYTES * num_lines) + _panels_bytes(plan, tree, rows, edge_bytes, num_operators)
-
     for nodes, root in zip(_sources(graph, tree), walks, strict=True):
+        lists = _lists_below(root, tree, rows)
+        cost = partial(
+            _cost, num_edges=sum(rows.edges[each].num_edges for each in lists),
+            list_bytes=sum(edge_bytes[each] for each in lists), num_operators=num_operators,
+        )  # fmt: skip
         source = min(plans_of(nodes, root), key=cost)
         width, num_rows = max(map(len, source.panels)), sum(source.walk.place_rows)
         used_bytes = max(used_bytes, places_bytes + needs[root].panel_bytes(width, num_rows, loading_threads))
@@ -330,6 +330,18 @@ def make_plan(
     return _with_bytes(plan, graph, order, config, edge_bytes)
 
 
+def _lists_below(root: int, tree: HopTree, rows: HopRows) -> list[int]:
+    """Returns the number of the lists that each tree node below `root` reads."""
+    return [each for number in tree.below(root) if (each := rows.edges_of[number]) is not None]
+
+
+def _cost(source: SourcePlan, num_edges: int, list_bytes: int, num_operators: int) -> int:
+    """Returns the bytes that panels read, with what could be read while lines of the cache are fetched."""
+    num_lines = num_operators * num_edges * sum(_row_lines(len(columns)) for columns in source.panels)
+    return round(_READ_MEANWHILE_BYTES * num_lines) + _panels_bytes(source, list_bytes, num_operators)
+
+
+@cache
 def _row_lines(num_columns: int) -> float:
     """Returns in how many lines of the cache a row of a slice lies: as many as it fills or one more, by its number."""
     row_bytes = VALUE_BYTES * num_columns
@@ -337,13 +349,9 @@ def _row_lines(num_columns: int) -> float:
     return sum(-(-(begin + row_bytes) // _LINE_BYTES) for begin in begins) / len(begins)
 
 
-def _panels_bytes(
-    source: SourcePlan, tree: HopTree, rows: HopRows, edge_bytes: Sequence[int], num_operators: int
-) -> int:
-    """Returns the bytes that the panels of a source read."""
-    of_tree = sum(edge_bytes[each] for number in tree.below(source.root) if (each := rows.edges_of[number]) is not None)
-    loaded_bytes = _loaded_bytes(source)
-    return loaded_bytes + num_operators * len(source.panels) * of_tree
+def _panels_bytes(source: SourcePlan, list_bytes: int, num_operators: int) -> int:
+    """Returns the bytes that the panels of a source read, of lists that take `list_bytes`."""
+    return _loaded_bytes(source) + num_operators * len(source.panels) * list_bytes
 
 
 def _with_bytes(
@@ -372,7 +380,8 @@ def _with_bytes(
         features, needed = source.features, rows.sets[source.root]
         read += sum(read_bytes(features, *bounds) for bounds in feature_windows(features, needed))
         read += 4 * (features.num_bytes // CHECKSUM_CHUNK_BYTES)
-        read += _panels_bytes(source, plan.tree, rows, edge_bytes, len(config.operators))
+        list_bytes = sum(edge_bytes[each] for each in _lists_below(source.root, plan.tree, rows))
+        read += _panels_bytes(source, list_bytes, len(config.operators))
         stripe_bytes += len(needed) * features.row_bytes
     scratch_bytes = sum(edge_bytes) + scale_bytes + stripe_bytes + record_bytes
     links_bytes = _links_bytes(plan, graph, config)

@@ -148,7 +148,7 @@ def load(
         DamagedStepError: see `Shuffle.pieces`.
     """
     wanted = stripes_of(columns.start, columns.stop)
-    windows = _first_windows(features, list(zip(*map(stripes.places, wanted), strict=True)), wanted, most_rows)
+    windows = _first_windows(features, zip(*map(stripes.places, wanted), strict=True), wanted, most_rows)
     most_bytes = max((piece.num_bytes for window, _ in windows for piece in window), default=0)
     buffers = SimpleQueue[npt.NDArray[np.uint8]]()  # those of threads that wait
     for _ in range(threads):

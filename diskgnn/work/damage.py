@@ -6,7 +6,7 @@ from diskgnn.errors import ArtifactError
 
 
 class DamagedStepError(ArtifactError):
-    """What a step left is not what it wrote: the disk does not keep it, or somebody changed it."""
+    """A file or note of a step is not what the step wrote: the disk does not keep it, or somebody changed it."""
 
     def __init__(self, step: str, message: str) -> None:
         super().__init__(f"{message}; run the same command again")

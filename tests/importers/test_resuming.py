@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from told_stages import Stages
 from user_data import save_arrays, small_data
 
 from diskgnn.errors import DataWarning, InputError
@@ -20,19 +21,7 @@ from diskgnn.graph.graph import Graph
 from diskgnn.importers.containers.rows import of_array
 from diskgnn.importers.convert import convert
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
-from diskgnn.progress.reporter import SILENT
 from diskgnn.system.resources import SmallBudgetError
-
-
-class Stages:
-    """Remembers which passes were made."""
-
-    def __init__(self) -> None:
-        self.names: list[str] = []
-
-    def stage(self, description: str, total: int, unit: str) -> Any:
-        self.names.append(description)
-        return SILENT.stage(description, total, unit)
 
 
 @pytest.fixture

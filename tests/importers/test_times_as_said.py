@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from commands import run
+from told_stages import Stages
 
 import diskgnn
 from diskgnn.errors import ConfigError, DataWarning, InputError, OutputExistsError
 from diskgnn.graph.graph import Graph
-from diskgnn.progress.reporter import SILENT
 
 # Users until 2020-01-02, views of them, which have nothing but keys and times, until 2020-01-09.
 SHOP = """
@@ -33,17 +33,6 @@ def source(tmp_path: Path) -> Path:
         connection.executescript(SHOP)
     connection.close()
     return path
-
-
-class Told:
-    """Remembers which stages there were."""
-
-    def __init__(self) -> None:
-        self.stages: list[str] = []
-
-    def stage(self, description: str, total: int, unit: str) -> object:
-        self.stages.append(description)
-        return SILENT.stage(description, total, unit)
 
 
 def warned(source: Path, out: Path, **options: Any) -> list[str]:
@@ -109,11 +98,11 @@ def test_keys_that_are_said_to_be_times_are_told(source: Path, tmp_path: Path) -
 def test_what_fits_no_times_is_refused_before_tables_are_read(
     source: Path, tmp_path: Path, options: dict[str, str], given: dict[str, str], message: str
 ) -> None:
-    told = Told()
+    told = Stages()
     arguments: Any = {"source": source, "options": options, "reporter": told, **given}
     with pytest.raises(ConfigError, match=message):
         diskgnn.convert(tmp_path / "graph", **arguments)
-    assert told.stages == []
+    assert told.names == []
 
 
 def test_numbers_beside_dates_have_no_unit(source: Path, tmp_path: Path) -> None:

@@ -4,10 +4,10 @@ import os
 import shutil
 import signal
 import warnings
-from contextlib import contextmanager
 
 import numpy as np
 import pytest
+from told_stages import Stages
 
 from diskgnn import ArtifactError, ConfigError, estimate, generate, prepare
 from diskgnn.errors import BusyError, DiskFullError, OutputExistsError
@@ -38,18 +38,6 @@ def graph(tmp_path_factory):
     generate(out, num_nodes=2400, avg_degree=8, num_classes=4, num_features=16, train_fraction=0.2,
              valid_fraction=0.05, test_fraction=0.05, homophily=0.7)  # fmt: skip
     return out
-
-
-class Stages:
-    """A reporter that notes which stages there were."""
-
-    def __init__(self):
-        self.names = []
-
-    @contextmanager
-    def stage(self, description, total, unit):
-        self.names.append(description)
-        yield lambda _: None
 
 
 def test_prepare_is_sample_and_pack(graph, tmp_path):

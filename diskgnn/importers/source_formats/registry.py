@@ -73,13 +73,8 @@ class SourceFormat:
         return {name: given for name, given in parameters.items() if given.kind is inspect.Parameter.KEYWORD_ONLY}
 
 
-_OF_TABLES = (
-    "exclude",
-    "encode",
-    "encoding",
-    "quantise",
-    "resources",
-)  # what `read` takes beside options of the format
+# What `read` takes beside options of the format.
+_OF_TABLES = ("exclude", "encode", "encoding", "quantise", "resources")
 
 FORMATS = {
     known.name: known

@@ -33,7 +33,7 @@ from diskgnn.importers.given_graph import GivenGraph
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput, read_description
 from diskgnn.importers.identity import identity
 from diskgnn.importers.source_formats.catalogue import Catalogue
-from diskgnn.importers.source_formats.registry import FORMATS, ChosenSource, SourceFormat, choose_source
+from diskgnn.importers.source_formats.registry import FORMATS, ChosenSource, SourceFormat, choose_source, named_format
 from diskgnn.importers.source_listing import AUTO, warn_of_left_out
 from diskgnn.importers.tables.table import Table, TableColumns, is_table
 from diskgnn.paths import PathLike
@@ -122,12 +122,14 @@ def convert(
 
     Args:
         out: the directory to make.
-        source: the path of a data set, an object in memory, or the URL of a database, postgresql://user@host/shop,
-            whose password is better given by PGPASSWORD, ~/.pgpass or a service. Other arguments may give what it
+        source: the path of a data set, with its format before it or not ("sqlite:shop.db"); an object in memory; or the
+            URL of a database, postgresql://user@host/shop, whose password is better given by PGPASSWORD, ~/.pgpass or a
+            service. Other arguments may give what it
             lacks (features, labels, splits), if it is of one type, and say how it is stored. For a graph of several
             types `reverse` adds a type for each edge type between two node types.
         format: of `source`: a name of `FORMATS`, or 'auto'.
-        options: of the format.
+        options: of the format, as `--set` takes them. Those that list names take a list of text, too, and those that
+            are times a date, datetime, pandas.Timestamp or numpy.datetime64.
         schema: a YAML file, a folder that holds it as graph.yaml, the same as mappings, or a `GraphInput`: what each
             type of nodes and edges has. See `NodeInput` and `EdgeInput` for the keys.
         edges: integers [2, E] (sources, destinations) or [E, 2]; [2, 2] is taken as [2, E], of a list with a
@@ -206,6 +208,7 @@ def convert(
     """
     started = time.perf_counter()
     memory_budget(memory)  # refuses now what makes no sense
+    source, format = named_format(source, format)  # noqa: A001
     exclude = [exclude] if isinstance(exclude, str) else list(exclude)
     added = {"reverse": reverse, "self_loops": self_loops, "drop_duplicates": drop_duplicates}
     on_edges = {**added, "keep_ids": keep_ids}

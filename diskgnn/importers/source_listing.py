@@ -10,6 +10,7 @@ from diskgnn.errors import ConfigError, DataWarning, callers_level
 from diskgnn.formats.source_contents import LeftOutItem, ReadItem, SourceContents
 from diskgnn.specs.schema import ONE_NODE_TYPE
 
+Listed = str  # an option that is names with commas between; `convert` takes a list of them, too
 AUTO = "auto"  # the value of an option that lets the format choose
 UNDIRECTED = "the word undirected"  # in a source whose edges may stand in one direction only
 EXCLUDED = "excluded by you"  # a reason

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import sqlite3
 import warnings
+from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 from commands import run
 from told_stages import Stages
@@ -35,7 +38,7 @@ def source(tmp_path: Path) -> Path:
     return path
 
 
-def warned(source: Path, out: Path, **options: Any) -> list[str]:
+def warned(source: Path | str, out: Path, **options: Any) -> list[str]:
     exclude = ["views.milliseconds"]
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
@@ -60,6 +63,66 @@ def test_a_moment_after_all_rows_is_told(source: Path, tmp_path: Path, moment: o
     assert [f"{LATE} {moment}, the last one is of views at 2020-01-09T00:00:00" in each for each in told] == (
         [True] if is_late else []
     )
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        date(2020, 1, 8),
+        datetime(2020, 1, 8, 23, 59, 59, 999_999),
+        datetime(2020, 1, 8, 12, tzinfo=timezone(timedelta(hours=2))),
+        pd.Timestamp("2020-01-08 10:00"),
+        pd.Timestamp("2020-01-08 10:00:00.000000001", tz="America/New_York"),
+        np.datetime64("2020-01-08"),
+        np.datetime64("2020-01-08T10:00:00.5", "ns"),
+        np.int64(1578477600),
+    ],
+)
+def test_moments_as_python_has_them(source: Path, tmp_path: Path, moment: Any) -> None:
+    """pandas says which second each is: graphs are the same as with that number, and views later than it are not
+    there."""
+    second = int(moment) if isinstance(moment, np.int64) else int(pd.Timestamp(moment).timestamp() // 1)
+    files = []
+    for given in (moment, second):
+        warned(source, tmp_path / "graph", until=given, val_timestamp=given)
+        graph = Graph.open(tmp_path / "graph")
+        assert graph.nodes["views"].num_nodes == 1
+        files.append(graph.manifest.files)
+    assert files[0] == files[1]
+
+
+@pytest.mark.parametrize("moment", [pd.NaT, np.datetime64("NaT"), True, 1.5, timedelta(1)])
+def test_no_moments(source: Path, tmp_path: Path, moment: object) -> None:
+    with pytest.raises(ConfigError, match="until: expected"):
+        warned(source, tmp_path / "graph", until=moment)
+
+
+def test_lists_of_names(source: Path, tmp_path: Path) -> None:
+    with sqlite3.connect(source) as connection:
+        connection.execute("CREATE TABLE likes (user INTEGER, view INTEGER)")
+        connection.execute("INSERT INTO likes VALUES (1, 2), (2, 2)")
+    connection.close()
+    files = []
+    for links, times in (("likes.user=users,likes.view=views.id", TIMES), (["likes.user=users", "likes.view=views.id"],
+                                                                         ("users.since", "views.at"))):  # fmt: skip
+        warned(source, tmp_path / "graph", links=links, times=times)
+        files.append(Graph.open(tmp_path / "graph").manifest.files)
+    assert files[0] == files[1]
+    with pytest.raises(ConfigError, match=r"options: times: expected str or a list of str \| None, found \[1\]"):
+        warned(source, tmp_path / "graph", times=[1])
+
+
+def test_a_format_before_the_path(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on the command line. A file that is called so is that file."""
+    monkeypatch.chdir(tmp_path)
+    for given in (f"sqlite:{source}", "sqlite:shop.db", "auto:shop.db"):
+        warned(given, tmp_path / "graph")
+    with pytest.raises(InputError, match=r"found none at sqlit:shop.db; did you mean 'sqlite'\?"):
+        warned("sqlit:shop.db", tmp_path / "graph")
+    with pytest.raises(InputError, match=r"found none at gone\.db$"):
+        warned("sqlite:gone.db", tmp_path / "graph")
+    source.rename("duckdb:shop.db")
+    warned("duckdb:shop.db", tmp_path / "graph")
 
 
 def test_without_a_moment_nothing_is_late(source: Path, tmp_path: Path) -> None:

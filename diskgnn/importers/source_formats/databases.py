@@ -25,6 +25,8 @@ from diskgnn.importers.source_formats.relational import (
 )
 from diskgnn.importers.source_formats.relational_keys import require_comparable
 from diskgnn.importers.source_formats.table_keys import by_name, id_column, looked_up
+from diskgnn.importers.source_listing import Listed
+from diskgnn.importers.tables.times import Moment
 from diskgnn.system.resources import Resources
 
 
@@ -158,16 +160,16 @@ def require(
 def read(
     catalogue: Catalogue,
     *,
-    times: str | None = None,
-    val_timestamp: str | int | None = None,
-    until: str | int | None = None,
+    times: Listed | None = None,
+    val_timestamp: Moment | None = None,
+    until: Moment | None = None,
     reverse: bool = True,
     skip_unknown: bool = True,
     keep_columns: bool = False,
     kinds: str | None = None,
     statistics: str = VALIDATION,
-    keys: str | None = None,
-    links: str | None = None,
+    keys: Listed | None = None,
+    links: Listed | None = None,
     exclude: Sequence[str] = (),
     encode: Mapping[str, str] | None = None,
     encoding: GivenEncoding | None = None,
@@ -178,7 +180,7 @@ def read(
 
     Args:
         catalogue: the tables.
-        times: columns that say when rows appear, with commas between: "orders.at,users.since".
+        times: columns that say when rows appear, with commas between: "orders.at,users.since"; or a list of them.
         val_timestamp: features are scaled by rows up to this time, a date, timestamp or seconds since 1970; None: all.
         until: rows after this time, and those without one, are left out of tables that have times; None: none.
         reverse: edges lead both ways.

@@ -11,9 +11,12 @@ import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from diskgnn.errors import ConfigError, InputError
 from diskgnn.importers.containers.file_kinds import describe
@@ -39,8 +42,9 @@ from diskgnn.importers.source_formats.catalogue import Catalogue
 from diskgnn.importers.source_formats.databases import Database, DatabaseFile
 from diskgnn.importers.source_listing import AUTO, require_named
 from diskgnn.importers.tables import duckdb_tables
+from diskgnn.importers.tables.times import as_told
 from diskgnn.specs.near_names import near_name
-from diskgnn.stores.locations import local
+from diskgnn.stores.locations import is_database, local
 from diskgnn.system.resources import Resources
 
 
@@ -51,7 +55,8 @@ class SourceFormat:
     name: str  # as in `convert --from NAME PATH`
     summary: str  # one line, for --help and errors
     recognises: Callable[[object], bool]  # of a Path or an object in memory; looks at names and first bytes only
-    read: Callable[..., GraphInput]  # read(source, **options); options are keywords of type str, int, bool or None
+    # read(source, **options); options are keywords of the types str, int, bool, Listed, Moment, or None.
+    read: Callable[..., GraphInput]
     naming: tuple[str, ...] = ()  # options that name something of the source, noted as read in their words
     held_bytes: Callable[[object], int] = lambda source: 0  # of memory that `read` takes, if that is much
     database: Callable[[Any], Database] | None = None  # of a source whose tables are fetched, and `read` then
@@ -155,6 +160,19 @@ class ChosenSource:
         return found
 
 
+def named_format(source: Any, name: str) -> tuple[Any, str]:
+    """Returns a source and its format apart, where text names both: sqlite:shop.db, as on the command line.
+
+    Args:
+        source: as the user gives it.
+        name: of the format, or "auto".
+    """
+    if name != AUTO or not isinstance(source, (str, os.PathLike)) or is_database(source) or os.path.lexists(source):
+        return source, name
+    before, colon, path = os.fspath(source).partition(":")
+    return (path, before) if colon and before in (*FORMATS, AUTO) else (source, name)
+
+
 def choose_source(
     source: object,
     name: str,
@@ -188,7 +206,9 @@ def choose_source(
         source = local(source, "source")
         fetches = name in FORMATS and FORMATS[name].database is not None  # what was fetched goes on without the file
         if not source.exists() and not fetches:
-            raise InputError(f"source: expected a file or folder, found none at {source}")
+            before, colon, _ = str(source).partition(":")
+            near = near_name(before, FORMATS) if colon else ""
+            raise InputError(f"source: expected a file or folder, found none at {source}{near}")
     chosen = _recognised(source) if name == AUTO else FORMATS.get(name)
     if chosen is None:
         raise ConfigError(
@@ -228,17 +248,31 @@ def _parsed(chosen: SourceFormat, options: Mapping[str, Any]) -> dict[str, Any]:
     return parsed
 
 
+# What the types of options are called in messages, where these are no words.
+_WORDS = {"bool": "true or false", "Listed": "str or a list of str", "Moment": "int, str, date or datetime"}
+
+
 def _value(where: str, expected: str, value: Any) -> Any:
     kinds = expected.split(" | ")
-    if value == "none" and "None" in kinds:
+    if "None" in kinds and (value is None or (isinstance(value, str) and value == "none")):
         return None
-    if not isinstance(value, str):
-        if type(value).__name__.replace("NoneType", "None") in kinds:
+    if isinstance(value, str):
+        if "bool" in kinds and value.lower() in ("true", "false"):
+            return value.lower() == "true"
+        if {"int", "Moment"} & {*kinds} and value.lstrip("-").isdecimal():
+            return int(value)
+        if {"str", "Listed", "Moment"} & {*kinds}:
             return value
-    elif "bool" in kinds and value.lower() in ("true", "false"):
-        return value.lower() == "true"
-    elif "int" in kinds and value.lstrip("-").isdecimal():
-        return int(value)
-    elif "str" in kinds:
-        return value
-    raise ConfigError(f"{where}: expected {expected.replace('bool', 'true or false')}, found {value!r:.80}")
+    elif isinstance(value, (bool, np.bool_)):
+        if "bool" in kinds:
+            return bool(value)
+    elif isinstance(value, (int, np.integer)):
+        if {"int", "Moment"} & {*kinds}:
+            return int(value)
+    elif isinstance(value, (date, np.datetime64)):
+        if "Moment" in kinds:
+            return as_told(value)
+    elif isinstance(value, (list, tuple)) and all(isinstance(each, str) for each in value) and "Listed" in kinds:
+        return ",".join(value)
+    words = " | ".join(_WORDS.get(kind, kind) for kind in kinds)
+    raise ConfigError(f"{where}: expected {words}, found {value!r:.80}")

@@ -50,7 +50,7 @@ from diskgnn.importers.source_formats.table_keys import (
     key_word,
     why_not,
 )
-from diskgnn.importers.source_listing import AUTO, EXCLUDED, SourceListing
+from diskgnn.importers.source_listing import AUTO, EXCLUDED, Listed, SourceListing
 from diskgnn.importers.tables.column_encoding import (
     TableEncoding,
     encoded_rows,
@@ -61,7 +61,7 @@ from diskgnn.importers.tables.frames import JoinedTables, RowTable
 from diskgnn.importers.tables.record_encoding import RecordEncoding
 from diskgnn.importers.tables.rows_until import RowsUntil
 from diskgnn.importers.tables.table_rows import times
-from diskgnn.importers.tables.times import counts_numbers, moment, seconds
+from diskgnn.importers.tables.times import Moment, counts_numbers, moment, seconds
 from diskgnn.specs.near_names import near_name
 from diskgnn.specs.schema import EdgeType
 from diskgnn.system.resources import Resources
@@ -84,16 +84,16 @@ def recognises(source: object) -> bool:
 def read(
     source: Any,
     *,
-    val_timestamp: str | int | None = None,
-    until: str | int | None = AUTO,
-    tasks: str | None = AUTO,
+    val_timestamp: Moment | None = None,
+    until: Moment | None = AUTO,
+    tasks: Listed | None = AUTO,
     reverse: bool = True,
     skip_unknown: bool = True,
     keep_columns: bool = False,
     kinds: str | None = None,
     statistics: str = VALIDATION,
-    keys: str | None = None,
-    links: str | None = None,
+    keys: Listed | None = None,
+    links: Listed | None = None,
     exclude: Sequence[str] = (),
     encode: Mapping[str, str] | None = None,
     encoding: GivenEncoding | None = None,
@@ -154,8 +154,8 @@ def read(
 def graph_of(
     source: RelationalSource,
     *,
-    val_timestamp: str | int | None = None,
-    until: str | int | None = AUTO,
+    val_timestamp: Moment | None = None,
+    until: Moment | None = AUTO,
     reverse: bool = True,
     skip_unknown: bool = True,
     keep_columns: bool = False,
@@ -225,8 +225,8 @@ def graph_of(
 
 def require_graph(
     source: RelationalSource,
-    val_timestamp: str | int | None = None,
-    until: str | int | None = None,
+    val_timestamp: Moment | None = None,
+    until: Moment | None = None,
     keep_columns: bool = False,
     exclude: Sequence[str] = (),
     encode: Mapping[str, str] | None = None,

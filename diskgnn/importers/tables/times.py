@@ -6,7 +6,7 @@ Times are whole numbers: what the user's numbers are, or seconds since 1970 in U
 from __future__ import annotations
 
 import re
-from datetime import date
+from datetime import date, datetime
 from typing import Any
 
 import numpy as np
@@ -102,6 +102,13 @@ def moment(argument: str, given: Moment) -> int:
     if found is None:
         raise ConfigError(_no_moment(argument, given))
     return int(found)
+
+
+def as_told(given: date | np.datetime64) -> str:
+    """Returns a moment as text that `moment` takes for the same one, down to the second."""
+    if isinstance(given, np.datetime64):
+        return str(given.astype("datetime64[s]"))
+    return given.isoformat(timespec="seconds") if isinstance(given, datetime) else given.isoformat()
 
 
 def is_number(given: Moment) -> bool:

@@ -17,6 +17,7 @@ from diskgnn.formats.source_contents import SourceContents
 from diskgnn.graph.csc import EdgeOptions
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.held_out import told_of_graph
+from diskgnn.graph.time_units import warn_of_units
 from diskgnn.importers.completing import (
     completed,
     is_of_one_type,
@@ -40,7 +41,7 @@ from diskgnn.paths import PathLike
 from diskgnn.progress.default_reporter import reporter_for
 from diskgnn.progress.reporter import Reporter, StageReport, say
 from diskgnn.specs.near_names import near_name
-from diskgnn.specs.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, SPLITS
+from diskgnn.specs.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, SPLITS, EdgeType
 from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.memory import memory_budget
 from diskgnn.system.resources import Resources, SmallBudgetError
@@ -185,7 +186,8 @@ def convert(
     Warns:
         DataWarning: NaN or infinite features (InputError if quantised), overlapping splits, repeated ids in a split,
             float64 features, something of a data set that is left out of the graph, values of a category that
-            `encoding_of` has not, or embeddings beyond those that it was quantised by.
+            `encoding_of` has not, embeddings beyond those that it was quantised by, or types of nodes and edges whose
+            times look like different units.
 
     Returns:
         What was done. `contents` has what a data set holds: each part with what it was read as, or with the reason why
@@ -281,7 +283,10 @@ def convert(
         writer.config = replace(written.config, contents=contents).to_json(made_with)
         manifest = writer.publish()
     if out.target is None:  # or else its files are on their way
-        say(resources.reporter, lambda: "\n".join(told_of_graph(Graph.open(out), resources)))
+        graph = Graph.open(out)
+        timed: list[str | EdgeType] = [each for each, edges in graph.edges.items() if edges.config.has_times]
+        warn_of_units(graph, [*timed, *(each for each, nodes in graph.nodes.items() if nodes.config.has_times)], ())
+        say(resources.reporter, lambda: "\n".join(told_of_graph(graph, resources)))
     return ConvertReport(
         "convert",
         time.perf_counter() - started,

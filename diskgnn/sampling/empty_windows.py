@@ -13,8 +13,8 @@ from diskgnn.files.checked_files import npy_data_offset
 from diskgnn.files.file_reading import read_array
 from diskgnn.formats import artifacts
 from diskgnn.graph.graph import Graph
+from diskgnn.graph.time_units import some_times
 from diskgnn.graph.type_files import TypeData
-from diskgnn.sampling.time_units import some_times
 from diskgnn.specs.null_times import is_missing
 from diskgnn.specs.schema import EdgeType, edge_type_name
 

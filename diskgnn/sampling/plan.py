@@ -17,6 +17,7 @@ from diskgnn.formats.minibatch_columns import MinibatchLayout
 from diskgnn.formats.samples_config import SamplesConfig, SamplesLayout, SequenceSize
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.held_out import HeldOut, told
+from diskgnn.graph.time_units import warn_of_units
 from diskgnn.progress.reporter import SILENT, Reporter, say
 from diskgnn.sampling.edge_windows import edge_windows
 from diskgnn.sampling.empty_windows import warn_of_empty_windows
@@ -25,7 +26,6 @@ from diskgnn.sampling.label_warnings import warn_of_labels
 from diskgnn.sampling.planned_minibatch import DrawRules, PlannedEpoch, PlannedMinibatch, Sampler
 from diskgnn.sampling.seeds import SeedBatch, Seeds
 from diskgnn.sampling.target_seeds import seeds_of
-from diskgnn.sampling.time_units import warn_of_units
 from diskgnn.sampling.timed_types import has_times, reached_with_times, require_temporal
 from diskgnn.sampling.topology import TopologyParts
 from diskgnn.sampling.user_sampling import UserDraws

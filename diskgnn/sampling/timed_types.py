@@ -11,7 +11,7 @@ import numpy.typing as npt
 from diskgnn.errors import ConfigError, DataWarning, callers_level
 from diskgnn.graph.graph import Graph
 from diskgnn.specs.sampling import SamplingSpec
-from diskgnn.specs.schema import EdgeType, edge_type_name
+from diskgnn.specs.schema import EdgeType, type_words
 from diskgnn.specs.targets import LinkTarget, Target
 
 
@@ -39,11 +39,6 @@ def reached_with_times(graph: Graph, target: Target, fanouts: Iterable[npt.NDArr
         *(each for each in graph.edges if each in edges and graph.edges[each].config.has_times),
         *(name for name in graph.nodes if name in nodes and graph.nodes[name].config.has_times),
     ]
-
-
-def type_words(each: str | EdgeType) -> str:
-    """Returns the words that messages have for a type: 'edges of type a:b:c', 'nodes of type d'."""
-    return f"nodes of type {each}" if isinstance(each, str) else f"edges of type {edge_type_name(each)}"
 
 
 def timed_types(graph: Graph, target: Target, fanouts: Iterable[npt.NDArray[np.int32]]) -> list[str]:

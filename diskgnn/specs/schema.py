@@ -53,6 +53,11 @@ def edge_type_name(edge_type: EdgeType) -> str:
     return ":".join(edge_type)
 
 
+def type_words(each: str | EdgeType) -> str:
+    """Returns the words that messages have for a type: 'edges of type a:b:c', 'nodes of type d'."""
+    return f"nodes of type {each}" if isinstance(each, str) else f"edges of type {edge_type_name(each)}"
+
+
 def parse_edge_type(name: object, what: str = "edge type") -> EdgeType:
     """Returns the edge type of an `edge_type_name`, or of a sequence of three names; `what` it is, for the message.
 

@@ -98,6 +98,27 @@ def test_draws_whose_times_do_not_count_are_of_the_same_kind(tmp_path: Path) -> 
     assert sources["hash"] == sources["time"]
 
 
+@pytest.mark.parametrize("order", ["hash", "time"])
+@pytest.mark.parametrize("memory", ["1GiB", 0])
+def test_the_latest_of_equal_times_are_those_of_the_smallest_hashes(tmp_path: Path, order: str, memory: Any) -> None:
+    """With the topology in memory as in sweeps, from lists of either order, and sorted by NumPy."""
+    schema = described(5, users=300, edges=9000, order=order)  # 300 buyers of each item, at 14 times
+    schema["nodes"]["item"] |= {"features": np.ones((30, 1), np.float32), "labels": np.arange(30) % 2,
+                                "train": np.arange(30)}  # fmt: skip
+    diskgnn.convert(tmp_path / "graph", schema=schema)
+    target = diskgnn.NodeTarget("item", {"train": np.arange(30)}, {"train": np.arange(30) % 9})
+    diskgnn.sample(tmp_path / "graph", tmp_path / "samples", fanouts={BUYS: [20], KNOWS: [0]}, batch_size=30,
+                   temporal="last", target=target, shuffle=False, memory=memory)  # fmt: skip
+    (found,) = Samples.open(tmp_path / "samples").read("train")
+    block, drawn = found.blocks[0][0], found.input_nodes[0]
+    users, pairs = schema["nodes"]["user"]["times"], schema["edges"][":".join(BUYS)]["edges"]
+    for item in range(30):
+        buyers = pairs[0, (pairs[1] == item) & (users[pairs[0]] <= item % 9)]
+        expected = buyers[np.lexsort((order_hash(buyers), -users[buyers]))][:20]
+        of_item = drawn[block.indices[block.indptr[item] : block.indptr[item + 1]]]
+        assert sorted(of_item.tolist()) == sorted(expected.tolist())
+
+
 def test_who_asks_for_it_gets_it(tmp_path: Path) -> None:
     schema = described(1, edges=50)
 

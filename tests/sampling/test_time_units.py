@@ -62,6 +62,31 @@ def test_nodes_and_edges_of_different_units_are_told(tmp_path: Path, edge_times:
     assert all("nodes of type node" in message and "edges of type node:to:node" in message for message in told)
 
 
+UNITS = {
+    "milliseconds": SECONDS * 1000 + 5, "microseconds": SECONDS * 10**6, "nanoseconds": SECONDS * 10**9,
+    "minutes": SECONDS // 60, "hours": SECONDS // 3600, "days": SECONDS // 86400, "weeks": SECONDS // 604800,
+    "dates such as 20211231": DATES, "": SECONDS // 10**6,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("of_edges", [False, True])
+def test_convert_tells_them_and_the_unit_that_would_fit(tmp_path: Path, unit: str, of_edges: bool) -> None:
+    """NumPy says what seconds of 2021 are in other units. What fits none is told without one."""
+    times = {"edge_times": UNITS[unit], "node_times": SECONDS} if of_edges else {"node_times": UNITS[unit]}
+    other = "edges of type node:to:node" if of_edges else "nodes of type node"
+    with pytest.warns(DataWarning, match="they look like different units") as caught:
+        graph(tmp_path / "graph", **times)
+    (told,) = [str(each.message) for each in caught if "different units" in str(each.message)]
+    word = "are" if "dates" in unit else "fit as"
+    assert f"(those of {other} {word} {unit}, beside" in told if unit else "fit as" not in told
+
+
+def test_convert_says_nothing_of_units_that_may_be_one(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    graph(tmp_path / "graph", edge_times=SECONDS + 10**8, node_times=SECONDS)
+    assert not [each for each in recwarn if "different units" in str(each.message)]
+
+
 def test_steps_and_years_are_units_too(tmp_path: Path) -> None:
     """Small numbers may differ as they like, also those before 1970."""
     path = graph(tmp_path / "graph", edge_times=np.arange(40) - 20)

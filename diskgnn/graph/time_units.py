@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -14,14 +14,18 @@ from diskgnn.files.file_reading import read_array
 from diskgnn.formats import artifacts
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.type_files import TypeData
-from diskgnn.sampling.timed_types import type_words
 from diskgnn.specs.null_times import is_missing
-from diskgnn.specs.schema import EdgeType
+from diskgnn.specs.schema import EdgeType, type_words
 
 _RUNS, _RUN_LENGTH = 16, 16  # of the times of a type, all over the file, that are looked at
 # Seconds since 1970 are 1.6e9 today, days 2e4, years 2e3, milliseconds 1.6e12, and 20211231 is 2e7. Steps of a
 # simulation may be anything, but then all are small.
 _RATIO, _LEAST_SECONDS = 50, 1_000_000
+_SINCE_1970 = (100_000_000, 10_000_000_000)  # seconds of 1973 to 2286
+_NEAR = 1.5
+# What numbers beside seconds since 1970 may be, and how many of them a second has.
+_PER_SECOND = {"nanoseconds": 1e9, "microseconds": 1e6, "milliseconds": 1e3, "minutes": 1 / 60, "hours": 1 / 3600,
+               "days": 1 / 86400, "weeks": 1 / 604800}  # fmt: skip
 
 
 def warn_of_units(
@@ -31,7 +35,7 @@ def warn_of_units(
 
     Args:
         graph: what is sampled.
-        reached: types with times that draws reach.
+        reached: types with times, of which seeds draw.
         seed_times: those that were given, if any.
     """
     some = {type_words(each): some_times(_data_of(graph, each)) for each in reached}
@@ -46,11 +50,33 @@ def warn_of_units(
     if sizes[most] >= max(_LEAST_SECONDS, _RATIO * sizes[least]):
         warnings.warn(
             f"times of {most} are around {medians[most]:.0f}, those of {least} around {medians[least]:.0f}: they look "
-            "like different units, and then seeds see what comes after them, or nothing. Dates and timestamps become "
-            "seconds since 1970, whole numbers are taken as they are: give all as one or the other",
+            f"like different units{_fitting(most, least, found)}, and then seeds see what comes after them, or "
+            "nothing. Dates and timestamps become seconds since 1970, whole numbers are taken as they are: give all as "
+            "one or the other",
             DataWarning,
             stacklevel=callers_level(),
         )
+
+
+def _fitting(most: str, least: str, times: Mapping[str, npt.NDArray[np.int64]]) -> str:
+    """Returns which unit would make the times of one alike to the others', if these are seconds since 1970; else ""."""
+    for seconds, other in ((least, most), (most, least)):
+        of_seconds, of_other = float(np.median(times[seconds])), float(np.median(times[other]))
+        if _SINCE_1970[0] <= of_seconds <= _SINCE_1970[1]:
+            if _are_dates(times[other]):
+                return f" (those of {other} are dates such as 20211231, beside seconds since 1970)"
+            shares = {unit: of_other / of_seconds / each for unit, each in _PER_SECOND.items()}
+            for unit, share in shares.items():
+                if 1 / _NEAR <= share <= _NEAR:
+                    return f" (those of {other} fit as {unit}, beside those of {seconds} as seconds since 1970)"
+    return ""
+
+
+def _are_dates(times: npt.NDArray[np.int64]) -> bool:
+    """Returns True for whole numbers that are dates as 20211231."""
+    years, months, days = times // 10_000, times // 100 % 100, times % 100
+    parts = ((years, 1900, 2100), (months, 1, 12), (days, 1, 31))
+    return all(bool(((least <= part) & (part <= most)).all()) for part, least, most in parts)
 
 
 def _data_of(graph: Graph, each: str | EdgeType) -> TypeData:

@@ -17,6 +17,7 @@ from diskgnn.graph.held_out import HELD_OUT_SPLITS, find_held_out, held_out_byte
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.schema import EdgeType, edge_type_name, parse_edge_type
+from diskgnn.specs.split_arrays import SplitArrays
 from diskgnn.specs.targets import LinkTarget
 from diskgnn.system.resources import Resources
 
@@ -38,7 +39,9 @@ class MessageEdges:
             ConfigError: `message_edges` is none.
         """
         of_type = LinkTarget(edge_type, 0, 0, "none", self.reverse_edge_type)
-        asked = replace(of_type, seeds={AS_GIVEN: pairs}, message_edges=self.message_edges)
+        # Who asks twice is answered twice: `SplitArrays` are not warned of.
+        seeds = SplitArrays.of("pairs", {AS_GIVEN: pairs}, (2,))
+        asked = replace(of_type, seeds=seeds, message_edges=self.message_edges)
         splits = graph.edges[edge_type].splits if self.message_edges == "train" and edge_type in graph.edges else {}
         held_out = [splits[split] for split in HELD_OUT_SPLITS if split in splits]
         if self.hold_out_pairs:
@@ -47,8 +50,8 @@ class MessageEdges:
             _warn_of_known(graph, of_type, pairs, np.concatenate([pairs[:0], *held_out]))
         if not held_out:
             return asked
-        seeds = {AS_GIVEN: pairs, "valid": np.concatenate(held_out)}
-        return replace(of_type, seeds=seeds)
+        both = {AS_GIVEN: pairs, "valid": np.concatenate(held_out)}
+        return replace(of_type, seeds=SplitArrays.of("pairs", both, (2,)))
 
 
 def trained_reverse_type(sampling: Mapping[str, Any] | None, graph: Graph, edge_type: EdgeType) -> EdgeType | None:

@@ -25,6 +25,7 @@ from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.specs.fanouts import Fanouts
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, TableColumn, edge_type_name, require_edge_type
+from diskgnn.specs.split_arrays import SplitArrays
 from diskgnn.specs.targets import LinkTarget, NodeTarget, Target
 from diskgnn.specs.time_windows import MAX_WINDOW, Windows, checked_windows
 from diskgnn.units import whole_number
@@ -278,8 +279,10 @@ class LoaderRequest:
     def _spec(self, graph: Graph, inputs: Any) -> SamplingSpec:
         if self.is_link:
             pairs = torch.stack([inputs.row, inputs.col], 1)
+            # As in PyG, nobody is told of pairs that stand twice: `SplitArrays` are not warned of.
+            seeds = SplitArrays.of("edge_label_index", {"train": pairs}, (2,))
             target: Target = LinkTarget(
-                inputs.input_type or ONE_EDGE_TYPE, 0, 0, "none", seeds={"train": pairs}, message_edges="all"
+                inputs.input_type or ONE_EDGE_TYPE, 0, 0, "none", seeds=seeds, message_edges="all"
             )
         else:
             times = None if inputs.time is None else {"train": inputs.time}

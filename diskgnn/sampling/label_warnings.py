@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,8 @@ from diskgnn.formats.record_format import RecordFormat
 from diskgnn.formats.row_format import FeatureFile
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.type_data import NodeSet
-from diskgnn.specs.schema import ONE_NODE_TYPE
-from diskgnn.specs.targets import NodeTarget
+from diskgnn.specs.schema import ONE_NODE_TYPE, ClassValue
+from diskgnn.specs.targets import LinkTarget, NodeTarget, Target
 
 _MOST_LABELS = 1 << 17  # of a split, that are looked at
 _MOST_ROWS = 1 << 11  # of features that are read, of the most frequent class, and as many of the others
@@ -28,23 +28,31 @@ _SAME = 1e-3  # of a label's deviation: a number that is so near is this label, 
 _PIECE_BYTES = 4 << 20  # of pages that are read at once
 
 
-def warn_of_labels(graph: Graph, target: NodeTarget, seeds: Mapping[str, npt.NDArray[np.int64]]) -> None:
-    """Warn if all seeds of a split are of one class, or if one column of the features says the labels.
+def warn_of_labels(graph: Graph, target: Target, seeds: Mapping[str, npt.NDArray[np.int64]]) -> None:
+    """Warn if all seeds of a split are of one class, or, of nodes, if one column of the features says the labels.
 
     Features are compared for a sample of the seeds. They are not read from a store.
 
     Args:
         graph: of the seeds.
-        target: what they are, with the node type named.
-        seeds: [n] of each split, in the order of the labels that `target` has.
+        target: what they are, with the type named.
+        seeds: [n] nodes or [n, 2] pairs of each split, in the order of the labels that `target` has.
     """
+    if isinstance(target, LinkTarget):
+        for split in seeds:
+            labels = np.empty(0) if target.labels is None else np.asarray(target.labels[split])
+            _warn_of_one_class(target.classes, split, labels[_evenly(len(labels), _MOST_LABELS)])
+        return
     nodes = graph.nodes[str(target.node_type)]
     if target.labels is None and (nodes.config.target is None or not isinstance(graph.manifest.path, Path)):
         return
+    names = target.classes
+    if target.labels is None and nodes.config.target is not None:
+        names = nodes.config.target.classes
     with suppress(OSError, ArtifactError):  # whoever needs what cannot be read says so
         ids, labels, splits = _labelled(nodes, target, seeds)
         for number, split in enumerate(seeds):
-            _warn_of_one_class(nodes, target, split, labels[splits == number])
+            _warn_of_one_class(names, split, labels[splits == number])
         ids, first = np.unique(ids, return_index=True)
         _warn_of_told(graph, nodes, ids, labels[first])
 
@@ -71,12 +79,9 @@ def _evenly(count: int, most: int) -> npt.NDArray[np.int64]:
     return np.linspace(0, count - 1, min(count, most)).astype(np.int64)
 
 
-def _warn_of_one_class(nodes: NodeSet, target: NodeTarget, split: str, labels: npt.NDArray[Any]) -> None:
+def _warn_of_one_class(names: Sequence[ClassValue] | None, split: str, labels: npt.NDArray[Any]) -> None:
     if labels.ndim > 1 or labels.dtype.kind == "f" or not len(labels) or labels.min() < labels.max():
         return
-    names = target.classes
-    if target.labels is None and nodes.config.target is not None:
-        names = nodes.config.target.classes
     found = labels[0] if names is None else repr(names[labels[0]])
     warnings.warn(
         f"labels: all {len(labels)} seeds of {split} that were looked at are of class {found}: a model that always "

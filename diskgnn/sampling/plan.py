@@ -152,8 +152,7 @@ class SamplingPlan:
                 DataWarning,
                 stacklevel=callers_level(),
             )
-        if isinstance(target := self.target, NodeTarget):
-            warn_of_labels(self.graph, target, {split: self._seeds.listed(split) for split in self.splits})
+        warn_of_labels(self.graph, self.target, {split: self._seeds.listed(split) for split in self.splits})
 
     def warn_of_times(self) -> None:
         """Warn if times by which is drawn look like those of different units, or leave seeds nothing to draw."""

@@ -66,13 +66,15 @@ class NodeTarget:
         _keep_seeds(self, ())
         _keep_labels(self)
         if is_given and isinstance(self.seeds, SplitArrays):
-            _warn_of_repeated(self.seeds, self.times)
+            _warn_of_repeated("node", self.seeds, self.times)
 
 
 @dataclass(frozen=True)
 class LinkTarget:
     """Seeds are the two ends of edges, and of pairs without an edge: link prediction. Or, with `labels`, the ends of
     pairs that each have a class or a number to be regressed: there are no negatives then.
+
+    Warns of pairs that are given twice, and of those in two splits; with times, of pairs at the same time.
 
     Raises:
         ConfigError: a value that makes no sense.
@@ -101,6 +103,7 @@ class LinkTarget:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "edge_type", parse_edge_type(self.edge_type, "target"))
+        is_given = self.seeds is not None and not isinstance(self.seeds, SplitArrays)
         _keep_seeds(self, (2,))
         if self.reverse_edge_type is not None:
             source, name, destination = parse_edge_type(self.reverse_edge_type, "reverse_edge_type")
@@ -125,6 +128,8 @@ class LinkTarget:
             self._keep_no_negatives()
         object.__setattr__(self, "negatives", whole_number("negatives", self.negatives, least=0))
         object.__setattr__(self, "eval_negatives", whole_number("eval_negatives", self.eval_negatives, least=0))
+        if is_given and isinstance(self.seeds, SplitArrays):
+            _warn_of_repeated("pair", self.seeds, self.times)
 
     @property
     def is_own_negatives(self) -> bool:
@@ -168,21 +173,29 @@ def as_target(given: object) -> Target:
     )
 
 
-def _warn_of_repeated(seeds: SplitArrays, times: Mapping[str, Any] | None) -> None:
-    """Warns of seeds that are given twice: nodes, or with times, which may ask a node again, nodes at a time."""
+def _warn_of_repeated(kind: str, seeds: SplitArrays, times: Mapping[str, Any] | None) -> None:
+    """Warns of seeds that are given twice: nodes or pairs, or with times, which may ask again, these at a time.
+
+    Args:
+        kind: what seeds are, 'node' or 'pair'.
+        seeds: [n] or [n, 2] of each split.
+        times: [n] of each; None: they have none.
+    """
     import numpy as np  # the command line imports this module, and starts without NumPy
 
-    given = {split: [nodes] if times is None else [nodes, times[split]] for split, nodes in seeds.items()}
+    given = {
+        split: [*ids.reshape(len(ids), -1).T, *([] if times is None else [times[split]])]
+        for split, ids in seeds.items()
+    }
     asked = {split: _distinct(columns) for split, columns in given.items()}
-    if times is None:
-        what, of_train, remedy = "node ids", "of the nodes", "each node is one seed"
-    else:
-        what, of_train = "pairs of a node and a time", "of the pairs of a node and a time"
-        remedy = "each is a seed of its own, so that these count more than others"
+    what = f"{kind}s" if times is None else "pairs of a node and a time" if kind == "node" else "pairs at a time"
+    of_train, remedy = f"of the {what}", "each is a seed of its own, so that these count more than others"
+    if kind == "node" and times is None:
+        what, remedy = "node ids", "each node is one seed"
     told = [
         f"seeds[{split!r}]: {repeated} of {len(seeds[split])} {what} occur before; {remedy}"
-        for split, (nodes, *_) in asked.items()
-        if (repeated := len(seeds[split]) - len(nodes))
+        for split, (ids, *_) in asked.items()
+        if (repeated := len(seeds[split]) - len(ids))
     ]
     for one, other in combinations(asked, 2):
         both = [np.concatenate(pair) for pair in zip(asked[one], asked[other], strict=True)]

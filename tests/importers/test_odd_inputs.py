@@ -19,7 +19,7 @@ import torch
 from commands import run
 from torch_geometric.data import Data
 
-from diskgnn import DataWarning, InputError, NodeTarget, convert
+from diskgnn import DataWarning, InputError, LinkTarget, NodeTarget, convert
 from diskgnn.graph.graph import Graph
 
 NODES = 10
@@ -251,6 +251,35 @@ def test_seeds_that_are_given_twice_at_one_time_are_told() -> None:
     assert f"seeds['valid']: {repeated['valid']} of 90 pairs of a node and a time occur before" in found
     assert f"seeds: {shared} of the pairs of a node and a time of train are in valid, too" in found
     assert "seeds['test']" not in found
+
+
+@pytest.mark.parametrize("with_times", [False, True])
+def test_pairs_that_are_given_twice_are_told(with_times: bool) -> None:
+    """Compared with tuples of Python, as many as chance makes alike."""
+    rng = np.random.default_rng(4)
+    counts = {"train": 500, "valid": 200, "test": 1}
+    pairs = {split: rng.integers(0, 12, (count, 2)) for split, count in counts.items()}
+    times = {split: rng.integers(-2, 2, count) for split, count in counts.items()} if with_times else None
+    columns = {split: np.c_[pairs[split], times[split]] if times else pairs[split] for split in counts}
+    asked = {split: [*map(tuple, each.tolist())] for split, each in columns.items()}
+    repeated = {split: len(each) - len(set(each)) for split, each in asked.items()}
+    shared = len(set(asked["train"]) & set(asked["valid"]))
+    assert min(repeated["train"], repeated["valid"], shared) > 0
+    with pytest.warns(DataWarning) as told:
+        LinkTarget("user:rates:film", seeds=pairs, times=times)
+    found = " ".join(str(each.message) for each in told)
+    what = "pairs at a time" if with_times else "pairs"
+    assert f"seeds['train']: {repeated['train']} of 500 {what} occur before; each is a seed of its own" in found
+    assert f"seeds['valid']: {repeated['valid']} of 200 {what} occur before" in found
+    assert f"seeds: {shared} of the {what} of train are in valid, too: what is measured on valid is too good" in found
+    assert "seeds['test']" not in found
+
+
+def test_the_ends_of_pairs_may_be_those_of_others() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DataWarning)
+        LinkTarget("user:rates:film", seeds={"train": [[1, 1], [1, 2], [2, 1]], "valid": [[2, 2]]})
+        LinkTarget("user:rates:film", seeds={"train": [[1, 1], [1, 1]]}, times={"train": [1, 2]})
 
 
 def test_a_node_may_be_a_seed_at_several_times() -> None:

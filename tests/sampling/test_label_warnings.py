@@ -223,6 +223,24 @@ def test_seeds_of_another_split_that_are_of_one_class(tmp_path: Path, split: str
     assert f"all 2 seeds of {split} that were looked at are of class 2" in told
 
 
+def test_pairs_of_one_class(tmp_path: Path) -> None:
+    edges = np.stack([np.arange(20), np.arange(20)[::-1]])
+    diskgnn.convert(tmp_path / "graph", schema={
+        "nodes": {"user": {"features": np.eye(20, dtype=np.float32)}}, "edges": {"user:knows:user": {"edges": edges}}
+    })  # fmt: skip
+    pairs = {"train": edges.T[:5], "valid": edges.T[5:8], "test": edges.T[8:12]}
+
+    def told(name: str, dtype: type, **said: Any) -> list[str]:
+        labels = {"train": np.ones(5, dtype), "valid": np.array([0, 1, 0], dtype), "test": np.zeros(4, dtype)}
+        target = diskgnn.LinkTarget("user:knows:user", seeds=pairs, labels=labels, **said)
+        return warned(tmp_path / "graph", tmp_path / name, target=target)
+
+    for_train, for_test = told("classes", np.int64, classes=("no", "yes"))
+    assert "all 5 seeds of train that were looked at are of class 'yes'" in for_train
+    assert "all 4 seeds of test that were looked at are of class 'no'" in for_test
+    assert told("numbers", np.float32) == []
+
+
 def test_training_on_one_class_alone(tmp_path: Path) -> None:
     rng = np.random.default_rng(12)
     graph = converted(tmp_path / "graph", columns_of(rng), np.zeros(COUNT, np.int64), classes=("no",))

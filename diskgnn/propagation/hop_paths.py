@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from diskgnn.errors import ConfigError
-from diskgnn.formats.hops_config import MOST_HOPS
+from diskgnn.formats.hops_config import MOST_HOPS, VALUE_BYTES
 from diskgnn.graph.graph import Graph
 from diskgnn.specs.schema import EdgeType
 
@@ -39,7 +39,7 @@ def paths_within(graph: Graph, target: str, hops: int) -> list[Path]:
     ways = _count_ways(graph, into, hops)
     num_paths = sum(each[target] for each in ways)
     if num_paths == ways[0][target]:
-        with_features = [nodes.name for nodes in graph.nodes.values() if nodes.config.rows is not None]
+        with_features = [nodes.name for nodes in graph.nodes.values() if nodes.config.num_features is not None]
         raise ConfigError(
             f"hops: no path of 1 to {hops} edge types leads from {target} nodes of {graph.manifest.path} to a type "
             f"with features ({', '.join(with_features) or 'no type has any'}): take more hops, or `diskgnn prepare`, "
@@ -69,7 +69,7 @@ def _edges_into(graph: Graph) -> dict[str, list[EdgeType]]:
 
 def _count_ways(graph: Graph, into: Mapping[str, Sequence[EdgeType]], hops: int) -> list[dict[str, int]]:
     """Returns, by length up to `hops`, how many paths lead from each type to features."""
-    ways = [{name: int(nodes.config.rows is not None) for name, nodes in graph.nodes.items()}]
+    ways = [{name: int(nodes.config.num_features is not None) for name, nodes in graph.nodes.items()}]
     for _ in range(hops):
         ways.append({name: sum(ways[-1][edge_type[0]] for edge_type in each) for name, each in into.items()})
     return ways
@@ -92,9 +92,9 @@ def told_sizes(graph: Graph, target: str, paths: Sequence[Path]) -> str:
     """Returns the paths and the bytes that each takes of a record, for messages."""
     told = []
     for path in paths:
-        rows = graph.nodes[end_of(path, target)].config.rows
-        assert rows is not None
-        told.append(f"{path_name(path)} ({4 * rows.num_features} bytes)")
+        num_features = graph.nodes[end_of(path, target)].config.num_features
+        assert num_features is not None
+        told.append(f"{path_name(path)} ({VALUE_BYTES * num_features} bytes)")
     return ", ".join(told)
 
 
@@ -110,7 +110,7 @@ def parse_paths(graph: Graph, target: str, given: object) -> list[Path]:
         raise ConfigError(
             f"paths: expected a list such as ['author:writes', 'author:writes/institution:employs'], found {given!r}"
         )
-    own: list[Path] = [()] if graph.nodes[target].config.rows is not None else []
+    own: list[Path] = [()] if graph.nodes[target].config.num_features is not None else []
     paths = [*own, *(_parse(graph, target, name.strip()) for name in names)]
     if len({*paths}) < len(paths):
         raise ConfigError(f"paths: expected different ones, found {given!r}")
@@ -136,7 +136,7 @@ def _parse(graph: Graph, target: str, name: str) -> Path:
     if len(path) > MOST_HOPS:
         raise ConfigError(f"paths: expected at most {MOST_HOPS} edge types, found {len(path)} in {name!r:.80}")
     end = path[-1][0]
-    if graph.nodes[end].config.rows is None:
+    if graph.nodes[end].config.num_features is None:
         raise ConfigError(
             f"paths: expected paths to types with features, found {name!r}, and {end} nodes have none: let it go on to "
             "a type that has, or `diskgnn prepare`, which draws minibatches in which vectors of these nodes are trained"

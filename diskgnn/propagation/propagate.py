@@ -28,7 +28,6 @@ from diskgnn.formats.hops_config import (
     Segment,
     segments_of_hops,
 )
-from diskgnn.formats.record_format import RecordFormat
 from diskgnn.formats.row_format import RowFormat
 from diskgnn.formats.verification import verify_file
 from diskgnn.graph.graph import Graph
@@ -38,12 +37,13 @@ from diskgnn.paths import PathLike
 from diskgnn.progress.default_reporter import reporter_for
 from diskgnn.progress.reporter import Reporter, StageReport
 from diskgnn.propagation.hop_edges import HopEdges
+from diskgnn.propagation.hop_features import hop_rows, load_what_views
 from diskgnn.propagation.hop_paths import Path, end_of, parse_paths, path_name, paths_within, told_sizes
 from diskgnn.propagation.hop_records import RecordFiles, first_state, write_records, write_seeds
 from diskgnn.propagation.hop_tree import HopTree
 from diskgnn.propagation.needed_rows import find_rows
 from diskgnn.propagation.panels import Panels
-from diskgnn.propagation.propagation_plan import PropagationPlan, fixed_need, make_plan
+from diskgnn.propagation.propagation_plan import PropagationPlan, fixed_need, make_plan, sources_of
 from diskgnn.propagation.record_order import RecordOrder
 from diskgnn.propagation.stripes import stripes_of, transpose
 from diskgnn.sampling.timed_types import require_times_to_ignore
@@ -244,14 +244,16 @@ class Propagation:
         tree = HopTree.of(found_paths, node_set.name, is_typed=graph.is_typed)
         _require_plain(graph, tree, ignore_times=ignore_times)
         order = RecordOrder.of(node_set, nodes, seed)
-        sources = [graph.nodes[tree.nodes[root].node_type] for root in tree.roots]
+        sources = [graph.nodes[tree.nodes[root].node_type].config for root in tree.roots]
+        columns = graph.config.known_columns
         config = HopsConfig(
-            tree.hops, found, seed, order.chosen, node_set.name, node_set.num_nodes, node_set.config.rows,
+            tree.hops, found, seed, order.chosen, node_set.name, node_set.num_nodes, hop_rows(node_set.config),
             None if order.chosen else node_set.config.target, segments,
-            VALUE_BYTES * sum(segment.width for segment in segments), order.num_rows, columns=node_set.config.columns,
+            VALUE_BYTES * sum(segment.width for segment in segments), order.num_rows,
+            columns=columns.get(node_set.name),
             others=tuple(
-                FeatureSource(each.name, each.num_nodes, _features(graph, each.name), columns=each.config.columns)
-                for each in sources if each is not node_set
+                FeatureSource(each.name, each.num_nodes, _features(graph, each.name), columns=columns.get(each.name))
+                for each in sources if each.name != node_set.name
             ),
         )  # fmt: skip
         return Propagation(graph, tree, found_paths, order, config)
@@ -267,6 +269,7 @@ class Propagation:
         Raises:
             ConfigError: they are no size, or less than that. Nothing has been read then.
         """
+        load_what_views(sources_of(self.graph, self.tree))
         resources = Resources.of(memory, threads, reporter, sending_bytes=out.sending_bytes)
         resources.within(fixed_need(self.graph, self.tree, self.order, self.config))
         return resources
@@ -295,11 +298,9 @@ class Propagation:
             work.shuffle("edges", "edges", HopEdges.num_partitions(plan.rows, plan.operators), keeps_places=True),
             self.graph, plan.rows, plan.operators, traffic, plan.pruning_threads,
         )  # fmt: skip
-        steps = [f"transpose-{source.nodes.name}" for source in plan.sources]
+        steps = [f"transpose-{source.name}" for source in plan.sources]
         stripes = [
-            work.shuffle(
-                step, f"stripes-{source.nodes.name}", len(stripes_of(0, source.num_features)), keeps_places=True
-            )
+            work.shuffle(step, f"stripes-{source.name}", len(stripes_of(0, source.num_features)), keeps_places=True)
             for step, source in zip(steps, plan.sources, strict=True)
         ]
         kept = work.shuffle("panels", "kept", len(plan.windows), keeps_places=True)
@@ -310,7 +311,7 @@ class Propagation:
                     verify_file(self.graph.manifest, weights, lambda size: traffic.add(edges=size))
         work.fold("edges", partial(edges.write, told), {"edge_types": 0, "nodes": 0})
         for step, source, shuffle in zip(steps, plan.sources, stripes, strict=True):
-            transposing = partial(transpose, source.nodes, plan.rows.sets[source.root], shuffle, told, traffic)
+            transposing = partial(transpose, source.features, plan.rows.sets[source.root], shuffle, told, traffic)
             work.fold(step, transposing, {"windows": 0, "unusual": 0, "first_unusual": 0})
         panels = Panels(plan, self.order, stripes, edges, kept, traffic)
         # Each step writes the same when it is made again: those that follow go on.
@@ -359,19 +360,13 @@ def _segments(
 
 
 def _features(graph: Graph, node_type: str) -> RowFormat:
-    """Returns the format of feature rows of a type.
+    """Returns the format of the rows that hops of a type begin with.
 
     Raises:
-        ConfigError: it has none, or records.
+        ConfigError: it has no features.
     """
-    if (rows := graph.nodes[node_type].config.rows) is None:
+    if (rows := hop_rows(graph.nodes[node_type].config)) is None:
         raise ConfigError(f"{graph.manifest.path} has no features: make it again with `diskgnn convert` and name them")
-    if isinstance(rows, RecordFormat):
-        raise ConfigError(
-            f"{node_type}: expected vectors, found records ({rows.told}) in {graph.manifest.path}; hops are made of x, "
-            f"which a graph of vectors has, too: convert the tables without keep_columns by `diskgnn convert "
-            f"--encoding-of {graph.manifest.path}`, which makes the same numbers of them"
-        )
     return rows
 
 

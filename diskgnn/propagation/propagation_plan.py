@@ -12,10 +12,10 @@ from diskgnn.files.disk_space import file_bytes
 from diskgnn.formats import artifacts
 from diskgnn.formats.artifacts import node_file
 from diskgnn.formats.hops_config import ALL_NODES, VALUE_BYTES, HopsConfig
-from diskgnn.formats.row_format import FeatureFile
 from diskgnn.graph.graph import Graph
-from diskgnn.graph.type_data import EdgeSet, NodeSet
+from diskgnn.graph.type_data import EdgeSet
 from diskgnn.propagation.hop_edges import GATHERED_BYTES, LISTS_BYTES, PIECES_HELD, SCALE_BYTES, WITH_OWN, scaled
+from diskgnn.propagation.hop_features import HopFeatures
 from diskgnn.propagation.hop_tree import HopTree
 from diskgnn.propagation.kept_pieces import HEADER_BYTES as KEPT_BYTES
 from diskgnn.propagation.needed_rows import EdgeNeed, HopRows, sets_bytes
@@ -23,10 +23,7 @@ from diskgnn.propagation.record_order import RecordOrder, RecordWindow, window_r
 from diskgnn.propagation.stripes import (
     COLUMNS,
     STRIPES_AT_A_TIME,
-    feature_window_rows,
-    feature_windows,
     first_rows,
-    read_bytes,
     stripe_width,
     stripes_of,
 )
@@ -36,7 +33,7 @@ from diskgnn.specs.schema import EdgeType
 from diskgnn.system.resources import Need, Resources
 from diskgnn.work.shuffle import PIECE_BYTES, PLACE_BYTES
 
-_SPANS_HELD = 4  # windows of features or records: two that are read or put together, one in use, its copies
+_SPANS_HELD = 4  # windows of records: two that are read or put together, one in use, its copies
 _SMALL_BYTES = 128 << 10  # of disk: headers and last pages of files, statistics, the manifest
 _KEEPING_BYTES = 2 * 8 + 1  # of a record: its node, its rank, and whether it has a scale
 _SEED_BYTES = 40  # of a record: its node, and what sorting them takes for the labels
@@ -49,23 +46,21 @@ _LOADING_PART = 16  # of the memory that is left beside the least, for threads t
 class SourcePlan:
     """Says how the features of one node type go through their part of the tree, one panel of columns at a time."""
 
-    nodes: NodeSet
+    features: HopFeatures
     root: int  # of the tree
     walk: Walk
     most_columns: int  # of a panel
     loaded_rows: int  # of each panel's features, for all operators: those that others overwrote are loaded again
 
     @property
-    def features(self) -> FeatureFile:
-        """The file of the features."""
-        found = self.nodes.feature_file
-        assert found is not None
-        return found
+    def name(self) -> str:
+        """The node type."""
+        return self.features.nodes.name
 
     @property
     def num_features(self) -> int:
         """Columns of the features."""
-        return self.features.rows.num_features
+        return self.features.num_features
 
     def panel(self, first: int) -> range:
         """Returns the columns of the panel that begins with column `first`: panels are about as wide."""
@@ -131,7 +126,7 @@ def fixed_need(graph: Graph, tree: HopTree, order: RecordOrder, config: HopsConf
     """Returns the memory that propagation takes whatever the rows that hops need."""
     edge_types = [node.edge_type for node in tree.nodes if node.parent is not None]
     num_places = _num_edge_pieces(graph, edge_types, len(scaled(config.operators)))
-    num_places += sum(map(_num_stripe_pieces, _sources(graph, tree)))
+    num_places += sum(map(_num_stripe_pieces, sources_of(graph, tree)))
     held_bytes = sets_bytes(tree, graph) + _seed_bytes(order, config.operators) + PLACE_BYTES * num_places
     piece_bytes = 2 * _piece_bytes(graph, tree)  # as many lists, too, as one thread that prunes has in memory
     return Need("to propagate", held_bytes, max(piece_bytes, _span_bytes(graph, tree, order, config)))
@@ -147,19 +142,19 @@ def _num_edge_pieces(graph: Graph, needed: Sequence[EdgeType], num_scaled: int) 
     return sum(map(pieces, needed)) + num_scaled * max(map(pieces, needed), default=0)
 
 
-def _num_stripe_pieces(nodes: NodeSet) -> int:
+def _num_stripe_pieces(features: HopFeatures) -> int:
     """Returns how many pieces the stripes of the features of some nodes have at most."""
-    assert nodes.config.rows is not None
-    num_windows = nodes.num_nodes // feature_window_rows(nodes.config.rows.row_bytes) + 1
-    return len(stripes_of(0, nodes.config.rows.num_features)) * num_windows
+    num_windows = features.nodes.num_nodes // features.window_rows + 1
+    return len(stripes_of(0, features.num_features)) * num_windows
 
 
 def _edge_types(tree: HopTree) -> set[EdgeType]:
     return {node.edge_type for node in tree.nodes if node.parent is not None}
 
 
-def _sources(graph: Graph, tree: HopTree) -> list[NodeSet]:
-    return [graph.nodes[tree.nodes[root].node_type] for root in tree.roots]
+def sources_of(graph: Graph, tree: HopTree) -> list[HopFeatures]:
+    """Returns the features that hops begin with, of each root of the tree."""
+    return [HopFeatures(graph.nodes[tree.nodes[root].node_type]) for root in tree.roots]
 
 
 def _piece_bytes(graph: Graph, tree: HopTree) -> int:
@@ -189,26 +184,21 @@ def _edge_bytes_each(edges: EdgeSet) -> int:
 
 def _span_bytes(graph: Graph, tree: HopTree, order: RecordOrder, config: HopsConfig) -> int:
     """Returns the bytes of windows of features, then of records, while no slice is in memory."""
-    spans = [config.row_bytes * min(window_rows(config.row_bytes), order.num_records)]
-    for nodes in _sources(graph, tree):
-        assert nodes.config.rows is not None
-        stored_bytes = nodes.config.rows.row_bytes
-        spans.append(stored_bytes * min(feature_window_rows(stored_bytes), nodes.num_nodes))
-    return _SPANS_HELD * max(spans)
+    records_bytes = _SPANS_HELD * config.row_bytes * min(window_rows(config.row_bytes), order.num_records)
+    return max(records_bytes, *(features.most_bytes for features in sources_of(graph, tree)))
 
 
 def _loading_bytes(graph: Graph, tree: HopTree) -> int:
     """Returns the bytes of a thread that loads stripes: some pieces, and the values of one."""
 
-    def of(nodes: NodeSet) -> int:
-        rows = nodes.config.rows
-        assert rows is not None
-        num_rows = min(feature_window_rows(rows.row_bytes), nodes.num_nodes)
+    def of(features: HopFeatures) -> int:
+        rows = features.rows
+        num_rows = min(features.window_rows, features.nodes.num_nodes)
         stored_bytes = -(-rows.row_bytes * min(COLUMNS, rows.num_features) // rows.num_features)
         num_pieces = min(STRIPES_AT_A_TIME, len(stripes_of(0, rows.num_features)))
         return num_rows * (num_pieces * stored_bytes + VALUE_BYTES * COLUMNS * (rows.dtype != "float32"))
 
-    return max(map(of, _sources(graph, tree)))
+    return max(map(of, sources_of(graph, tree)))
 
 
 def _seed_bytes(order: RecordOrder, operators: Sequence[str]) -> int:
@@ -239,13 +229,12 @@ class _PanelNeed:
 
 
 def _panel_need(
-    graph: Graph, tree: HopTree, order: RecordOrder, config: HopsConfig, rows: HopRows, nodes: NodeSet, root: int
+    graph: Graph, tree: HopTree, order: RecordOrder, config: HopsConfig, rows: HopRows, features: HopFeatures, root: int
 ) -> _PanelNeed:  # fmt: skip
-    assert nodes.config.rows is not None
     num_rows = min(window_rows(config.row_bytes), order.num_records)
     num_kept = len(config.operators) * sum(tree.nodes[number].is_kept for number in tree.below(root))
     return _PanelNeed(
-        nodes.config.rows.num_features, _list_bytes(graph, rows, has_own=WITH_OWN in config.operators),
+        features.num_features, _list_bytes(graph, rows, has_own=WITH_OWN in config.operators),
         _loading_bytes(graph, tree),
         KEPT_BYTES + _KEEPING_BYTES * num_rows, VALUE_BYTES * num_rows,
         len(order.windows(config.row_bytes)) * num_kept,
@@ -277,8 +266,8 @@ def make_plan(
     resources = resources.within(need)
     walks = {root: walk(tree, root, [len(each) for each in rows.sets]) for root in tree.roots}
     needs = {
-        root: _panel_need(graph, tree, order, config, rows, nodes, root)
-        for root, nodes in zip(tree.roots, _sources(graph, tree), strict=True)
+        root: _panel_need(graph, tree, order, config, rows, features, root)
+        for root, features in zip(tree.roots, sources_of(graph, tree), strict=True)
     }
     widest = max(walks.values(), key=lambda each: sum(each.place_rows))
     at_a_time = " and ".join(f"{count} rows" for count in widest.place_rows)
@@ -298,26 +287,25 @@ def make_plan(
     def fits(panel: _PanelNeed, columns: int, num_rows: int) -> bool:
         return places_bytes + panel.panel_bytes(columns, num_rows, loading_threads) <= resources.memory_bytes
 
-    def plans_of(nodes: NodeSet, root: int) -> Iterator[SourcePlan]:
+    def plans_of(features: HopFeatures, root: int) -> Iterator[SourcePlan]:
         """Yields those whose panels fit, the widest first: wide ones read edges less often, others share no stripes or
         have rows that lie in fewer lines of the cache."""
         slices, num_rows = walks[root], len(rows.sets[root])
-        assert nodes.feature_file is not None
         loaded_rows = max(1, num_scaled) * num_rows
         if num_operators > num_scaled:  # until one scales them, features are there but for what is overwritten
-            again_rows = first_rows(nodes.feature_file, rows.sets[root], slices.overwritten_rows)
+            again_rows = first_rows(features, rows.sets[root], slices.overwritten_rows)
             loaded_rows += (num_operators - num_scaled - (num_scaled == 0)) * again_rows
         for width in range(needs[root].num_features, 0, -1):
             if fits(needs[root], width, sum(slices.place_rows)):
-                yield SourcePlan(nodes, root, slices, width, loaded_rows)
+                yield SourcePlan(features, root, slices, width, loaded_rows)
 
-    for nodes, root in zip(_sources(graph, tree), walks, strict=True):
+    for features, root in zip(sources_of(graph, tree), walks, strict=True):
         lists = _lists_below(root, tree, rows)
         cost = partial(
             _cost, num_edges=sum(rows.edges[each].num_edges for each in lists),
             list_bytes=sum(edge_bytes[each] for each in lists), num_operators=num_operators,
         )  # fmt: skip
-        source = min(plans_of(nodes, root), key=cost)
+        source = min(plans_of(features, root), key=cost)
         width, num_rows = max(map(len, source.panels)), sum(source.walk.place_rows)
         used_bytes = max(used_bytes, places_bytes + needs[root].panel_bytes(width, num_rows, loading_threads))
         places_bytes += needs[root].places_bytes(width)
@@ -378,11 +366,10 @@ def _with_bytes(
         read += (sweeps + 1) * topology_bytes + 2 * weights_bytes  # compared with its checksum, then used
     for source in plan.sources:
         features, needed = source.features, rows.sets[source.root]
-        read += sum(read_bytes(features, *bounds) for bounds in feature_windows(features, needed))
-        read += 4 * (features.num_bytes // CHECKSUM_CHUNK_BYTES)
+        read += sum(features.read_bytes(*bounds) for bounds in features.windows(needed)) + features.checksums_bytes
         list_bytes = sum(edge_bytes[each] for each in _lists_below(source.root, plan.tree, rows))
         read += _panels_bytes(source, list_bytes, len(config.operators))
-        stripe_bytes += len(needed) * features.row_bytes
+        stripe_bytes += len(needed) * features.rows.row_bytes
     scratch_bytes = sum(edge_bytes) + scale_bytes + stripe_bytes + record_bytes
     links_bytes = _links_bytes(plan, graph, config)
     return replace(
@@ -397,7 +384,7 @@ def _links_bytes(plan: PropagationPlan, graph: Graph, config: HopsConfig) -> int
     edge_pieces = _num_edge_pieces(graph, edge_types, len(scaled(config.operators)))
     stripe_pieces = kept_pieces = 0
     for source in plan.sources:
-        stripe_pieces += _num_stripe_pieces(source.nodes)
+        stripe_pieces += _num_stripe_pieces(source.features)
         kept = sum(plan.tree.nodes[number].is_kept for number in plan.tree.below(source.root))
         kept_pieces += len(plan.windows) * kept * len(config.operators) * len(source.panels)
     return (
@@ -421,5 +408,5 @@ def _loaded_bytes(source: SourcePlan) -> int:
     features, total = source.features, 0
     for columns in source.panels:
         width = sum(stripe_width(features.rows, stripe) for stripe in stripes_of(columns.start, columns.stop))
-        total += source.loaded_rows * features.row_bytes * width // features.rows.num_features
+        total += source.loaded_rows * features.rows.row_bytes * width // features.num_features
     return total

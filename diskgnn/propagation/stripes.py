@@ -15,15 +15,13 @@ import numpy.typing as npt
 
 from diskgnn._native import cut_stripes, dequantise_rows, page_memory, place_columns
 from diskgnn.errors import InputError
-from diskgnn.files.checked_files import CHECKSUM_CHUNK_BYTES
 from diskgnn.files.traffic import Traffic
-from diskgnn.formats.feature_scan import read_checked_span
-from diskgnn.formats.row_format import FeatureFile, RowFormat
+from diskgnn.formats.row_format import RowFormat
 from diskgnn.graph.type_data import NodeSet
 from diskgnn.ordered import Threads, in_order
 from diskgnn.progress.reporter import Reporter
+from diskgnn.propagation.hop_features import HopFeatures, viewing
 from diskgnn.propagation.needed_rows import RowSet
-from diskgnn.propagation.record_order import window_rows
 from diskgnn.specs.schema import ONE_NODE_TYPE
 from diskgnn.work.fold import Output
 from diskgnn.work.shuffle import Piece, Shuffle, piece_buffer
@@ -34,31 +32,8 @@ STRIPES_AT_A_TIME = 4  # of a window of rows that a thread loads
 _READ_AHEAD = 1
 
 
-def feature_window_rows(row_bytes: int) -> int:
-    """Returns how many rows of features are read at a time at most: whole words of the bits of a set."""
-    return -(-window_rows(row_bytes) // 64) * 64
-
-
-def feature_windows(features: FeatureFile, needed: RowSet) -> Iterator[tuple[int, int]]:
-    """Yields [first, last) of the nodes whose rows are read at a time: without those before and after, if they are not
-    needed."""
-    step = feature_window_rows(features.row_bytes)
-    for first in range(0, features.num_rows, step):
-        members = np.flatnonzero(needed.members(first, min(first + step, features.num_rows)))
-        if len(members):
-            yield first + int(members[0]), first + int(members[-1]) + 1
-
-
-def read_bytes(features: FeatureFile, first: int, last: int) -> int:
-    """Returns how many bytes are read for the rows of such a window: all chunks that have a checksum."""
-    begin, end = (features.data_offset_bytes + node * features.row_bytes for node in (first, last))
-    file_bytes = features.data_offset_bytes + features.num_bytes
-    end = min(-(-end // CHECKSUM_CHUNK_BYTES) * CHECKSUM_CHUNK_BYTES, file_bytes)
-    return end - begin // CHECKSUM_CHUNK_BYTES * CHECKSUM_CHUNK_BYTES
-
-
 def transpose(
-    nodes: NodeSet,
+    features: HopFeatures,
     needed: RowSet,
     stripes: Shuffle,
     reporter: Reporter,
@@ -71,23 +46,29 @@ def transpose(
     Raises:
         InputError: a needed row has NaN or infinite values; names the first such node, and how many there are.
     """
-    features = nodes.feature_file
-    assert features is not None
-    rows, checksums = features.rows, nodes.feature_checksums
-    traffic.add(read=checksums.nbytes)
-    windows = list(feature_windows(features, needed))
+    nodes, rows = features.nodes, features.rows
+    traffic.add(read=features.checksums_bytes)
+    windows = list(features.windows(needed))
+
+    def wanted_of(first: int, last: int) -> npt.NDArray[np.bool_]:
+        base = first // 64 * 64
+        return needed.members(base, last)[first - base :]
+
+    def read(first: int, last: int) -> tuple[npt.NDArray[np.uint8], int]:
+        return features.read(first, wanted_of(first, last))
+
     with (
+        viewing([features]),
         Threads(1) as pool,
-        output.stage(reporter, f"transpose features{_of_type(nodes)}", features.num_rows, "rows") as advance,
+        output.stage(reporter, f"transpose features{_of_type(nodes)}", nodes.num_nodes, "rows") as advance,
     ):
         first_window = int(state["windows"])
         done = windows[first_window - 1][1] if first_window else 0
-        reads = (partial(read_checked_span, features, checksums, *bounds) for bounds in windows[first_window:])
+        reads = (partial(read, *bounds) for bounds in windows[first_window:])
         with closing(in_order(pool, reads, _READ_AHEAD)) as spans:
             for data, num_bytes in spans:
                 first, last = windows[int(state["windows"])]
-                base = first // 64 * 64
-                wanted = needed.members(base, last)[first - base :]
+                wanted = wanted_of(first, last)
                 cut = page_memory(int(np.count_nonzero(wanted)) * rows.row_bytes)
                 count, unusual = cut_stripes(
                     data, wanted, row_bytes=rows.row_bytes, stripe_bytes=stored_bytes(rows, 0),
@@ -111,9 +92,16 @@ def transpose(
     if count := int(state["unusual"]):
         raise InputError(
             f"features: expected finite numbers, found NaN or infinite ones in the rows of {count} nodes that hops "
-            f"need, the first of them {nodes.called(int(state['first_unusual']))}{_of_type(nodes)}; replace them, e.g. "
-            f"with np.nan_to_num(features, nan=0, posinf=0, neginf=0), and `diskgnn convert` again"
+            f"need, the first of them {nodes.called(int(state['first_unusual']))}{_of_type(nodes)}; "
+            f"{_how_to_be_finite(nodes)}"
         )
+
+
+def _how_to_be_finite(nodes: NodeSet) -> str:
+    raw = [f"{nodes.name}.{each.name}=number" for each in nodes.config.columns or () if each.encoding == "raw"]
+    if raw:
+        return f"`diskgnn convert --encode {' --encode '.join(raw)}` makes 0 of null"
+    return "replace them, e.g. with np.nan_to_num(features, nan=0, posinf=0, neginf=0), and `diskgnn convert` again"
 
 
 def _of_type(nodes: NodeSet) -> str:
@@ -137,7 +125,7 @@ def stripes_of(first: int, last: int) -> range:
 
 
 def load(
-    features: FeatureFile, stripes: Shuffle, columns: range, into: npt.NDArray[np.float32], most_rows: int, threads: int
+    features: HopFeatures, stripes: Shuffle, columns: range, into: npt.NDArray[np.float32], most_rows: int, threads: int
 ) -> int:
     """Fills the first `most_rows` of `into` [needed rows, columns], or some more, with what features mean, as float32.
     Returns the bytes of stripes read.
@@ -168,15 +156,15 @@ def load(
     return sum(piece.num_bytes for window, _ in windows for piece in window)
 
 
-def first_rows(features: FeatureFile, needed: RowSet, most_rows: int) -> int:
+def first_rows(features: HopFeatures, needed: RowSet, most_rows: int) -> int:
     """Returns how many rows `load` fills, of the needed ones, where the first `most_rows` are wanted."""
-    begins = np.array([first for first, _ in feature_windows(features, needed)], np.int64)
+    begins = np.array([first for first, _ in features.windows(needed)], np.int64)
     ranks = np.append(needed.ranks(begins), len(needed))
     return int(ranks[np.searchsorted(ranks, min(most_rows, len(needed)))])
 
 
 def _first_windows(
-    features: FeatureFile, windows: Iterable[Sequence[Piece]], wanted: range, most_rows: int
+    features: HopFeatures, windows: Iterable[Sequence[Piece]], wanted: range, most_rows: int
 ) -> list[tuple[Sequence[Piece], int]]:
     """Returns the pieces of each window of the first `most_rows` rows, and how many rows it has."""
     found, row = list[tuple[Sequence[Piece], int]](), 0
@@ -190,7 +178,7 @@ def _first_windows(
 
 
 def _load_window(
-    features: FeatureFile,
+    features: HopFeatures,
     stripes: Shuffle,
     wanted: range,
     pieces: Sequence[Piece],
@@ -210,7 +198,7 @@ def _load_window(
 
 
 def _widened(
-    features: FeatureFile, piece: npt.NDArray[np.uint8], first_column: int, width: int
+    features: HopFeatures, piece: npt.NDArray[np.uint8], first_column: int, width: int
 ) -> npt.NDArray[np.float32]:
     """[rows * width] of the bytes of a stripe."""
     rows, codes = features.rows, features.quantisation

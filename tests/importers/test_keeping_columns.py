@@ -352,10 +352,6 @@ def test_refusals(tables: dict[str, pa.Table], graphs: dict[str, Path], tmp_path
     keep = {**OPTIONS, "keep_columns": True}
     with pytest.raises(ConfigError, match=r"keep_columns: the rows of users in .*vectors are vectors"):
         diskgnn.convert(tmp_path / "out", source=source(tables), options=keep, encoding_of=graphs["vectors"])
-    with pytest.raises(
-        ConfigError, match=r"users: expected vectors, found records \(14 columns, 116 bytes\).*convert --encoding-of"
-    ):
-        diskgnn.propagate(graphs["records"], tmp_path / "hops", hops=1, target="users")
     visits = pa.array([None, *[1] * (USERS - 1)], pa.int16())
     broken = {**tables, "users": tables["users"].set_column(
         tables["users"].schema.get_field_index("visits"), pa.field("visits", pa.int16(), nullable=False), visits
@@ -381,8 +377,8 @@ def later(tables: dict[str, pa.Table]) -> tuple[dict[str, pa.Table], np.ndarray]
 def test_records_of_later_rows_are_those_of_the_graph_named(
     graphs: dict[str, Path], tables: dict[str, pa.Table], tmp_path: Path
 ) -> None:
-    """To the byte: codes, null bits and the file of categories; and x, which is scaled as there. As vectors, they are
-    what hops can be made of."""
+    """To the byte: codes, null bits and the file of categories; and x, which is scaled as there; vectors have
+    that x, too."""
     other, chosen = later(tables)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)
@@ -408,10 +404,6 @@ def test_records_of_later_rows_are_those_of_the_graph_named(
             words = nodes.feature_file.rows.as_tensor(np.array(nodes.features))
             x = nodes.feature_file.x(words).numpy()
             np.testing.assert_allclose(x, Graph.open(tmp_path / "vectors").nodes[name].features, rtol=1e-5, atol=1e-5)
-            diskgnn.propagate(tmp_path / "vectors", tmp_path / f"hops-{name}", hops=1, target=name, nodes="all",
-                              ignore_times=True)  # fmt: skip
-            (records,) = (tmp_path / f"hops-{name}").glob("records-*.npy")
-            np.testing.assert_allclose(np.load(records)[:, : x.shape[1]], x, rtol=1e-5, atol=1e-5)
 
 
 def test_what_the_graph_named_does_not_know(

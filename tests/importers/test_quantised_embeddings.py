@@ -386,8 +386,6 @@ def test_what_cannot_be_quantised(graphs: dict[str, Path], tables: dict[str, pa.
     plain = {"users": users.drop_columns(["about", "face", "mark"]), "orders": tables["orders"].drop_columns("größe")}
     with pytest.raises(ConfigError, match=r"quantise: expected a column of embeddings in float32, .*found none"):
         convert(tmp_path / "out", plain, columns=TableColumns(encode={"users.bio": "hash:5"}), quantise="int8")
-    with pytest.raises(ConfigError, match=r"expected vectors, found records .*convert --encoding-of"):
-        diskgnn.propagate(graphs["int8"], tmp_path / "hops", hops=1, target="users")
 
 
 @pytest.mark.parametrize("meaning", [None, np.ones((2, 11), np.float32), np.zeros((2, 12), np.float32)])

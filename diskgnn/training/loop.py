@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 
@@ -22,7 +22,7 @@ from diskgnn.training.config import TrainingConfig
 from diskgnn.training.criterion import Criterion
 from diskgnn.training.evaluate import evaluation
 from diskgnn.training.finite import loss_warning
-from diskgnn.training.interrupts import interrupts_deferred
+from diskgnn.training.interrupts import Interrupts, interrupts_deferred
 from diskgnn.training.metrics import MetricsWriter, epoch_record, step_record
 from diskgnn.training.results import EvalResult, Spent
 from diskgnn.training.source_opening import Evaluations
@@ -55,6 +55,7 @@ def train_epochs(
     evaluations: Evaluations,
     device: torch.device,
     listeners: Listeners,
+    interrupts: Interrupts,
 ) -> None:
     """Train from where `state` stands to the end, which may be before the last epoch if `config` has patience.
 
@@ -62,13 +63,13 @@ def train_epochs(
         DivergedError: a loss is not finite, or a weight.
         KeyboardInterrupt: after the checkpoint was written.
     """
-    loop = _Loop(state, step, task, criterion, config, evaluations, device, listeners)
     # Of several ranks none stops by itself: the others would wait for it.
-    noted: AbstractContextManager[Sequence[int]] = (
-        interrupts_deferred() if state.ranks.world_size > 1 else nullcontext(())
+    held: AbstractContextManager[Interrupts] = (
+        interrupts_deferred() if state.ranks.world_size > 1 else nullcontext(interrupts)
     )
-    with _saved_when_interrupted(state, step, config), noted as interrupts:
-        loop.train(interrupts)  # a call and not a loop, see `_Loop`
+    with _saved_when_interrupted(state, step, config), held as noted:
+        # A call and not a loop, see `_Loop`.
+        _Loop(state, step, task, criterion, config, evaluations, device, listeners, noted).train()
 
 
 @dataclass
@@ -87,17 +88,18 @@ class _Loop:
     evaluations: Evaluations
     device: torch.device
     listeners: Listeners
+    interrupts: Interrupts  # which have all ranks stop after the same step
     has_warned_of_loss: bool = False
     earlier_peak_bytes: int = field(default_factory=peak_resident_bytes)  # of this process, before it trained
 
-    def train(self, interrupts: Sequence[int]) -> None:
-        """Trains the epochs that are left. The signals in `interrupts` have all ranks stop after the same step."""
+    def train(self) -> None:
+        """Trains the epochs that are left."""
         for epoch in range(self.state.epoch, self.config.epochs):
             if not self.state.batch and self.config.stops_early(self.state.evaluations_since_best):
                 break
-            self._train_epoch(epoch, interrupts)
+            self._train_epoch(epoch)
 
-    def _train_epoch(self, epoch: int, interrupts: Sequence[int]) -> None:
+    def _train_epoch(self, epoch: int) -> None:
         state, step, config = self.state, self.step, self.config
         state.begin_epoch()
         step.begin_epoch(epoch)
@@ -106,7 +108,7 @@ class _Loop:
             minibatches(state.source, epoch) as batches,
             self.listeners.reporter.stage(f"epoch {epoch}", state.num_batches, "minibatches") as advance,
         ):
-            self._train_minibatches(epoch, batches, began, advance, interrupts)
+            self._train_minibatches(epoch, batches, began, advance)
         step.settle()
         result = state.epoch_result()
         if result.skipped_batches and state.ranks.is_first:
@@ -122,22 +124,16 @@ class _Loop:
             state.end_epoch(result, self.criterion)
             self.listeners.writer.write(epoch_record(result), state.num_steps)
             state.save(config.checkpoint)
+        self._stop_if_interrupted()
 
-    def _train_minibatches(
-        self,
-        epoch: int,
-        batches: Iterator[AnyBatch],
-        recorded: Spent,
-        advance: Advance,
-        interrupts: Sequence[int],
-    ) -> None:
+    def _train_minibatches(self, epoch: int, batches: Iterator[AnyBatch], recorded: Spent, advance: Advance) -> None:
         state, step, config, ranks = self.state, self.step, self.config, self.state.ranks
         advance(state.batch)
         while (batch := _next(batches, self.listeners.timeline, state.batch)) is not None or state.lags:
             with interrupts_deferred():
                 if batch is not None:
                     batch = batch.to(self.device, non_blocking=True)
-                loss, stops = step(batch, state.batch, bool(interrupts))
+                loss, stops = step(batch, state.batch, bool(self.interrupts))
                 state.trained_on(state.batch if batch is None else batch.batch_index, loss)
                 if unrecorded := config.records_after(state.batch, state.num_batches):
                     mean_loss = state.mean_loss(unrecorded)
@@ -149,9 +145,14 @@ class _Loop:
                 if config.saves_after(state.batch):
                     step.settle()
                     state.save(config.checkpoint)
-                if stops:
+                if stops and ranks.world_size > 1:
                     raise _AllStop
             advance(1)
+            self._stop_if_interrupted()
+
+    def _stop_if_interrupted(self) -> None:
+        if self.state.ranks.world_size == 1:
+            self.interrupts.check()
 
     def _evaluate(self) -> dict[str, EvalResult]:
         state, listeners, found = self.state, self.listeners, dict[str, EvalResult]()

@@ -28,6 +28,7 @@ from diskgnn.training import run_checkpoint
 from diskgnn.training.config import TrainingConfig
 from diskgnn.training.criterion import require_classes_of
 from diskgnn.training.device_memory import size_device_tier
+from diskgnn.training.interrupts import interrupts_deferred
 from diskgnn.training.loop import Listeners, train_epochs
 from diskgnn.training.metrics import MetricsWriter, Record, end_record, start_record
 from diskgnn.training.model_check import check_model
@@ -193,7 +194,7 @@ def _run(
     records: _Records,
     averaging_period: int | None,
 ) -> TrainResult:
-    with ExitStack() as opened:
+    with interrupts_deferred(patient=False) as interrupts, ExitStack() as opened:
         ranks = opened.enter_context(joined_ranks(device))
         config = run_checkpoint.going_on_after_a_death(config, ranks)
         shard = ranks.shard if ranks.world_size > 1 else None
@@ -240,7 +241,7 @@ def _run(
         )
         writer.write(start_record({**identity, "epochs": config.epochs}, resumed_from), 0)
         listeners = Listeners(writer, timeline, records.reporter)
-        train_epochs(state, step, task, criterion, config, evaluations, device, listeners)
+        train_epochs(state, step, task, criterion, config, evaluations, device, listeners, interrupts)
         result = state.finished(resumed_from)
         writer.write(end_record(result), state.num_steps)
         return result

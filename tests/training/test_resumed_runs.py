@@ -4,7 +4,8 @@ import dis
 import os
 import signal
 import sys
-from itertools import count
+import threading
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -85,25 +86,61 @@ def test_killed_again_and_again_at_any_moment(sources, tmp_path):
     whole, parts = [], []
     arguments = {"seed": 5, "lr": 0.02, "record_every_batches": 1, "epochs": 4}
     train(sources["train"], model=make_net(), callback=whole.append, **arguments)
-    random = np.random.default_rng(0)
-    deadline = signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
-    try:
-        for attempt in count():
+    random, interruptions, done = np.random.default_rng(0), 0, False
+    while not done:
+        source, net = sources["make"]("train"), make_net()
+        try:
             # Later and later, so that it gets there.
-            signal.setitimer(signal.ITIMER_REAL, random.uniform(0.001, 0.01 * (attempt + 1)))
-            try:
-                train(sources["make"]("train"), model=make_net(), callback=parts.append,
-                      checkpoint=tmp_path / "checkpoint", resume=True, **arguments)  # fmt: skip
-                signal.setitimer(signal.ITIMER_REAL, 0)
-                break
-            except KeyboardInterrupt:
-                pass
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, deadline)
+            with interrupted_after(random.uniform(0.001, 0.01 * (interruptions + 1))):
+                train(source, model=net, callback=parts.append, checkpoint=tmp_path / "checkpoint", resume=True,
+                      **arguments)  # fmt: skip
+            done = True
+        except KeyboardInterrupt:
+            interruptions += 1
     losses = [[r["loss"] for r in run if r["event"] == "step"] for run in (whole, parts)]
     assert losses[0] == losses[1]
+    assert interruptions > 0
     assert not source_threads()
+
+
+@contextmanager
+def interrupted_after(seconds):
+    """Ctrl-C, to the block that is at work then."""
+    begun, ended, main = threading.Event(), threading.Event(), threading.get_ident()
+
+    def interrupt():
+        begun.wait()
+        if not ended.wait(seconds):
+            signal.pthread_kill(main, signal.SIGINT)
+
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    try:
+        begun.set()
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        ended.set()
+        thread.join()
+        signal.signal(signal.SIGINT, previous)
+
+
+@pytest.mark.filterwarnings("ignore:no checkpoint in")
+def test_ctrl_c_while_a_minibatch_is_long_in_coming_is_heeded(sources, tmp_path, monkeypatch):
+    monkeypatch.setattr("diskgnn.training.interrupts._LONGEST_WAIT_SECONDS", 0.1)
+    never = threading.Event()
+
+    class Stuck(Wrapper):
+        def epoch(self, epoch):
+            batches = self._source.epoch(epoch)
+            yield next(batches)
+            signal.raise_signal(signal.SIGINT)
+            never.wait()
+
+    with pytest.raises(KeyboardInterrupt):
+        train(Stuck(sources["make"]("train")), model=make_net(), checkpoint=tmp_path, epochs=1, lr=0.02)
+    assert load_checkpoint(tmp_path)["position"]["batch"] == 1
 
 
 @pytest.mark.filterwarnings("ignore:no checkpoint in")

@@ -25,7 +25,8 @@ _SINCE_1970 = (100_000_000, 10_000_000_000)  # seconds of 1973 to 2286
 _NEAR = 1.5
 # What numbers beside seconds since 1970 may be, and how many of them a second has.
 _PER_SECOND = {"nanoseconds": 1e9, "microseconds": 1e6, "milliseconds": 1e3, "minutes": 1 / 60, "hours": 1 / 3600,
-               "days": 1 / 86400, "weeks": 1 / 604800}  # fmt: skip
+               "days": 1 / 86400, "weeks": 1 / 604800,
+               "seconds that were divided by 1,000": 1e-3}  # fmt: skip
 
 
 def warn_of_units(

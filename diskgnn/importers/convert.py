@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import islice
 from typing import Any
 
-from diskgnn.errors import ConfigError, InputError
+from diskgnn.errors import ArtifactError, ConfigError, InputError
 from diskgnn.files.destination import Destination
 from diskgnn.formats import artifacts
 from diskgnn.formats.source_contents import SourceContents
@@ -283,10 +284,9 @@ def convert(
         writer.config = replace(written.config, contents=contents).to_json(made_with)
         manifest = writer.publish()
     if out.target is None:  # or else its files are on their way
-        graph = Graph.open(out)
-        timed: list[str | EdgeType] = [each for each, edges in graph.edges.items() if edges.config.has_times]
-        warn_of_units(graph, [*timed, *(each for each, nodes in graph.nodes.items() if nodes.config.has_times)], ())
-        say(resources.reporter, lambda: "\n".join(told_of_graph(graph, resources)))
+        with suppress(OSError, ArtifactError):  # the graph is there: who needs what cannot be read says so
+            _warn_of_units(Graph.open(out))
+        say(resources.reporter, lambda: "\n".join(told_of_graph(Graph.open(out), resources)))
     return ConvertReport(
         "convert",
         time.perf_counter() - started,
@@ -295,6 +295,11 @@ def convert(
         details=written.details,
         contents=contents,
     )
+
+
+def _warn_of_units(graph: Graph) -> None:
+    timed: list[str | EdgeType] = [each for each, edges in graph.edges.items() if edges.config.has_times]
+    warn_of_units(graph, [*timed, *(each for each, nodes in graph.nodes.items() if nodes.config.has_times)], ())
 
 
 def _given(on_nodes: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from torch_geometric.sampler.base import NumNeighbors, SubgraphType
 from diskgnn.errors import ConfigError
 from diskgnn.formats.packed import Packed
 from diskgnn.graph.graph import Graph
+from diskgnn.graph.time_units import warn_of_units
 from diskgnn.graph.type_data import EdgeSet, NodeSet
 from diskgnn.pyg.disk_frames import tables_of
 from diskgnn.pyg.epoch_batches import PackedBatches, WindowedBatches
@@ -22,6 +23,7 @@ from diskgnn.pyg.loader_data import Source, without_frames, without_rows
 from diskgnn.pyg.prepared_cache import Cache, rows_in_memory
 from diskgnn.pyg.sampler import InputSeeds, Rules
 from diskgnn.sampling.plan import SamplingPlan
+from diskgnn.sampling.timed_types import reached_with_times
 from diskgnn.specs.fanouts import Fanouts
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, TableColumn, edge_type_name, require_edge_type
@@ -95,6 +97,7 @@ class LoaderRequest:
     shuffle: bool
     batch_size: int
     is_link: bool
+    seed_times: Tensor | None = None  # [n] of the inputs
     graph: Graph | None = None  # where the data is a path
 
     @staticmethod
@@ -149,7 +152,7 @@ class LoaderRequest:
             Cache.of(cache, cache_limit, memory, threads, progress), cpu_cache,
             (_SHUFFLED_EPOCHS if shuffle else 1) if prepared_epochs is None
             else whole_number("prepared_epochs", prepared_epochs, 0),
-            device, seed, shuffle, batch_size, is_link,
+            device, seed, shuffle, batch_size, is_link, seed_time,
         )  # fmt: skip
 
     def check_types(self, data: Any) -> None:
@@ -219,6 +222,9 @@ class LoaderRequest:
         spec = self._spec(graph, loader.input_data)
         seeds = loader._seeds(graph, spec, rules)
         plan = SamplingPlan(graph, spec, seeds)
+        if self.seed_times is not None:  # RelBench's `to_unix_time`, for one, makes no seconds of datetime64[us]
+            reached = reached_with_times(graph, plan.target, plan.fanouts.values())
+            warn_of_units(graph, reached, [self.seed_times.numpy()])
         cpu_cache = rows_in_memory(graph, self.cpu_cache)
         batches: PackedBatches | WindowedBatches
         if self.epochs:

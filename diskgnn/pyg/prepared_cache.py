@@ -164,16 +164,23 @@ class Cache:
         self.say(f"preparing minibatches in {self.folder} as they are asked for, some at a time")
         return WindowedBatches(FreshWindows(plan, self.folder, CacheSpec(cpu_cache), options))
 
-    def graph_of(self, said: Mapping[str, Any], make: Callable[[Path, int | str, Reporter], None]) -> tuple[Graph, Use]:
+    def graph_of(
+        self,
+        said: Mapping[str, Any],
+        make: Callable[[Path, int | str, Reporter], None],
+        opened: Callable[[Path], Graph] | None = None,
+    ) -> tuple[Graph, Use]:
         """Returns the graph directory that is named by what is `said` of it, made if there is none. It stays as long as
         its `Use`.
 
         Args:
             said: plain values.
             make: makes it at a path, with this memory, and tells the reporter.
+            opened: opens it, as `Graph.open`. Raises ArtifactError if it has to be made again, as one of an earlier
+                diskgnn.
         """
         path = self.folder / f"graph-{_key({**said, 'version': VERSIONS})}"
-        return self._found_or_made(path, Graph.open, lambda: make(path, self.memory, self._reporter))
+        return self._found_or_made(path, opened or Graph.open, lambda: make(path, self.memory, self._reporter))
 
     def _found_or_made(self, path: Path, opened: Callable[[Path], T], make: Callable[[], None]) -> tuple[T, Use]:
         private_folder(self.folder)

@@ -18,7 +18,7 @@ from torch_frame.data.stats import StatType
 from torch_geometric.data import HeteroData
 
 from diskgnn.batches.tensor_frames import STYPES, stype_of
-from diskgnn.errors import ConfigError, InputError
+from diskgnn.errors import ArtifactError, ConfigError, InputError
 from diskgnn.formats.graph_config import ALL_ROWS
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.source_schema import kept_tables
@@ -33,6 +33,7 @@ from diskgnn.relbench.frame_encoding import FrameEncoding
 from diskgnn.relbench.stored_tables import StoredTable, tables_of_database, tables_of_folder
 from diskgnn.specs.schema import LONGEST_NAME, EdgeType, TableColumn
 from diskgnn.stores.locations import local
+from diskgnn.version import VERSION
 from diskgnn.work.cache_folder import Use
 
 _PROBED = 16  # rows of each column of text that tell embedders apart
@@ -189,7 +190,7 @@ def _made(tables: Sequence[StoredTable], kinds: Kinds, embedder: Any, cache: Cac
         "kinds": {name: [(column, kind.value) for column, kind in of.items()] for name, of in kinds.items()},
         "embedder": _identity_of(embedder, tables, kinds),
         "torch_frame": torch_frame.__version__,
-        "keeps": "statistics",
+        "diskgnn": VERSION,  # another one may make something else of them
     }
 
     def make(path: Path, memory: int | str, reporter: Reporter) -> None:
@@ -198,7 +199,21 @@ def _made(tables: Sequence[StoredTable], kinds: Kinds, embedder: Any, cache: Cac
         cache.say(f"writing {num_rows} rows of {len(tables)} tables to {path}")
         convert(path, schema=_graph_input(tables, encodings), memory=memory, reporter=reporter)
 
-    return cache.graph_of(said, make)
+    return cache.graph_of(said, make, _opened)
+
+
+def _opened(path: Path) -> Graph:
+    """Opens a graph directory of the cache folder.
+
+    Raises:
+        ArtifactError: it cannot be read, or does not have the statistics that `_made` writes.
+    """
+    graph = Graph.open(path)
+    if (found := graph.config.statistics_until) != ALL_ROWS:
+        raise ArtifactError(
+            f"{path}: expected statistics of {ALL_ROWS} rows, found {found}: an earlier diskgnn made it"
+        )
+    return graph
 
 
 def _read(table: StoredTable, kinds: Kinds) -> list[str]:

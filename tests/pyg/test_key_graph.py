@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import warnings
 from dataclasses import replace
 from decimal import Decimal
 from types import SimpleNamespace
@@ -393,6 +394,46 @@ def test_a_graph_directory_with_other_statistics_is_refused(shop, tmp_path):
         for asked in ("all", "validation"):
             with pytest.raises(ConfigError, match=rf"of which rows they are, found none said in .*{name}.*convert it"):
                 make_pkey_fkey_graph(tmp_path / name, statistics=asked)
+
+
+def test_what_an_earlier_version_left_in_the_cache_folder_is_made_anew(tmp_path):
+    """It did not say of which rows its statistics are."""
+    database, columns = small(a=[1.0, 2.0, None, 4.0, 5.0, 6.0]), {"t": {"a": stype.numerical}, "u": {}}
+
+    def made():
+        data, statistics = make_pkey_fkey_graph(database, columns, cache_dir=tmp_path, progress=False)
+        return data["t"].tf.graph.manifest.path, statistics
+
+    folder, expected = made()
+    document = json.loads((folder / "manifest.json").read_text())
+    del document["config"]["statistics_until"]
+    document["config"]["node_types"][0]["statistics"][0]["mean"] = 99.0
+    write_manifest(folder, document)
+    assert_same_statistics(made()[1], expected)
+    assert json.loads((folder / "manifest.json").read_text())["config"]["statistics_until"] == "all"
+    assert len(list_directories(tmp_path)) == 1
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_times_are_seconds_whatever_the_unit_of_their_column(shop, in_memory, tmp_path, unit):
+    """RelBench says which of nanoseconds; of others, its `to_unix_time` says no seconds, and loaders tell that."""
+    database = copy.deepcopy(shop.get_db())
+    for table in database.table_dict.values():
+        if table.time_col is not None:
+            table.df[table.time_col] = table.df[table.time_col].astype(f"datetime64[{unit}]")
+    without_text = {table: {column: kind for column, kind in columns.items() if kind is not stype.text_embedded}
+                    for table, columns in kinds().items()}  # fmt: skip
+    data, _ = make_pkey_fkey_graph(database, without_text, cache_dir=tmp_path, progress=False)
+    for name in ("customer", "review"):
+        assert torch.equal(data[name].time, in_memory[0][name].time)
+    table = Churn(shop).get_table("train")
+    table.df["timestamp"] = table.df["timestamp"].astype(f"datetime64[{unit}]")
+    seeds = get_node_train_table_input(table, Churn(shop))
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        next(iter(NeighborLoader(data, [3], input_nodes=seeds.nodes, input_time=seeds.time, time_attr="time",
+                                 batch_size=64, cache=tmp_path, progress=False)))  # fmt: skip
+    assert any("they look like different units" in str(each.message) for each in told) == (unit != "ns")
 
 
 def test_the_graph_of_a_database_says_that_its_statistics_are_of_all_rows(shop, tmp_path):

@@ -53,7 +53,7 @@ def recommendation_batches(data: HeteroData, table_input: Any, cache: Path) -> l
     )  # fmt: skip
     of_links = relbench.LinkNeighborLoader(
         data, [4, 2], table_input.src_nodes, table_input.dst_nodes, table_input.num_dst_nodes, table_input.src_time,
-        share_same_time=True, time_attr="time", batch_size=8, cache=cache, progress=False,
+        share_same_time=True, time_attr="time", batch_size=8, cache=cache, seed=0, progress=False,
     )  # fmt: skip
     found = [*of_sources, *(part for parts in of_links for part in parts)]
     of_links.close()

@@ -283,16 +283,17 @@ class LoaderRequest:
         }
 
     def _spec(self, graph: Graph, inputs: Any) -> SamplingSpec:
+        # As in PyG, nobody is told of seeds that stand twice: `SplitArrays` are not warned of.
         if self.is_link:
             pairs = torch.stack([inputs.row, inputs.col], 1)
-            # As in PyG, nobody is told of pairs that stand twice: `SplitArrays` are not warned of.
             seeds = SplitArrays.of("edge_label_index", {"train": pairs}, (2,))
             target: Target = LinkTarget(
                 inputs.input_type or ONE_EDGE_TYPE, 0, 0, "none", seeds=seeds, message_edges="all"
             )
         else:
             times = None if inputs.time is None else {"train": inputs.time}
-            target = NodeTarget(inputs.input_type or ONE_NODE_TYPE, {"train": inputs.node}, times)
+            seeds = SplitArrays.of("input_nodes", {"train": inputs.node})
+            target = NodeTarget(inputs.input_type or ONE_NODE_TYPE, seeds, times)
         return SamplingSpec(
             self._fanouts(graph, is_typed=inputs.input_type is not None), self.batch_size, max(1, self.epochs),
             seed=self.seed, splits=("train",), target=target,

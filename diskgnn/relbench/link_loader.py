@@ -26,6 +26,7 @@ from diskgnn.pyg.loader_data import opened
 from diskgnn.pyg.loader_request import IGNORED, LoaderRequest, check_lengths
 from diskgnn.pyg.prepared_batches import PreparedBatches
 from diskgnn.pyg.sampler import DiskSampler, InputSeeds, Rules, seed_batch
+from diskgnn.relbench.fresh_loaders import torch_seed
 from diskgnn.sampling.seeds import SeedBatch
 from diskgnn.specs.sampling import SamplingSpec
 
@@ -41,13 +42,14 @@ class LinkNeighborLoader:
 
     Args:
         data, num_neighbors, subgraph_type, temporal_strategy, time_attr, cache, cpu_cache, memory, threads, device,
-            seed, progress: as those of `diskgnn.pyg.NeighborLoader`.
+            progress: as those of `diskgnn.pyg.NeighborLoader`.
         src_nodes: (node type, ids [n]) of sources.
         dst_nodes: (node type, sparse CSR tensor [n, destinations]): those that each row leads to, at least one.
         num_dst_nodes: negatives are drawn of so many, at most all nodes of the type.
         src_time: [n] of the rows.
         share_same_time: the rows of a minibatch have one time, and rows that fill none are left out, as by RelBench's
             `TimestampSampler`.
+        seed: of all that is drawn; by default torch's when the loader is made, which `seed_everything` sets.
         **kwargs: batch_size; shuffle, which share_same_time does in its own way; drop_last; num_workers and what else
             is for worker processes, without effect.
 
@@ -86,7 +88,7 @@ class LinkNeighborLoader:
         memory: int | str = "auto",
         threads: int | None = None,
         device: str | torch.device = "cpu",
-        seed: int = 0,
+        seed: int | None = None,
         progress: bool = True,
         **kwargs: Any,
     ) -> None:
@@ -97,6 +99,7 @@ class LinkNeighborLoader:
             )
         if src_time is None:
             raise ConfigError("src_time: expected the time of each row, found None")
+        seed = torch_seed() if seed is None else seed
         destinations = dst_nodes[1]
         check_lengths(len(src_nodes[1]), src_time=src_time, dst_nodes=destinations)
         request = LoaderRequest.of(

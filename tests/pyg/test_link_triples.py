@@ -137,3 +137,23 @@ def test_drop_last_drops_the_last(data, table, options):
     loader = relbench.LinkNeighborLoader(data, [1], *rows, batch_size=32, drop_last=True, **options)
     assert [len(source["product"].input_id) for source, _, _ in loader] == [32] == [32] * len(loader)
     loader.close()
+
+
+@pytest.mark.filterwarnings("error::diskgnn.errors.DataWarning")
+@pytest.mark.parametrize("is_link", [False, True])
+def test_draws_follow_the_seed_of_torch(data, table, options, is_link):
+    src, dst, count, time = rows_of(table, ("customer", "product"))
+
+    def first(of_torch, **given):
+        torch.manual_seed(of_torch)
+        given |= {"batch_size": 16, "shuffle": True, **options}
+        if is_link:
+            loader = relbench.LinkNeighborLoader(data, [2], src, dst, count, time, **given)
+        else:
+            loader = relbench.NeighborLoader(data, [2], input_nodes=src, input_time=time, **given)
+        batch = next(iter(loader))
+        loader.close()
+        return [ids.tolist() for part in (batch if is_link else [batch]) for ids in part.n_id_dict.values()]
+
+    assert first(1) == first(1) == first(2, seed=1)
+    assert first(1) != first(2)

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
+from diskgnn.batches.table_rows import TableRows
+
 _T = TypeVar("_T")
 
 
@@ -122,6 +124,8 @@ def tensors_of(value: Any) -> Iterator[Tensor]:
     """Yields all tensors of a minibatch or of a part of one."""
     if isinstance(value, Tensor):
         yield value
+    elif isinstance(value, TableRows):
+        yield from tensors_of((value.words, value.places))
     elif is_dataclass(value):
         for field in fields(value):
             yield from tensors_of(getattr(value, field.name))
@@ -136,6 +140,8 @@ def moved(value: _T, device: torch.device | str, non_blocking: bool) -> _T:
     def move(part: Any) -> Any:
         if isinstance(part, Tensor):
             return part.to(device, non_blocking=non_blocking)
+        if isinstance(part, TableRows):
+            return part.to(device, non_blocking)
         if is_dataclass(part) and not isinstance(part, type):
             return replace(part, **{field.name: move(getattr(part, field.name)) for field in fields(part)})
         if isinstance(part, Mapping):

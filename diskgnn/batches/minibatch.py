@@ -162,7 +162,8 @@ class TypedMiniBatch:
     type are the first of its sources.
     """
 
-    x: Mapping[str, Tensor]  # [U, D] features of the input nodes; types without features are left out
+    x: Mapping[str, Tensor]  # [U, D] features of the input nodes; types without features are left out. Of tables that
+    # kept their columns, x, columns and nulls are made of their records where somebody asks for them
     y: Tensor | None  # of the seeds: [B] int64 classes, [B, C] uint8 labels or [B, C] float32 numbers; of pairs: their
     # labels. -1 or NaN: none. None if no node of their type has labels
     blocks: tuple[Mapping[EdgeType, Block], ...]  # outermost first; each layer has every edge type, also without edges

@@ -132,9 +132,10 @@ def _fill(out: Tensor, column: FeatureColumn, field: RecordField, values: Tensor
     import torch
 
     if column.encoding in ("vector", "text"):
-        out.copy_(values)
         if column.encoding == "text" and field.delivered_dtype == "int8":
-            out /= HASH_STEPS
+            torch.div(values, HASH_STEPS, out=out)
+        else:
+            out.copy_(values)
         return
     if column.encoding in ("category", "boolean"):
         codes = torch.arange(column.width, device=out.device) + (column.encoding == "boolean")

@@ -14,6 +14,7 @@ from torch import Tensor
 from diskgnn._native import DamagedExtentError
 from diskgnn.batches.blocks import Block, Pairs
 from diskgnn.batches.minibatch import AnyMiniBatch, TypedMiniBatch
+from diskgnn.batches.table_rows import ByType, TableRows
 from diskgnn.batches.tensor_frames import in_order
 from diskgnn.formats.extents import ExtentIndex
 from diskgnn.formats.minibatch_checks import checked_header
@@ -21,7 +22,10 @@ from diskgnn.formats.packed import Packed
 from diskgnn.formats.sampled_minibatch import SampledMinibatch
 from diskgnn.specs.schema import EdgeType
 
-_TORCH_DTYPES = {"int32": torch.int32, "int64": torch.int64, "uint8": torch.uint8, "float32": torch.float32}
+_TORCH_DTYPES = {
+    np.dtype(np.int32): torch.int32, np.dtype(np.int64): torch.int64, np.dtype(np.uint8): torch.uint8,
+    np.dtype(np.float32): torch.float32,
+}  # fmt: skip
 
 # The rows of a row set, one for each address: of (its number, addresses [U] int32 on the host, the same on the device).
 Rows = Callable[[int, Tensor, Tensor], Tensor]
@@ -31,7 +35,7 @@ Rows = Callable[[int, Tensor, Tensor], Tensor]
 class _Arrays:
     """The arrays of a header as tensors: views of its bytes on the host, and of a copy of them on the device."""
 
-    header: npt.NDArray[np.uint8]
+    address: int  # of the header's bytes
     host: Tensor
     moved: Tensor
 
@@ -43,12 +47,8 @@ class _Arrays:
 
     def _view(self, array: npt.NDArray[Any], source: Tensor) -> Tensor:
         # Arrow's views are read-only; this one of the same bytes may be written, as torch expects.
-        start = array.ctypes.data - self.header.ctypes.data if len(array) else 0
-        return source[start : start + array.nbytes].view(_TORCH_DTYPES[array.dtype.name])
-
-
-def _spread(rows: Tensor, places: Tensor | None) -> Tensor:
-    return rows if places is None else rows.index_select(0, places)
+        start = array.ctypes.data - self.address if len(array) else 0
+        return source[start : start + array.nbytes].view(_TORCH_DTYPES[array.dtype])
 
 
 class HeaderReader:
@@ -95,25 +95,22 @@ class HeaderReader:
             # One copy instead of one for each array, and a block of the same size each time, as for x.
             moved = torch.empty(self._index.max_header_bytes, dtype=torch.uint8, device=self._device)[: len(header)]
             moved.copy_(host, non_blocking=True)
-        batch = self._minibatch(decoded, _Arrays(header, host, moved), rows, epoch, number)
+        batch = self._minibatch(decoded, _Arrays(header.ctypes.data, host, moved), rows, epoch, number)
         return batch if self._is_typed else batch.of_one_type()
 
     def _minibatch(
         self, header: SampledMinibatch, tensor: _Arrays, rows: Rows, epoch: int, number: int
     ) -> TypedMiniBatch:
-        x: dict[str, Tensor] = {}
+        x: dict[str, Any] = {}  # tensors, and rows of tables
         edge_x: dict[EdgeType, tuple[Tensor, ...]] = {}
-        columns: dict[str, dict[str, Tensor]] = {}
-        nulls: dict[str, dict[str, Tensor]] = {}
         for k, (type_, places) in enumerate(zip(self._types, header.rows, strict=True)):
             found = rows(k, tensor.on_host(places.addresses), tensor(places.addresses))
             spread, view = None if places.spread is None else tensor(places.spread), self._views[k]
-            if view is not None and isinstance(type_, str):  # each row once, however many nodes take it
-                decoded = view.decode(found)
-                found = view.x(decoded, len(found), found.device)
-                columns[type_] = {name: _spread(each, spread) for name, each in decoded.columns.items()}
-                nulls[type_] = {name: _spread(each, spread) for name, each in decoded.nulls.items()}
-            found = _spread(found, spread)
+            if view is not None and isinstance(type_, str):
+                x[type_] = TableRows(found, spread, view)
+                continue
+            if spread is not None:
+                found = found.index_select(0, spread)
             if isinstance(type_, str):
                 x[type_] = found
             else:
@@ -122,9 +119,10 @@ class HeaderReader:
         for name in self._constants:
             num_nodes = int(header.node_counts[0, self._node_types.index(name)])
             x[name] = torch.ones((num_nodes, 1), device=self._device)
+        tables = {name: part for name, part in x.items() if isinstance(part, TableRows)}
         counts = [dict(zip(self._node_types, layer, strict=True)) for layer in header.node_counts.tolist()]
         return TypedMiniBatch(
-            x=x,
+            x=ByType(x, "x") if tables else x,
             y=self._y(header, tensor),
             blocks=tuple(
                 {
@@ -149,8 +147,8 @@ class HeaderReader:
                 name: tensor(times)
                 for name, times in zip(self._node_types, header.times, strict=True) if times is not None
             },
-            columns=columns or None,
-            nulls=nulls or None,
+            columns=ByType(tables, "columns") if tables else None,
+            nulls=ByType(tables, "nulls") if tables else None,
             tables=self._tables,
             seed_times=None if header.seed_times is None else tensor(header.seed_times),
         )  # fmt: skip

@@ -52,7 +52,7 @@ class Drawn:
             batch = batch.by_type(name, edge_type)
         assert batch.input_nodes is not None
         nodes, hops = batch.input_nodes, batch.blocks[::-1]
-        x = {name: (nodes[name], rows) for name, rows in batch.x.items() if rows.shape[1] and name not in framed}
+        x = {name: (nodes[name], batch.x[name]) for name in batch.x if name not in framed and batch.x[name].shape[1]}
         columns, nulls = batch.columns or {}, batch.nulls or {}
         frames = {
             name: (nodes[name], DecodedRecords(dict(columns.get(name, {})), dict(nulls.get(name, {}))))

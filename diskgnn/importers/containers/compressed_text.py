@@ -6,8 +6,9 @@ import io
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import pyarrow as pa
 
@@ -35,14 +36,31 @@ def open_text(name: str, path: Location) -> Any:
         InputError: from its reads, where it unpacks to more than 1 GiB and 200 times of what it has on disk.
         OSError: it cannot be opened.
     """
-    compression = pa.Codec.detect(path.name).name if path.suffix in COMPRESSED else None
-    if isinstance(path, Path) and has_utf8_name(path):
-        stream = pa.input_stream(path, compression=compression)
-    else:  # Arrow opens no file whose name is no UTF-8
-        stream = pa.input_stream(ReadableFile(path, front_to_back=True), compression=compression)
-    if compression is None:
-        return stream
-    return _Unpacked(name, path, stream, bytes_of(path))
+    stream = pa.input_stream(
+        path if _is_arrows(path) else ReadableFile(path, front_to_back=True), compression=_compression(path)
+    )
+    return stream if _compression(path) is None else _Unpacked(name, path, stream)
+
+
+def _is_arrows(path: Location) -> TypeGuard[Path]:
+    """Whether Arrow opens it by itself, which it does with no file whose name is no UTF-8."""
+    return isinstance(path, Path) and has_utf8_name(path)
+
+
+def _compression(path: Location) -> str | None:
+    return pa.Codec.detect(path.name).name if path.suffix in COMPRESSED else None
+
+
+def _most_bytes(path: Location) -> int:
+    """Returns how many bytes it may unpack to."""
+    return max(_ALWAYS_BYTES, _MOST_RATIO * bytes_of(path))
+
+
+def _implausible(name: str, path: Location) -> InputError:
+    return InputError(
+        f"{name}: {path} unpacks to more than {_most_bytes(path):,} bytes, {_MOST_RATIO} times of what it has on disk, "
+        f"or 1 GiB: is it the file that was meant? If it is, unpack it and give the unpacked file"
+    )
 
 
 def damage_of_compressed(error: Exception, path: Location) -> str:
@@ -57,17 +75,25 @@ def damage_of_compressed(error: Exception, path: Location) -> str:
 
 
 @contextmanager
-def text_for_arrow(name: str, path: Location) -> Iterator[tuple[pa.NativeFile, Callable[[Batches], Batches]]]:
-    """Yields the same for Arrow's threads to read within the block, and what gives the batches that Arrow makes of it.
+def text_for_arrow(
+    name: str, path: Location, block_bytes: int
+) -> Iterator[tuple[pa.NativeFile, Callable[[Batches], Batches]]]:
+    """Yields the same for Arrow's threads to read within the block, and what gives the batches that Arrow makes of it,
+    one of each block of `block_bytes` of text.
 
-    A thread of Arrow's that gives back something of Python's while the interpreter ends aborts the process. So it gets
-    copies of what was read, and no exception: for such a thread the text just ends, perhaps within a row. The error is
-    raised in place of the next batch, or at the end of the block.
+    A thread of Arrow's that calls Python, or gives back something of Python's, while the interpreter ends aborts the
+    process. So local files are Arrow's own, which calls nothing. Of others it gets copies of what was read, and no
+    exception: for such a thread the text just ends, perhaps within a row. The error is raised in place of the next
+    batch, or at the end of the block.
     """
+    if _is_arrows(path):
+        if _compression(path) is None:
+            with pa.input_stream(path, compression=None) as stream:
+                yield stream, iter
+        else:  # not closed while a thread unpacks: it goes with the last one that has it
+            yield pa.input_stream(path, compression=_compression(path)), partial(_plausible, name, path, block_bytes)
+        return
     with open_text(name, path) as stream:
-        if isinstance(stream, pa.OSFile | pa.MemoryMappedFile):  # nothing of Python is called
-            yield stream, iter
-            return
         text = _EndingText(stream)
         buffered = pa.BufferedInputStream(pa.PythonFile(text, "r"), _BUFFER_BYTES)
         try:
@@ -80,6 +106,15 @@ def text_for_arrow(name: str, path: Location) -> Iterator[tuple[pa.NativeFile, C
             text.close()
             # Now, since whichever thread of Arrow's drops it last would call Python to close it.
             buffered.close()
+
+
+def _plausible(name: str, path: Path, block_bytes: int, batches: Batches) -> Batches:
+    """Yields the same, as long as the text is not much longer than its file."""
+    most_blocks = _most_bytes(path) // block_bytes
+    for number, batch in enumerate(batches):
+        if number > most_blocks:
+            raise _implausible(name, path)
+        yield batch
 
 
 class _EndingText(io.RawIOBase):
@@ -138,10 +173,10 @@ class _EndingText(io.RawIOBase):
 class _Unpacked(io.RawIOBase):
     """Reads what a compressed file holds, up to a limit. A file for Arrow."""
 
-    def __init__(self, name: str, path: Location, stream: pa.NativeFile, stored_bytes: int) -> None:
+    def __init__(self, name: str, path: Location, stream: pa.NativeFile) -> None:
         super().__init__()
-        self._name, self._path, self._stream = name, path, stream
-        self._most_bytes, self._position = max(_ALWAYS_BYTES, _MOST_RATIO * stored_bytes), 0
+        self._name, self._path, self._stream, self._position = name, path, stream, 0
+        self._most_bytes = _most_bytes(path)
 
     def readable(self) -> bool:
         """Returns True."""
@@ -156,11 +191,7 @@ class _Unpacked(io.RawIOBase):
         data: bytes = self._stream.read(None if size < 0 else size)
         self._position += len(data)
         if self._position > self._most_bytes:
-            raise InputError(
-                f"{self._name}: {self._path} unpacks to more than {self._most_bytes:,} bytes, {_MOST_RATIO} times of "
-                f"what it has on disk, or 1 GiB: is it the file that was meant? If it is, unpack it and give the "
-                f"unpacked file"
-            )
+            raise _implausible(self._name, self._path)
         return data
 
     def close(self) -> None:

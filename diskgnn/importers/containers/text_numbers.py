@@ -72,8 +72,8 @@ def table(name: str, path: Path) -> dict[str, list[Any]]:
         InputError: it is none.
     """
     try:
-        with text_for_arrow(name, path) as (stream, _):
-            return pa.csv.read_csv(stream).to_pydict()  # type: ignore[no-any-return]
+        with open_text(name, path) as stream:
+            return pa.csv.read_csv(pa.BufferReader(stream.read())).to_pydict()  # type: ignore[no-any-return]
     except (OSError, pa.ArrowException) as error:
         raise_if_disk_failed(error, path)
         raise InputError(f"{name}: expected a table with a header in {path} ({error})") from error
@@ -148,7 +148,7 @@ def _chunks(
     block_bytes = text_block_bytes(first_lines(name, path), skipped)
     try:
         with (
-            text_for_arrow(name, path) as (stream, checked),
+            text_for_arrow(name, path, block_bytes) as (stream, checked),
             pa.csv.open_csv(
                 stream,
                 pa.csv.ReadOptions(use_threads=False, block_size=block_bytes, column_names=names, skip_rows=skipped),

@@ -137,7 +137,7 @@ class CsvPart:
     ) -> Generator[pa.RecordBatch, None, None]:
         try:
             with (
-                text_for_arrow(self._name, self.path) as (file, checked),
+                text_for_arrow(self._name, self.path, self._block_bytes) as (file, checked),
                 self._open(list(columns), file, self._block_bytes, types) as reader,
             ):
                 yield from checked(reader)

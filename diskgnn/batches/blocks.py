@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from diskgnn.batches.table_rows import TableRows
+from diskgnn.batches.table_records import TableRows
 
 _T = TypeVar("_T")
 

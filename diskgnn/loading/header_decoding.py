@@ -14,7 +14,7 @@ from torch import Tensor
 from diskgnn._native import DamagedExtentError
 from diskgnn.batches.blocks import Block, Pairs
 from diskgnn.batches.minibatch import AnyMiniBatch, TypedMiniBatch
-from diskgnn.batches.table_rows import ByType, TableRows
+from diskgnn.batches.table_records import ByType, TableRows
 from diskgnn.batches.tensor_frames import in_order
 from diskgnn.formats.extents import ExtentIndex
 from diskgnn.formats.minibatch_checks import checked_header

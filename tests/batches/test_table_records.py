@@ -12,7 +12,7 @@ import torch
 
 from diskgnn.batches.blocks import moved, tensors_of
 from diskgnn.batches.minibatch import TypedMiniBatch
-from diskgnn.batches.table_rows import ByType, TableRows
+from diskgnn.batches.table_records import ByType, TableRows
 from diskgnn.formats.record_format import RecordField, RecordFormat
 from diskgnn.formats.record_view import DecodedRecords, RecordView
 from diskgnn.specs.feature_columns import FeatureColumn
@@ -20,7 +20,7 @@ from diskgnn.specs.feature_columns import FeatureColumn
 ROWS = RecordFormat.of(
     [RecordField("age", "numerical", "int64", 0, 1, 0), RecordField("hash", "embedding", "int8", 0, 3)], 4
 )
-FEATURES = (FeatureColumn("age", "numeric", 1, mean=10.0, deviation=2.0), FeatureColumn("hash", "text", 3))
+FEATURES = (FeatureColumn("age", "number", 1, mean=10.0, deviation=2.0), FeatureColumn("hash", "text", 3))
 AGES, CODES, PLACES = np.array([8, 11, 0]), np.array([[127, 0, -127], [1, 2, 3], [0, 0, 0]], np.int8), [1, 0, 1, 2]
 
 

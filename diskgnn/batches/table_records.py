@@ -8,12 +8,27 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from diskgnn.formats.record_view import DecodedRecords, RecordView
+
+class _Decoded(Protocol):
+    columns: Mapping[str, Tensor]
+    nulls: Mapping[str, Tensor]
+
+
+class View(Protocol):
+    """Reads records; see `formats.record_view.RecordView`."""
+
+    def decode(self, words: Tensor, /) -> Any:
+        """Returns the columns and nulls of records [R, words]."""
+        ...
+
+    def x(self, decoded: Any, num_rows: int, device: torch.device, /) -> Tensor:
+        """Returns x [R, D] float32 of records that were decoded."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,7 +37,7 @@ class TableRows:
 
     words: Tensor  # [R, words] int32: each record once, however many nodes take it
     places: Tensor | None  # [U] int32, in [0, R), of each node's; None: they have one each, in order
-    view: RecordView
+    view: View
     _elsewhere: dict[torch.device, TableRows] = field(default_factory=dict)
 
     @cached_property
@@ -41,8 +56,9 @@ class TableRows:
         return _Spread(self._decoded.nulls, self)
 
     @cached_property
-    def _decoded(self) -> DecodedRecords:
-        return self.view.decode(self.words)
+    def _decoded(self) -> _Decoded:
+        found: _Decoded = self.view.decode(self.words)
+        return found
 
     def _spread(self, rows: Tensor) -> Tensor:
         return rows if self.places is None else rows.index_select(0, self.places)

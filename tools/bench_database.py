@@ -9,7 +9,7 @@ and an epoch of the loader. Prints a line of JSON for each:
 - copy: seconds of psql's `\\copy (SELECT ...) TO file WITH binary` of what is fetched, before and after converting;
 - fetch: the same rows, as `convert` fetches them; of_copy is the ratio of rates, of the two medians;
 - convert, prepare: seconds, peaks of memory, bytes of the graph and of extents, those of headers beside;
-- epoch: the loader's rate beside the disk's, in turns.
+- epoch: the loader's rate beside the disk's, in turns; with_x: where each minibatch is asked for x of all types.
 psql finds its password by PGPASSWORD or ~/.pgpass. FOLDER is removed in the end; tables are dropped.
 """
 
@@ -155,21 +155,29 @@ def prepare(folder: Path, memory: str) -> list[object]:
 
 
 def epoch(folder: Path) -> dict[str, Any]:
-    """The loader's rate beside the disk's, in turns."""
+    """The loader's rate beside the disk's, in turns: nobody asks for columns, then a model of vectors does for x."""
     packed = Packed.open(folder / "packed")
     path, turns = packed.file(extents_file("train")), []
     with diskgnn.Loader(folder / "packed") as loader:
         next(loader.epoch(0))
         for turn in range(3):
             raw_rate = limits.read_rate(path)
-            batches = loader.epoch(turn)
-            seconds = limits.timed(lambda batches=batches: sum(1 for _ in batches))  # type: ignore[misc]
+            seconds = limits.timed(lambda turn=turn: sum(1 for _ in loader.epoch(turn)))  # type: ignore[misc]
+            with_x = limits.timed(lambda turn=turn: [_ask_for_x(batch) for batch in loader.epoch(turn)])  # type: ignore[misc]
             raw_rate = (raw_rate + limits.read_rate(path)) / 2
-            turns.append({"seconds": seconds, "rate": path.stat().st_size / seconds, "raw_rate": raw_rate})
+            rate, x_rate = (path.stat().st_size / each for each in (seconds, with_x))
+            turns.append({"seconds": seconds, "seconds_with_x": with_x, "of_raw_rate": rate / raw_rate,
+                          "of_raw_rate_with_x": x_rate / raw_rate, "raw_rate": raw_rate})  # fmt: skip
     return {
-        "turns": turns, "of_raw_rate": median(turn["rate"] / turn["raw_rate"] for turn in turns),
+        "turns": turns,
+        **{name: median(turn[name] for turn in turns) for name in ("of_raw_rate", "of_raw_rate_with_x")},
         "extent_bytes": path.stat().st_size, "header_bytes": int(packed.index("train").extents["header_bytes"].sum()),
     }  # fmt: skip
+
+
+def _ask_for_x(batch: Any) -> None:
+    for node_type in batch.x:
+        batch.x[node_type]
 
 
 def main() -> None:

@@ -716,6 +716,7 @@ def test_the_benchmark_runs(server: PostgresServer, tmp_path: Path) -> None:
     assert sum(found["fill"]["tables"].values()) == pytest.approx(3000, abs=6)
     assert found["fetch"]["of_copy"] > 0
     assert found["epoch"]["of_raw_rate"] > 0
+    assert found["epoch"]["of_raw_rate_with_x"] > 0
     assert found["convert"]["graph_bytes"] > 1800 * 2 * 256  # two embedded texts of each review
     assert not (tmp_path / "bench").exists()
     assert server.sql("SELECT count(*) FROM pg_class WHERE relname = 'reviews'", "bench").strip() == "0"

@@ -28,6 +28,7 @@ from diskgnn.packing.tiers import TierBudgets
 from diskgnn.progress.reporter import SILENT, Reporter
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.specs.caches import CacheSpec
+from diskgnn.system.allocators import return_freed_memory
 from diskgnn.system.memory import available_cores
 from diskgnn.system.resources import Resources
 from diskgnn.units import whole_number
@@ -76,7 +77,7 @@ class FreshWindows:
             computes_here=torch.device(options.device).type == "cpu",
         )  # fmt: skip
         plan.hold_out(options.reporter)
-        self._kept_pages: KeptPages | None = KeptPages(self._preparer.window_bytes)  # from one window to the next
+        self._kept_pages: KeptPages | None = None  # from one window to the next
         self._options, self._parent = options, folder.absolute()
         self.num_batches = plan.sizes["train"].batches_per_epoch
         end = None if options.num_epochs is None else options.num_epochs * self.num_batches
@@ -140,9 +141,13 @@ class FreshWindows:
         self.begin((epoch + 1) * self.num_batches)
 
     def pause(self) -> None:
-        """Stop reading and preparing, and delete the windows; what is asked for next is prepared anew."""
+        """Stop reading and preparing, delete the windows, and give memory back that was kept for the next ones; what is
+        asked for next is prepared anew.
+        """
         self._close_loader()
         self._keep_only(-1)
+        self._kept_pages = None
+        return_freed_memory()
 
     def _seek(self, position: int) -> None:
         assert self._loader is not None
@@ -188,6 +193,7 @@ class FreshWindows:
 
     def _prepare(self, position: int) -> None:
         """Begin to prepare the window that starts at `position`."""
+        self._kept_pages = self._kept_pages or KeptPages(self._preparer.window_bytes)
         options, is_beside = self._options, self._loader is not None
         threads = options.threads or preparing_threads(available_cores(), beside_training=is_beside)
         folder = self._scratch / f"window-{position:08d}"

@@ -11,6 +11,7 @@ from diskgnn.batches.minibatch import AnyMiniBatch
 from diskgnn.formats.packed import Packed
 from diskgnn.fresh.fresh_windows import FreshWindows
 from diskgnn.loading.loader import Loader
+from diskgnn.system.allocators import return_freed_memory
 
 
 class PackedBatches:
@@ -38,6 +39,7 @@ class PackedBatches:
         if self._loader is not None:
             self._loader.close()
             self._loader = None
+            return_freed_memory()
 
 
 class WindowedBatches:
@@ -65,6 +67,6 @@ class WindowedBatches:
             raise
 
     def close(self) -> None:
-        """Stop preparing, and delete the windows."""
+        """Stop preparing, delete the windows, and give their memory back."""
         self._turn += 1
         self._windows.pause()

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+import os
 import pickle
+import subprocess
+import sys
 import warnings
 from enum import Enum
 
@@ -287,3 +290,40 @@ def test_lightning_s_trainer_takes_the_loaders(quiet, tmp_path):
     ).fit(model, train, valid)  # fmt: skip
     assert sorted(model.trained) == data.train_mask.nonzero().repeat(2, 1).flatten().sort().values.tolist()
     assert model.validated == (~data.train_mask).nonzero().flatten().tolist() * 2
+
+
+CLOSING = """
+import gc, sys, torch
+from torch_geometric.data import Data
+from diskgnn.pyg import NeighborLoader
+
+def mebibytes():
+    gc.collect()
+    with open("/proc/self/smaps_rollup") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("Anonymous:")) / 1024
+
+data = Data(x=torch.zeros(100_000, 128), edge_index=torch.randint(0, 100_000, (2, 1_000_000)))
+loader = NeighborLoader(data, [10, 10], input_nodes=torch.arange(20_000), batch_size=1024, shuffle=True,
+                        prepared_epochs=int(sys.argv[1]), cache=sys.argv[2], progress=False)
+before = mebibytes()
+for _ in range(2):
+    for batch in loader:
+        pass
+del batch
+looped = mebibytes()
+loader.close()
+print(before, looped, mebibytes())
+next(iter(loader))  # goes on
+loader.close()
+"""
+
+
+@pytest.mark.parametrize("prepared_epochs", [0, 1])
+def test_closing_gives_memory_back(tmp_path, prepared_epochs):
+    done = subprocess.run(
+        [sys.executable, "-c", CLOSING, str(prepared_epochs), tmp_path / "cache"],
+        capture_output=True, text=True, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    before, looped, closed = map(float, done.stdout.split())
+    assert looped - before > 100
+    assert closed - before < (looped - before) / 2

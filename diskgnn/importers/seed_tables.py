@@ -317,6 +317,7 @@ def _labels(
     """Returns the labels [n] of each split; [n, C] of several labels, and of 'multilabel'. And what classes are
     called."""
     several, is_guessed = list(names) != [_LABEL], task is None
+    _require_alike(rows, names)
     if task is None:
         kinds = [each[name].type for each in rows.values() for name in names]
         text = not several and all(pa.types.is_string(kind) or pa.types.is_large_string(kind) for kind in kinds)
@@ -339,6 +340,20 @@ def _labels(
         split: np.stack(columns, axis=1) if several or task == "multilabel" else columns[0]
         for split, columns in found.items()
     }, None
+
+
+def _require_alike(rows: Mapping[str, pa.Table], names: Sequence[str]) -> None:
+    """Raises InputError for labels that are text in some splits or columns, and not in others."""
+    found = dict[str, str]()  # type -> where it comes first
+    for split, name in ((split, name) for name in names for split in rows):
+        kind = rows[split][name].type
+        is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+        found.setdefault("text" if is_text else str(kind), f"split {split!r}" + f" ({name})" * (len(names) > 1))
+    if "text" in found and len(found) > 1:
+        told = " and ".join(f"{kind} in {where}" for kind, where in found.items())
+        raise InputError(
+            f"seeds: labels: expected one type, found {told}; cast one to the other (of CSV: `types`, COLUMN:string)"
+        )
 
 
 def _classes(

@@ -137,7 +137,7 @@ def infer(
     node_set = graph.nodes[asked.node_type]
     if isinstance(nodes, str | os.PathLike):
         nodes = read_nodes(nodes, node_set, columns)
-    chosen = chosen_nodes(nodes, node_set.num_nodes)
+    chosen = chosen_nodes(nodes, node_set)
     if isinstance(asked.net, HopModel):
         if engine != "local":
             raise ConfigError(f"engine: a model of hop features is applied by this process, found {engine!r}")

@@ -105,9 +105,9 @@ def predict(
             a column for each number: logits_0, logits_1, ...
         model: what `diskgnn.train` left in a checkpoint directory; or any module that takes (blocks, x), as
             `diskgnn.train` takes it.
-        nodes: [n] numbers of rows, or bool [N]; or a file of ids, .npy or a table with a column `id`, which are your
-            own where `source` is a graph that keeps some. `out` has them in this order. By default all, in ascending
-            order.
+        nodes: [n] numbers of rows, or bool [N], or text or dates, which are ids of your own; or a file of ids, .npy or
+            a table with a column `id`, which are your own where `source` is a graph that keeps some. `out` has them in
+            this order. By default all, in ascending order.
         pairs: [n, 2] (source, destination) in place of nodes, for a model of links, or of pairs that have labels: what
             it says in this order. Or a file of ids as for `nodes`, of a table the columns `src` and `dst`; tables that
             are written have them so, too.
@@ -257,7 +257,7 @@ def _predict_nodes(
     require_time_unit(asked.net, graph.config.time_unit, graph.manifest.path)
     node_set = graph.nodes[asked.node_type]
     chosen = chosen_nodes(read_nodes(nodes, node_set, columns) if isinstance(nodes, str | os.PathLike) else nodes,
-                          node_set.num_nodes)  # fmt: skip
+                          node_set)  # fmt: skip
     if isinstance(asked.net, HopModel):
         _predict_by_hops(drawn, graph, asked, asked.net, chosen, columns, times)
         return

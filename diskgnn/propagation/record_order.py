@@ -66,7 +66,7 @@ class RecordOrder:
             return RecordOrder({CHOSEN_NODES: None}, nodes.num_nodes, ALL_NODES)
         if isinstance(chosen, str) or hasattr(chosen, "__fspath__"):
             chosen = read_nodes(chosen, nodes)
-        found = chosen_nodes(chosen, nodes.num_nodes)
+        found = chosen_nodes(chosen, nodes)
         assert found is not None
         if len(np.unique(found)) != len(found):
             raise ConfigError("nodes: expected each node once, found some twice; leave those out")

@@ -31,7 +31,8 @@ from diskgnn.files import faults
 from diskgnn.files.file_reading import buffered, raise_if_disk_failed
 from diskgnn.files.locks import alone
 from diskgnn.files.own_files import open_new_file
-from diskgnn.formats.artifacts import CHECKPOINT
+from diskgnn.formats.artifacts import CHECKPOINT, MANIFEST
+from diskgnn.formats.manifest import read_manifest
 from diskgnn.nn.model_spec import ModelSpec
 from diskgnn.paths import PathLike
 from diskgnn.specs.feature_columns import FeatureColumn
@@ -109,6 +110,11 @@ def load_checkpoint(directory: PathLike) -> dict[str, Any]:
         raise ConfigError(f"expected the directory that `train` was given as `checkpoint`, found {directory!r:.80}")
     path = local(directory, "a checkpoint") / FILE
     if not path.is_file():
+        if (path.parent / MANIFEST).is_file():
+            raise ArtifactError(
+                f"expected the directory that `train` was given as `checkpoint`, found {path.parent}, a directory of "
+                f"{read_manifest(path.parent).format}: are the arguments in another order than they are meant?"
+            )
         raise ArtifactError(f"{path} is not there: train with checkpoint={str(directory)!r} first")
     try:
         with buffered(path) as file:

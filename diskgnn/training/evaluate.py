@@ -30,7 +30,7 @@ from diskgnn.training.checkpoints import check_trained_on, load_model, load_task
 from diskgnn.training.model_check import check_model
 from diskgnn.training.ranks import Ranks
 from diskgnn.training.results import EvalResult, Spent
-from diskgnn.training.source_opening import open_loader
+from diskgnn.training.source_opening import open_loader, require_minibatches
 from diskgnn.training.task import Tally, Task, task_of
 from diskgnn.units import counted
 
@@ -84,6 +84,7 @@ def evaluate(
         with open_loader(source, split, device, loader_options, Shard()) as loader:
             return _of_source(model, checkpoint, loader, str(source), task, device, amp=amp, reporter=reporter)
     if not isinstance(source, (str, os.PathLike)):
+        require_minibatches("source", source)
         return _of_source(model, checkpoint, source, "the source", task, device, amp=amp, reporter=reporter)
     tally: Tally | None = None
     spent = Spent()

@@ -115,19 +115,24 @@ def open_sources(
         source: BatchSource
         source = loader = open_loader(directory, "train", device, options, shard)
         opened.enter_context(loader)
-    elif hasattr(train_source, "epoch"):
-        source = train_source
     else:
-        raise ConfigError(
-            f"train_source: expected a directory that `diskgnn prepare` or `diskgnn propagate` made, or minibatches "
-            f"such as a diskgnn.Loader, found {train_source!r:.80}"
-        )
+        require_minibatches("train_source", train_source)
+        source = train_source
     for split, other in given.items():
         if other is None:
             continue
         _check_alike(f"{split}_source", source, other)
         evaluations[split] = partial(_kept_open, other)
     return source, evaluations
+
+
+def require_minibatches(argument: str, source: object) -> None:
+    """Raises ConfigError for what is no `BatchSource`."""
+    if not hasattr(source, "epoch"):
+        raise ConfigError(
+            f"{argument}: expected a directory that `diskgnn prepare` or `diskgnn propagate` made, or minibatches "
+            f"such as a diskgnn.Loader, found {source!r:.80}"
+        )
 
 
 def _check_alike(name: str, train: BatchSource, other: BatchSource) -> None:

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -208,6 +209,13 @@ def test_tables_without_rows_are_left_out(tmp_path: Path) -> None:
     keyed["orders"].fkey_col_to_pkey_table = {"shop": "shops"}
     with pytest.raises(ConfigError, match="foreign keys between tables that have rows"):
         diskgnn.convert(tmp_path / "none", source=RelationalSource.of(SimpleNamespace(table_dict=keyed)))
+
+
+def test_a_column_of_several_types_is_named(tmp_path: Path) -> None:
+    users = pd.DataFrame({"id": [0, 1, 2], "code": [1, "a", None]})
+    keyed = {"users": SimpleNamespace(df=users, pkey_col="id", fkey_col_to_pkey_table={}, time_col=None)}
+    with pytest.raises(InputError, match=r"users: .* one type each, found int and str in column 'code': make them one"):
+        diskgnn.convert(tmp_path / "graph", source=RelationalSource.of(SimpleNamespace(table_dict=keyed)))
 
 
 def test_numbers_beyond_what_squares_can_be_have_no_deviation(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import sqlite3
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -397,6 +398,50 @@ def test_a_primary_key_that_names_rows_by_another_column(tmp_path: Path, kind: s
     assert pairs(graph, "pass", "f2p_nr", "person") == expected != [(0, 0), (1, 1), (2, 2)]
     assert pairs(graph, "o", "f2p_u", "pass") == [(0, 0), (1, 1), (2, 2)]
     assert graph.nodes["pass"].features.shape == (3, 1)  # y alone: what was looked up is no feature
+
+
+@FILES
+@pytest.mark.parametrize("declared", ["DATE", "TIMESTAMP"])
+def test_days_and_moments_are_keys(tmp_path: Path, kind: str, declared: str) -> None:
+    """Calendars: the database itself joins them. Their ids are text, and seeds may have them in any type of dates."""
+    moments = ["2024-01-01", "1969-12-31", "2024-02-29"]
+    if declared == "TIMESTAMP":
+        moments = ["2024-01-01 00:00:00", "1969-12-31 23:59:59.25", "2024-02-29 12:30:00"]
+    script = f"""
+        CREATE TABLE days (day {declared} PRIMARY KEY, holiday DOUBLE);
+        CREATE TABLE sales (id INTEGER PRIMARY KEY, day {declared} REFERENCES days (day), amount DOUBLE);
+        INSERT INTO days VALUES ('{moments[0]}', 1), ('{moments[1]}', 0), ('{moments[2]}', 0.5);
+        INSERT INTO sales VALUES (1, '{moments[2]}', 3), (2, NULL, 4), (3, '{moments[1]}', 5), (4, '{moments[2]}', 6);
+        """
+    expected = made(tmp_path / "db", kind, script, joined("sales", "day", "days", "day"))
+    diskgnn.convert(tmp_path / "graph", source=tmp_path / "db", options={"times": "days.day"})
+    graph = Graph.open(tmp_path / "graph")
+    assert pairs(graph, "sales", "f2p_day", "days") == expected
+    with graph.nodes["days"].user_ids as file:
+        assert file.read()["id"].to_pylist() == [each.removesuffix(" 00:00:00") for each in moments]
+    asked = pa.array(pd.to_datetime(pd.Series([moments[2], moments[0]]), format="ISO8601"), pa.timestamp("us"))
+    for ids in (asked, asked.cast(pa.timestamp("us", "Europe/Berlin")), asked.cast(pa.timestamp("ns"))):
+        pq.write_table(pa.table({"id": ids}), tmp_path / "seeds.parquet")
+        target = diskgnn.read_target(tmp_path / "graph", {"test": tmp_path / "seeds.parquet"}, node_type="days")
+        assert target.seeds["test"].tolist() == [2, 0]
+
+
+@pytest.mark.parametrize("has_index", [False, True])
+def test_a_key_that_is_not_declared_is_told(tmp_path: Path, has_index: bool) -> None:
+    script = f"""
+        CREATE TABLE users (id INTEGER{" UNIQUE" * has_index}, x REAL);
+        CREATE TABLE sales (user INTEGER, amount REAL);
+        INSERT INTO users VALUES (7, 1), (8, 2);
+        INSERT INTO sales VALUES (8, 1), (7, 2);
+        """
+    source = database(tmp_path / "shop.db", script)
+    column = "id" if has_index else "COLUMN"
+    with pytest.raises(ConfigError, match=rf"`keys` says which column names its rows \(users={column}\)"):
+        diskgnn.convert(tmp_path / "graph", source=source, options={"links": "sales.user=users"})
+    told = run("convert", tmp_path / "graph", "--from", f"sqlite:{source}", "--link", "sales.user=users", exit_code=2)
+    assert f"--key says which column names its rows (users={column})" in " ".join(told.stderr.split())
+    diskgnn.convert(tmp_path / "graph", source=source, options={"links": "sales.user=users", "keys": "users=id"})
+    assert pairs(Graph.open(tmp_path / "graph"), "sales", "f2p_user", "users") == [(0, 1), (1, 0)]
 
 
 @FILES

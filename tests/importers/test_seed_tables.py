@@ -389,6 +389,16 @@ def test_labels_that_are_values_come_back_as_such(shop, tmp_path, values):
         assert found["classes"].tolist() == [ascending[best] for best in found["logits"].argmax(1)]
 
 
+def test_labels_of_several_types_are_named(shop, tmp_path):
+    for split, labels in (("train", [1, 0]), ("valid", ["yes", "no"])):
+        pq.write_table(pa.table({"id": ["zoe", "ann"], "label": labels}), tmp_path / f"{split}.parquet")
+    seeds = {split: tmp_path / f"{split}.parquet" for split in ("train", "valid")}
+    with pytest.raises(
+        InputError, match="labels: expected one type, found int64 in split 'train' and text in split 'va"
+    ):
+        read_target(shop / "graph", seeds, node_type="users")
+
+
 def test_times_of_seeds_that_nobody_named_are_told(shop, tmp_path):
     """Where nodes have times of their own, seeds would go by these, whatever the table has."""
     users = {"name": ["zoe", "ann", "bob"], "since": pa.array([day(0), day(1), day(2)], pa.timestamp("us"))}

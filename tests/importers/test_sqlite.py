@@ -260,7 +260,8 @@ def test_what_is_left_out_is_named_with_the_reason(tmp_path: Path) -> None:
         ("lines", "primary key (n, line)"): "it has several columns, so rows are numbered",
         ("lines", "mixed"): "declared as nothing, it has values of several types (integer, text)",
         ("notes", "foreign key (n, line)"): "it has several columns",
-        ("notes", "foreign key (code)"): "it names users by plan, which is not its primary key, and not unique",
+        ("notes", "foreign key (code)"): "it names users by plan, which is not its primary key, and not unique; "
+        "if it names each row, `keys` says so (users=plan)",
         ("notes", "foreign key (gone)"): "there is no table nowhere",
         ("notes", "body"): "binary is no number, time, truth value, category or vector",
     }

@@ -73,6 +73,16 @@ def test_dates_that_nobody_names_as_times(tmp_path: Path) -> None:
         convert(tmp_path / "graph", edges=np.array([[0, 1, 2], [1, 2, 0]]), nodes=files["nodes"])
 
 
+@pytest.mark.parametrize("count", [20, 40])
+def test_text_of_dates_that_nobody_names_as_times(tmp_path: Path, count: int) -> None:
+    days = [f"2020-{1 + day // 28:02d}-{1 + day % 28:02d}" for day in range(count)]
+    files = written(tmp_path, nodes="x,born\n" + "".join(f"{i}.5,{day}\n" for i, day in enumerate(days)))
+    what = "taken as a category of 20 words; most are" if count == 20 else "more than 32 values, most of them"
+    with pytest.warns(DataWarning, match=rf"{what} dates or times such as '2020-01-01': they may say when rows appear"):
+        convert(tmp_path / "graph", edges=np.array([[0, 1, 2], [1, 2, 0]]), nodes=files["nodes"],
+                columns=TableColumns(types={"born": "string"}))  # fmt: skip
+
+
 def test_a_split_of_rows_without_a_label(tmp_path: Path) -> None:
     nodes = "key,x,topic,part\n" + "".join(f"p{i},{i}.5,{'' if i in (1, 3) else 'ab'[i % 2]},train\n" for i in range(5))
     files = written(tmp_path, edges=EDGES, nodes=nodes)

@@ -469,7 +469,7 @@ def test_refusals(graph: Graph, tmp_path: Path):
     for arguments, message in (
         ({"what": "label"}, "what: expected one of logits"),
         ({"node_type": "paper"}, "node_type: expected one of node"),
-        ({"nodes": [NUM_NODES]}, "nodes: expected ids from 0 to 8999"),
+        ({"nodes": [NUM_NODES]}, "nodes: expected numbers of rows from 0 to 8999"),
         ({"nodes": [0.5]}, r"nodes: expected at least one id \[n\], or bool \[9000\], found float64"),
         ({"nodes": []}, "nodes: expected at least one id"),
         ({"nodes": np.zeros(NUM_NODES, bool)}, "nodes: expected at least one id .*found no True"),

@@ -395,6 +395,10 @@ def test_ids_of_the_users_own_and_the_command_line(tmp_path: Path):
     assert "partial" not in said.stderr
     found = pq.read_table(tmp_path / "two.parquet").to_pydict()
     assert found == {"id": ids[[4999, 2]].tolist(), "class": logits[[4999, 2]].argmax(1).tolist()}
+    for given in (ids[[4999, 2]], ids[[4999, 2]].tolist()):
+        diskgnn.predict(tmp_path / "graph", tmp_path / "three.parquet", tmp_path / "run", nodes=given, what="classes",
+                        overwrite=True)  # fmt: skip
+        assert pq.read_table(tmp_path / "three.parquet").to_pydict() == found
 
 
 @pytest.fixture
@@ -420,6 +424,20 @@ def test_files_name_nodes_as_the_user_does(numbered: list[int], tmp_path: Path):
         for apply in (diskgnn.infer, diskgnn.predict):
             apply(tmp_path / "graph", tmp_path / "some.npy", net, nodes=tmp_path / f"nodes.{suffix}", overwrite=True)
             np.testing.assert_allclose(np.load(tmp_path / "some.npy"), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_text_names_no_nodes_whose_ids_are_numbers(numbered: list[int], tmp_path: Path):
+    """Cast to numbers, it would be taken for numbers of rows."""
+    net = make_model("sage", 3, 4, 2, 1)
+    for apply in (diskgnn.infer, diskgnn.predict):
+        with pytest.raises(
+            ConfigError, match="expected numbers of rows, found '29'; ids of your own, which are numbers"
+        ):
+            apply(tmp_path / "graph", tmp_path / "some.npy", net, nodes=["29"])
+        with pytest.raises(
+            ConfigError, match=r"numbers of rows from 0 to 23, found 29 to 29; ids of your own .* a file"
+        ):
+            apply(tmp_path / "graph", tmp_path / "some.npy", net, nodes=[29])
 
 
 def test_ids_in_csv_files_that_nobody_has(numbered: list[int], tmp_path: Path):

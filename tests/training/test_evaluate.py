@@ -5,7 +5,8 @@ import pytest
 import torch
 from training_runs import CLASSES, WIDTH, Net, make_net
 
-from diskgnn.errors import ConfigError
+import diskgnn
+from diskgnn.errors import ArtifactError, ConfigError
 from diskgnn.nn.block_models import make_model
 from diskgnn.training.evaluate import evaluate
 
@@ -34,3 +35,14 @@ def test_evaluation_refuses_a_model_of_another_depth(sources, layers):
     for model in (Net(layers=layers), make_model("sage", WIDTH, 8, CLASSES, layers)):
         with pytest.raises(ConfigError, match="2 layers deep"):
             evaluate(model, sources["test"])
+
+
+def test_arguments_in_another_order(graph, tmp_path):
+    diskgnn.prepare(graph, tmp_path / "packed", fanouts=[2, 2], batch_size=32, cpu_cache=0)
+    diskgnn.train(tmp_path / "packed", hidden=4, epochs=1, checkpoint=tmp_path / "run")
+    with pytest.raises(
+        ArtifactError, match=r"as `checkpoint`, found .*packed, .* diskgnn.packed: are the arguments in"
+    ):
+        evaluate(tmp_path / "packed", tmp_path / "run")
+    with pytest.raises(ConfigError, match=r"source: expected a directory that .* or minibatches .*, found Graph\("):
+        evaluate(tmp_path / "run", graph)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from diskgnn.importers.tables.times import as_text, is_date
+
 _KINDS = {
     "int64": pa.types.is_signed_integer,
     "uint64": pa.types.is_unsigned_integer,
@@ -16,11 +18,13 @@ _KINDS = {
 
 def id_kind(kind: pa.DataType) -> pa.DataType | None:
     """Returns how ids of an Arrow type are compared: as int64, uint64, large_string or large_binary. None: they cannot
-    be."""
+    be. Dates and timestamps are text, see `times.as_text`."""
     if isinstance(kind, pa.BaseExtensionType):
         kind = kind.storage_type
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
+    if is_date(kind):
+        return pa.large_string()
     if pa.types.is_unsigned_integer(kind) and kind.bit_width < 64:
         return pa.int64()
     return next((pa.type_for_alias(name) for name, holds in _KINDS.items() if holds(kind)), None)
@@ -32,6 +36,8 @@ def id_keys(ids: pa.Array) -> pa.Array:
         ids = ids.storage
     if pa.types.is_dictionary(ids.type):
         ids = ids.dictionary_decode()
+    if is_date(ids.type):
+        ids = as_text(ids)
     if pa.types.is_fixed_size_binary(ids.type):  # pyarrow before 16 has no direct cast
         ids = ids.cast(pa.binary())
     return ids.cast(id_kind(ids.type))

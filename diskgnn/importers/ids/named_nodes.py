@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -25,14 +26,20 @@ from diskgnn.paths import PathLike
 from diskgnn.stores.locations import local, located
 
 
-def chosen_nodes(nodes: npt.ArrayLike | None, num_nodes: int) -> npt.NDArray[np.int64] | None:
-    """Returns [n] ids in the order given; None: all.
+def chosen_nodes(nodes: npt.ArrayLike | None, node_set: NodeSet) -> npt.NDArray[np.int64] | None:
+    """Returns [n] numbers of nodes in the order given; None: all.
+
+    Args:
+        nodes: [n] numbers, or text or dates, which are the user's own ids, or bool [N].
+        node_set: whose nodes they are.
 
     Raises:
         ConfigError: they are no nodes.
+        InputError: ids that no node has.
     """
     if nodes is None:
         return None
+    num_nodes = node_set.num_nodes
     expected = f"nodes: expected at least one id [n], or bool [{num_nodes}]"
     try:
         found = np.asarray(nodes)
@@ -42,10 +49,22 @@ def chosen_nodes(nodes: npt.ArrayLike | None, num_nodes: int) -> npt.NDArray[np.
         if not found.any():
             raise ConfigError(f"{expected}, found no True")
         return np.flatnonzero(found)
+    is_text = found.dtype.kind == "O" and all(isinstance(each, (str, bytes)) for each in found.flat)
+    if found.ndim == 1 and len(found) and (found.dtype.kind in "USM" or is_text):
+        if pa.types.is_integer(kept_kind(node_set)):
+            raise ConfigError(
+                f"nodes: expected numbers of rows, found {str(found[0])!r:.80}; ids of your own, which are numbers in "
+                f"{node_set.manifest.path}, go into a file, in a column `id`"
+            )
+        return node_numbers("nodes", node_set, id_column(node_ids("nodes", found, TableColumns()), 0))
     if found.ndim != 1 or found.dtype.kind not in "iu" or not len(found):
         raise ConfigError(f"{expected}, found {found.dtype} {list(found.shape)}")
     if found.min() < 0 or found.max() >= num_nodes:
-        raise ConfigError(f"nodes: expected ids from 0 to {num_nodes - 1}, found {found.min()} to {found.max()}")
+        with node_set.user_ids or nullcontext() as file:
+            hint = "" if file is None else "; ids of your own that are numbers go into a file, in a column `id`"
+        raise ConfigError(
+            f"nodes: expected numbers of rows from 0 to {num_nodes - 1}, found {found.min()} to {found.max()}{hint}"
+        )
     return found.astype(np.int64)
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from diskgnn.errors import ConfigError, DataWarning, callers_level
@@ -61,12 +62,13 @@ from diskgnn.importers.tables.frames import JoinedTables, RowTable
 from diskgnn.importers.tables.record_encoding import RecordEncoding
 from diskgnn.importers.tables.rows_until import RowsUntil
 from diskgnn.importers.tables.table_rows import times
-from diskgnn.importers.tables.times import Moment, counts_numbers, moment, seconds
+from diskgnn.importers.tables.times import Moment, counts_numbers, is_date, is_time, moment, seconds
 from diskgnn.specs.near_names import near_name
 from diskgnn.specs.schema import EdgeType
 from diskgnn.system.resources import Resources
 
 VALIDATION = "validation"  # whose rows statistics are not of, nor of those later
+_LOOKED_AT = 64  # rows, for what they look like
 
 
 def recognises(source: object) -> bool:
@@ -258,9 +260,12 @@ def require_graph(
         listing.leave_out(of, name, reason)
     source = _without_hidden(source, listing)
     if val_timestamp is not None and encoding is None and not any(table.time for table in source.tables.values()):
+        maybe = _maybe_times(source)
+        found = f"none ({', '.join(maybe)} may be such)" if maybe else "none"
         raise ConfigError(
-            "val_timestamp: expected tables with times, by which rows up to it are known, found none; say when rows "
-            "appear (`times` of a database, such as times=orders.at; `time` in relational.yaml), or leave it out"
+            f"val_timestamp: expected tables with times, by which rows up to it are known, found {found}; say when "
+            f"rows appear (`times` of a database, such as times={maybe[0] if maybe else 'orders.at'}; `time` in "
+            "relational.yaml), or leave it out"
         )
     encodings = []
     for name, table in source.tables.items():
@@ -294,6 +299,21 @@ def require_graph(
             found += "; `links` names them where the database does not"
         raise ConfigError(f"expected tables with foreign keys, found {found}")
     return source
+
+
+def _maybe_times(source: RelationalSource) -> list[str]:
+    """Returns columns that may say when rows appear, TABLE.COLUMN: dates and timestamps, and text that begins with such
+    rows."""
+    found = []
+    for name, table in source.tables.items():
+        free = [field for field in table.rows.schema if field.name not in (table.pkey, *table.fkeys)]
+        texts = [each.name for each in free if pa.types.is_string(each.type) or pa.types.is_large_string(each.type)]
+        first = next(table.rows.batches(texts, _LOOKED_AT), None) if texts else None
+        for field in free:
+            values = [] if first is None or field.name not in texts else first[field.name].drop_null().to_pylist()
+            if is_date(field.type) or (values and all(map(is_time, values))):
+                found.append(f"{name}.{field.name}")
+    return found
 
 
 def dated(source: RelationalSource) -> dict[str, bool]:
@@ -511,7 +531,10 @@ def _require_key(where: str, source: RelationalSource, table: str, *, by_row: bo
             f"{where}: expected a table of {', '.join(source.tables)}, found {table!r}{near_name(table, source.tables)}"
         )
     if source.tables[table].pkey is None and not by_row:
-        raise ConfigError(f"{where}: expected a pkey of table {table}, whose rows it names; found none")
+        raise ConfigError(
+            f"{where}: expected a pkey of table {table}, whose rows it names; found none: say which column it is, by "
+            f"`pkey` in relational.yaml or by `keys` ({table}=COLUMN)"
+        )
 
 
 def _nodes(

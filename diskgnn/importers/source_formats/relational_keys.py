@@ -14,6 +14,7 @@ from diskgnn.importers.containers.rows import CHUNK_EDGES
 from diskgnn.importers.ids.id_streams import IdColumns, checked_keys, skipping
 from diskgnn.importers.ids.id_types import id_kind
 from diskgnn.importers.tables.frames import RowTable
+from diskgnn.importers.tables.times import is_date
 
 _EXACT = 1 << 53  # whole numbers up to it are floats
 
@@ -88,6 +89,8 @@ def require_keys(where: str, rows: RowTable, column: str) -> None:
 
 
 def _words_of(kind: pa.DataType) -> str:
+    if is_date(kind):
+        return "dates"
     if pa.types.is_floating(kind) or pa.types.is_integer(kind):
         return "numbers"
     found = id_kind(kind)
@@ -104,8 +107,8 @@ def _key_kind(where: str, rows: RowTable, column: str) -> pa.DataType:
         return pa.int64()
     if id_kind(kind) is None:
         raise InputError(
-            f"{where}: expected keys (whole numbers, strings, binary) in column {column!r}, found {kind}: cast it to "
-            "int64, or to text"
+            f"{where}: expected keys (whole numbers, strings, binary, dates) in column {column!r}, found {kind}: "
+            "cast it to int64, or to text"
         )
     return kind
 

@@ -153,9 +153,16 @@ def why_not(key: ForeignKey, tables: Mapping[str, TableKeys]) -> str:
     ids = id_column(key.table, tables)
     named = f"it names {key.table} by {', '.join(key.referred)}"
     if key.referred and (len(key.referred) > 1 or not _is_unique(tables[key.table], key.referred[0])):
-        return f"{named}, which is not its primary key, and not unique"
+        given = (
+            "" if len(key.referred) > 1 else f"; if it names each row, `keys` says so ({key.table}={key.referred[0]})"
+        )
+        return f"{named}, which is not its primary key, and not unique{given}"
     if ids is None:
-        return f"table {key.table} has no primary key of one column"
+        unique = sorted(tables[key.table].unique or ())
+        return (
+            f"table {key.table} has no primary key of one column; `keys` says which column names its rows "
+            f"({key.table}={unique[0] if unique else 'COLUMN'})"
+        )
     if key.referred and key.referred[0] != ids:
         return f"{named}, which is not its primary key"
     return ""

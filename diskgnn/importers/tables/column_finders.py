@@ -13,11 +13,10 @@ import pyarrow.compute as pc
 
 from diskgnn.errors import DataWarning, InputError, callers_level
 from diskgnn.importers.tables import column_values, text_embedding
-from diskgnn.importers.tables.odd_text import read_by_people
+from diskgnn.importers.tables.odd_text import SAMPLE, read_by_people
 from diskgnn.specs.feature_columns import FeatureColumn
 
 MOST_VALUES = 32  # of a category
-_SAMPLE = 1000  # of more values, to say what they are
 COUNTS_ROWS = "it counts the rows"
 
 
@@ -144,7 +143,7 @@ class _Values:
         if self._values is None or not len(self._values):
             return "it has no values"
         if self._is_text:
-            sample = column_values.words(self._values[:_SAMPLE], self._where).to_pylist()
+            sample = column_values.words(self._values[:SAMPLE], self._where).to_pylist()
             if told := read_by_people(sample):
                 return f"more than {MOST_VALUES} values, most of them {told}"
             return f"more than {MOST_VALUES} values: text or ids; encoded as hash:256, text becomes vectors"

@@ -104,7 +104,9 @@ class FrameTable(NamedColumns):
                 else pa.Schema.from_pandas(self._frame, preserve_index=False)
             )
         except (pa.ArrowException, TypeError, AttributeError) as error:
-            raise InputError(f"{name}: expected a data frame with columns of one type each ({error})") from error
+            raise InputError(
+                f"{name}: expected a data frame with columns of one type each{_mixed_column(frame)} ({error})"
+            ) from error
         self.num_rows = len(self._frame)
         self.schema = decoded_schema(schema)
 
@@ -122,6 +124,17 @@ class FrameTable(NamedColumns):
         if isinstance(found, pa.ChunkedArray):
             found = found.combine_chunks()
         return decoded(found)
+
+
+def _mixed_column(frame: Any) -> str:
+    """Returns which column of a data frame of pandas has values of several types, for a message; "" if none has."""
+    for name in getattr(frame, "columns", ()):
+        kinds = (
+            dict.fromkeys(type(value).__name__ for value in frame[name].dropna()) if frame[name].dtype == object else {}
+        )
+        if len(kinds) > 1:
+            return f", found {' and '.join(kinds)} in column {name!r}: make them one, such as by .astype(str)"
+    return ""
 
 
 class JoinedTables:

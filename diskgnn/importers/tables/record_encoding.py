@@ -49,6 +49,7 @@ from diskgnn.importers.source_listing import SourceListing
 from diskgnn.importers.tables import column_finders, column_values, text_embedding
 from diskgnn.importers.tables.column_encoding import CHOICES, KnownColumns, TableEncoding, encoding_bytes
 from diskgnn.importers.tables.frames import RowTable
+from diskgnn.importers.tables.odd_text import SAMPLE, read_by_people
 from diskgnn.importers.tables.statistics_finder import StatisticsFinder
 from diskgnn.importers.tables.table_rows import is_list
 from diskgnn.importers.tables.times import counts_numbers, microseconds
@@ -82,6 +83,7 @@ class CountedValues:
         self._num_counted = 0  # of all batches: Arrow groups values in an order of its own, so first ones are numbered
         self._counted = self._counts(pa.array([], pa.string()))
         self._waiting: list[pa.Table] = []
+        self._sample: list[str] = []  # of values that are not counted any more
 
     def add(self, values: pa.Array) -> None:
         """`values` are known."""
@@ -114,6 +116,7 @@ class CountedValues:
         values = len(self._counted)
         is_early = values > _MANY and not self._asked and self._num_rows < 2 * values
         if is_early or values > MOST_CATEGORIES or self._counted["value"].nbytes > _MOST_VALUE_BYTES:
+            self._sample = self._counted["value"][:SAMPLE].to_pylist()
             self._is_text, self._counted = True, self._counted.slice(0, 0)
             if self._asked:
                 raise InputError(
@@ -125,11 +128,15 @@ class CountedValues:
         """Returns the column, with the features that it has in x, if any; or why it is left out."""
         self._merge()
         if self._is_text:
+            if told := read_by_people(self._sample):
+                return f"more than {_MANY} values, most of them {told}"
             return f"more than {_MANY} values, too many or too rare for a category: text or ids"
         if not len(self._counted):
             return FeatureColumn(self._name, "category", 0) if self._asked else "it has no values"
         few = len(self._counted) <= _MOST_FEATURES
         if not few and not self._asked and self._num_rows < _LEAST_ROWS * len(self._counted):
+            if told := read_by_people(self._counted["value"][:SAMPLE].to_pylist()):
+                return f"{len(self._counted)} values, most of them {told}"
             return (
                 f"{len(self._counted)} values, with fewer than {_LEAST_ROWS} rows each on average: text or ids; "
                 "encoded as hash:256, text becomes vectors, and as category, values become codes"

@@ -123,6 +123,17 @@ def is_date(kind: pa.DataType) -> bool:
     return bool(pa.types.is_timestamp(kind) or pa.types.is_date(kind))
 
 
+def as_text(values: pa.Array) -> pa.Array:
+    """Returns dates and timestamps as text, in UTC: equal moments have one text, whatever their types and units. It is
+    2024-01-31 at midnight, as of a date, and otherwise 2024-01-31 12:00:00 or 2024-01-31 12:00:00.5. Null stays."""
+    if pa.types.is_timestamp(values.type):  # what it has of a zone only says how it would be shown
+        values = values.cast(pa.int64()).cast(pa.timestamp(values.type.unit))
+    texts = values.cast(pa.string())
+    for pattern, shorter in ((r"(\.\d*?)0+$", r"\1"), (r"\.$", ""), (r" 00:00:00$", "")):
+        texts = pc.replace_substring_regex(texts, pattern, shorter)
+    return texts
+
+
 def counts_numbers(kind: pa.DataType) -> bool:
     """Returns True for a column of times that are whole numbers, and False for dates, timestamps and text."""
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))

@@ -17,6 +17,7 @@ import diskgnn
 from diskgnn.errors import ConfigError, DataWarning, DiskFullError, InputError
 from diskgnn.files import faults
 from diskgnn.graph.graph import Graph
+from diskgnn.importers.graph_input import TableColumns
 from diskgnn.importers.identity import identity
 from diskgnn.importers.source_formats.sqlite import open_catalogue
 from diskgnn.progress.reporter import SILENT
@@ -330,3 +331,32 @@ def test_a_file_that_somebody_writes_to(tmp_path: Path) -> None:
     writer.execute("ROLLBACK")
     writer.close()
     diskgnn.convert(tmp_path / "graph", source=path)
+
+
+def test_json_is_text(tmp_path: Path) -> None:
+    """SQLite keeps a document that is a number as one. As Parquet has their text, features are the same bytes."""
+    documents = [f'{{"a": {number}}}' for number in range(40)] + ["7", "2.5", None]
+    path = database(tmp_path, """
+        CREATE TABLE users (id INTEGER PRIMARY KEY, said JSON, packed JSONB);
+        CREATE TABLE visits (user INTEGER REFERENCES users (id), seconds INTEGER);
+        INSERT INTO visits VALUES (0, 5), (1, 9);
+    """)  # fmt: skip
+    with sqlite3.connect(path) as connection:
+        rows = [(number, each, b"{}" if number else "{}") for number, each in enumerate(documents)]
+        connection.executemany("INSERT INTO users VALUES (?, ?, ?)", rows)
+    connection.close()
+    encode = TableColumns(encode={"users.said": "hash:16"})
+    with pytest.warns(DataWarning, match="packed of users .declared as JSONB, it has values of several types"):
+        diskgnn.convert(tmp_path / "graph", source=path, columns=encode)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    pq.write_table(pa.table({"id": np.arange(len(documents)), "said": documents}), folder / "users.parquet")
+    pq.write_table(pa.table({"user": [0, 1], "seconds": [5, 9]}), folder / "visits.parquet")
+    (folder / "relational.yaml").write_text("""
+        tables: {users: {file: users.parquet, pkey: id}, visits: {file: visits.parquet, fkeys: {user: users}}}
+        """)
+    diskgnn.convert(tmp_path / "expected", source=folder, columns=encode)
+    found, expected = (Graph.open(tmp_path / name).nodes["users"].features for name in ("graph", "expected"))
+    np.testing.assert_array_equal(found, expected)
+    with pytest.raises(ConfigError, match=r"encode: users\.packed cannot be read: declared as JSONB, it has values of"):
+        diskgnn.convert(tmp_path / "none", source=path, columns=TableColumns(encode={"users.packed": "hash:16"}))

@@ -449,6 +449,9 @@ def _without_excluded(
 def _encoded(source: RelationalSource, encode: Mapping[str, str]) -> RelationalSource:
     """Returns `source` with the encodings that the user asks for, by names that `read` takes."""
     there = {name: [*_free(table)] for name, table in source.tables.items()}
+    for (name, column), reason in source.left_out.items():
+        if name in there and column not in there[name] and f"{name}.{column}" in encode:
+            raise ConfigError(f"encode: {name}.{column} cannot be read: {reason}")
     require_columns_there(encode, there, "encode", " that are no keys and no times")
     tables = dict(source.tables)
     for name, columns in there.items():

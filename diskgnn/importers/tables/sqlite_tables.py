@@ -120,6 +120,7 @@ class SqliteTable:
         self._order, self._keys = ", ".join(order), keys
         self._declared = dict(columns)
         self.left_out: dict[str, str] = {}
+        self._as_text = set[str]()  # of JSON: SQLite keeps documents that are numbers as such
         found = {name: self._kind(name, declared) for name, declared in columns}
         self._kinds = {name: kind for name, kind in found.items() if kind is not None}
         self.schema = pa.schema([(name, pa.float64() if kind == _CLOCK else kind)
@@ -172,7 +173,7 @@ class SqliteTable:
             InputError: a value that is not of the type of its column.
         """
         asked = [name for name in columns if name in self._looked_up]
-        values_of = [self._looked_up[name][0] if name in asked else quoted(name) for name in columns]
+        values_of = [self._looked_up[name][0] if name in asked else self._value(name) for name in columns]
         listed = ", ".join([*values_of, *(self._looked_up[name][1] for name in asked)])
         position = first
         self._unknown.clear()
@@ -186,6 +187,9 @@ class SqliteTable:
             yield pa.record_batch(arrays, names=list(columns))
             position += len(rows)
 
+    def _value(self, column: str) -> str:
+        return f"CAST({quoted(column)} AS TEXT)" if column in self._as_text else quoted(column)
+
     def _kind(self, column: str, declared: str) -> pa.DataType | None:
         is_time = any(word in declared.upper() for word in ("DATE", "TIME"))
         if not is_time:
@@ -195,6 +199,9 @@ class SqliteTable:
                 return kind
         query = f"SELECT DISTINCT typeof({quoted(column)}) FROM {quoted(self._table)}"
         stored = frozenset(kind for (kind,) in self._file.rows(query)) - {"null"}
+        if "JSON" in declared.upper() and "text" in stored and stored <= {"text", "integer", "real"}:
+            self._as_text.add(column)
+            return pa.string()
         if is_time and stored <= {"text"}:
             return _CLOCK if _TIME_OF_DAY.match(declared) else _TIMESTAMP
         if stored not in _STORED:

@@ -1,14 +1,18 @@
-"""RelBench's training loops on real databases, in memory and from disk: the same metrics, and how much memory.
+"""RelBench's own scripts on real databases, in memory and from disk: the same metrics, and how much memory.
 
     python datasets/flights_database.py flights
     git clone https://github.com/wobetec/f1-data-until-2022-ergast formula1
-    python tools/bench_relbench.py FOLDER --flights flights --f1 formula1/data
+    git clone https://github.com/snap-stanford/relbench
+    git clone https://github.com/pyg-team/pytorch_geometric
+    python tools/bench_relbench.py FOLDER --flights flights --f1 formula1/data \\
+        --scripts relbench/examples pytorch_geometric/examples
 
-Trains each task with each seed at each level of docs/from-relbench.md, each time in a process of its own, which is
-forked from one that has imported all there is, with an empty cache: so memory is that of a first run, which encodes all
-rows. tools/relbench_databases.py says what the databases and tasks are; tools/relbench_loops.py has the loops, and the
-draws that stand in for pyg-lib's in memory. FOLDER keeps the databases and results.jsonl, a line for each run; a run
-that is there is not repeated. In the end a table of each task is printed. Of the seeds of a level it has:
+Runs the script of each task with each seed at each level of docs/from-relbench.md, each time in a process of its own,
+which is forked from one that has imported all there is, with an empty cache: so memory is that of a first run, which
+encodes all rows. tools/relbench_databases.py says what the databases and tasks are; tools/relbench_scripts.py which
+lines of the scripts change, and what stands in for pyg-lib in memory. FOLDER keeps the databases and results.jsonl, a
+line for each run; a run that is there is not repeated. In the end a table of each task is printed. Of the seeds of a
+level it has:
 - the metric of the test, in the epoch that is best in validation: mean ± deviation; and less that in memory, seed by
   seed: mean ± standard error;
 - medians of MiB of the process at most (resident, with what it maps of files; anonymous, without), and of those that
@@ -24,7 +28,6 @@ import math
 import multiprocessing
 import os
 import resource
-import shutil
 import statistics
 import subprocess
 import sys
@@ -35,8 +38,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from relbench_loops import DATABASES, LEVELS, TASKS, Settings, anonymous_bytes, embed, held_bytes, set_up, stypes
-from relbench_loops import run as trained
+from relbench_scripts import DATABASES, LEVELS, TASKS, Settings, anonymous_bytes, embed, held_bytes, run, set_up, stypes
 
 NOTHING = "imports alone"
 _LOOK_SECONDS = 0.02  # from one look at the anonymous memory to the next
@@ -48,7 +50,8 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--flights", type=Path, help="folder with flights.db")
     parser.add_argument("--f1", type=Path, help="folder with the CSV files of the Ergast database")
-    parser.add_argument("--tasks", help=f"of {','.join(TASKS)}; by default those of the databases")
+    parser.add_argument("--scripts", type=Path, nargs="+", required=True, help="folders with RelBench's and PyG's")
+    parser.add_argument("--tasks", help=f"of {','.join(TASKS)}; by default those of the databases and scripts")
     parser.add_argument("--levels", default=",".join(LEVELS), help="default: %(default)s")
     parser.add_argument("--seeds", type=int, default=5, help="how many (%(default)s)")
     for field in fields(Settings):
@@ -57,9 +60,12 @@ def main() -> None:
     options = parser.parse_args()
     settings = Settings(**{field.name: getattr(options, field.name) for field in fields(Settings)})
     sources = {name: getattr(options, name) for name in ("f1", "flights") if getattr(options, name) is not None}
-    tasks = options.tasks.split(",") if options.tasks else [name for name in TASKS if TASKS[name][0] in sources]
-    levels, results = options.levels.split(","), options.folder / "results.jsonl"
-    options.folder.mkdir(parents=True, exist_ok=True)
+    scripts = {each.name: each.resolve() for folder in options.scripts for each in folder.glob("*.py")}
+    found = [name for name, (database, _, script) in TASKS.items() if database in sources and script in scripts]
+    tasks = options.tasks.split(",") if options.tasks else found
+    levels, folder = options.levels.split(","), options.folder.resolve()
+    results = folder / "results.jsonl"
+    folder.mkdir(parents=True, exist_ok=True)
     results.touch()
 
     def done(**asked: Any) -> dict[str, Any]:
@@ -67,28 +73,29 @@ def main() -> None:
         for line in map(json.loads, results.read_text().splitlines()):
             if asked.items() <= line.items():
                 return line
-        line = asked | measured(options.folder, settings, asked)
+        task, level, seed = (asked[key] for key in ("task", "level", "seed"))
+        if task == NOTHING:
+            line = asked | forked(lambda: {"held_bytes": held_bytes()})
+        else:
+            with tempfile.TemporaryDirectory(prefix="cache-", dir=folder) as cache:
+                script = scripts[TASKS[task][2]]
+                line = asked | forked(run, folder, task, level, seed, settings, Path(cache), script)
         with results.open("a") as file:
             file.write(json.dumps(line) + "\n")
         print(json.dumps({key: value for key, value in line.items() if key != "settings"}), flush=True)
         return line
 
     for name in {TASKS[task][0] for task in tasks}:
-        if not (options.folder / name / "relational.yaml").is_file():
-            print(json.dumps({"database": name, **forked(set_up, options.folder, name, sources[name])}), flush=True)
-        if "directory" in levels and not (options.folder / name / "graph").is_dir():
-            convert(options.folder / name)
+        if not (folder / name / "relational.yaml").is_file():
+            print(json.dumps({"database": name, **forked(set_up, folder, name, sources[name])}), flush=True)
+        if "directory" in levels and not (folder / name / "graph").is_dir():
+            convert(folder / name)
     nothing = done(task=NOTHING, level="", seed=0)
     for task in tasks:
         runs: dict[str, list[dict[str, Any]]] = {level: [] for level in levels}
         for seed, level in itertools.product(range(options.seeds), levels):
             runs[level].append(done(task=task, level=level, seed=seed))
         print(table(task, runs, nothing), flush=True)
-
-
-def measured(folder: Path, settings: Settings, asked: dict[str, Any]) -> dict[str, Any]:
-    """Runs one in a process; returns its figures and memory."""
-    return forked(only, folder, settings, asked["task"], asked["level"], asked["seed"])
 
 
 def forked(function: Any, *arguments: Any) -> dict[str, Any]:
@@ -127,17 +134,6 @@ def _call(pipe: Any, function: Any, arguments: tuple[Any, ...]) -> None:
     resident_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
     most = max(*looks, anonymous_bytes(), found.get("held_bytes", 0))
     pipe.send({**found, "resident_bytes": resident_bytes, "anonymous_bytes": most})
-
-
-def only(folder: Path, settings: Settings, task: str, level: str, seed: int) -> dict[str, Any]:
-    """Trains once, with a cache that is removed in the end."""
-    if task == NOTHING:
-        return {"held_bytes": held_bytes()}
-    cache = Path(tempfile.mkdtemp(prefix="cache-", dir=folder))
-    try:
-        return trained(folder, task, level, seed, settings, cache)
-    finally:
-        shutil.rmtree(cache)
 
 
 def convert(place: Path) -> None:

@@ -169,7 +169,11 @@ class InputSeeds:
 
     @contextmanager
     def randomness(self, epoch: int, positions: npt.NDArray[np.int64]) -> Any:
-        """Negatives are the same whenever PyG draws those of this minibatch."""
+        """Negatives are the same whenever PyG draws those of this minibatch, by torch's global generator: nothing else
+        touches that, as threads which prepare minibatches would come between the draws of the loop that trains."""
+        if self._rules.neg_sampling is None:
+            yield
+            return
         with _RANDOM, torch.random.fork_rng(devices=[]):
             torch.manual_seed(batch_key(self._seed, f"pyg/{positions[0]}", epoch) >> 1)
             yield

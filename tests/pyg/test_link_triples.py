@@ -157,3 +157,18 @@ def test_draws_follow_the_seed_of_torch(data, table, options, is_link):
 
     assert first(1) == first(1) == first(2, seed=1)
     assert first(1) != first(2)
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_preparing_leaves_torchs_generator_to_the_loop(data, table, options, shuffle, monkeypatch):
+    """Threads prepare minibatches while the loop draws dropout: a seed set there would be drawn from here."""
+    src, _, _, time = rows_of(table, ("customer", "product"))
+    loader = relbench.NeighborLoader(data, [2], input_nodes=src, input_time=time, batch_size=16, shuffle=shuffle,
+                                     **options)  # fmt: skip
+    seen = []
+    monkeypatch.setattr(torch, "manual_seed", seen.append)
+    monkeypatch.setattr(torch, "set_rng_state", seen.append)
+    monkeypatch.setattr(torch.random, "set_rng_state", seen.append)
+    assert sum(batch["customer"].batch_size for batch in loader) == len(time)
+    loader.close()
+    assert not seen

@@ -1,10 +1,14 @@
-"""Lines of a file that is only appended to, each behind its CRC-32C: one that is damaged or cut short is known."""
+"""Logs of lines, each behind its CRC-32C, that are only appended to: one that is damaged or cut short is known."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 
 from diskgnn._native import crc32c
+from diskgnn.files.disk_space import UNLIMITED, DiskBudget, file_bytes
 
 
 def checked_line(text: str) -> bytes:
@@ -24,14 +28,40 @@ def checked_lines(content: bytes) -> Iterator[str | None]:
             yield text if line == checked_line(text) else None
 
 
-def whole_lines(content: bytes) -> tuple[list[str], int]:
-    """Returns the texts before the first line that is damaged or cut short, and the bytes that they take.
+class CheckedLog:
+    """The log at `path`, which may not be there yet. What is appended is claimed of `disk`, as a journal."""
 
-    What follows a damaged line may depend on what that said, so it counts as never written.
-    """
-    texts: list[str] = []
-    for text in checked_lines(content):
-        if text is None:
-            break
-        texts.append(text)
-    return texts, sum(len(checked_line(text)) for text in texts)
+    def __init__(self, path: Path, disk: DiskBudget = UNLIMITED) -> None:
+        self.path, self._disk = path, disk
+
+    def read(self, *, for_more: bool) -> list[str]:
+        """Returns the texts before the first line that is damaged or cut short: what follows one may depend on what
+        that said, so it counts as never written. `for_more`, to be appended, it is cut off."""
+        texts, num_bytes = list[str](), 0
+        with suppress(FileNotFoundError):
+            for text in checked_lines(content := self.path.read_bytes()):
+                if text is None:
+                    break
+                texts.append(text)
+                num_bytes += len(checked_line(text))
+            if for_more and num_bytes < len(content):
+                os.truncate(self.path, num_bytes)
+        return texts
+
+    def append(self, *texts: str, durable: bool = True) -> None:
+        """Appends lines, all or none of them."""
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        content = memoryview(b"".join(map(checked_line, texts)))
+        num_bytes = os.fstat(descriptor).st_size
+        try:
+            self._disk.claim(file_bytes(num_bytes + len(content)) - file_bytes(num_bytes), is_journal=True)
+            num_bytes = os.fstat(descriptor).st_size  # claiming may have more appended
+            while content:
+                content = content[os.write(descriptor, content) :]
+            if durable:
+                os.fsync(descriptor)
+        except BaseException:
+            os.ftruncate(descriptor, num_bytes)  # nothing behind a torn line would count
+            raise
+        finally:
+            os.close(descriptor)

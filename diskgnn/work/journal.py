@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import threading
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
@@ -23,7 +22,7 @@ import numpy.typing as npt
 from diskgnn._native import crc32c as checksum_of
 from diskgnn.files import faults
 from diskgnn.files.checked_files import checksum_file, npy_file_bytes, sync
-from diskgnn.files.checked_lines import checked_line, checked_lines, whole_lines
+from diskgnn.files.checked_lines import CheckedLog, checked_lines
 from diskgnn.files.disk_space import NOTES, UNLIMITED, DiskBudget, allocated_bytes, file_bytes
 from diskgnn.formats.manifest_document import file_name
 from diskgnn.formats.records import typed
@@ -39,7 +38,7 @@ class Journal:
     """
 
     def __init__(self, path: Path, making: Any, disk: DiskBudget = UNLIMITED) -> None:
-        self.path, self._disk = path, disk
+        self.path, self._disk, self._log = path, disk, CheckedLog(path, disk)
         self._complete: dict[str, tuple[int, int]] = {}  # bytes, CRC-32C
         self._consumed: set[str] = set()
         self._lock = threading.RLock()  # claiming may have more committed
@@ -48,10 +47,9 @@ class Journal:
     def read(self) -> bool:
         """Returns True if the journal is there and about what is being made; then what it says is known."""
         try:
-            content = self.path.read_bytes()
+            lines = self._log.read(for_more=True)
         except OSError:
             return False
-        lines, num_bytes = whole_lines(content)
         if not lines or lines[0] != self._first_line:
             return False
         for line in lines[1:]:
@@ -63,8 +61,6 @@ class Journal:
                     self._add(typed(record["file"], str), typed(record["bytes"], int), typed(record["crc32c"], int))
             except (ValueError, KeyError, RecursionError):  # of another version
                 continue
-        if num_bytes < len(content):
-            os.truncate(self.path, num_bytes)
         return True
 
     def begin(self) -> None:
@@ -72,7 +68,7 @@ class Journal:
         self._complete.clear()
         self._consumed.clear()
         self.path.unlink(missing_ok=True)
-        self._append(self._first_line)
+        self._log.append(self._first_line)
         sync(self.path.parent)
 
     def add(self, name: str, num_bytes: int, crc32c: int) -> None:
@@ -109,7 +105,7 @@ class Journal:
 
     def append(self, *lines: Mapping[str, Any]) -> None:
         """Appends lines."""
-        self._append(*map(json.dumps, lines))
+        self._log.append(*map(json.dumps, lines))
 
     def recorded(self, name: str) -> tuple[int, int] | None:
         """Returns the bytes and CRC-32C that file `name` had when it was added last; None if it never was."""
@@ -187,22 +183,6 @@ class Journal:
         for name in names:
             self._complete.pop(name, None)
             self._consumed.add(name)
-
-    def _append(self, *lines: str) -> None:
-        descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        content = memoryview(b"".join(map(checked_line, lines)))
-        num_bytes = os.fstat(descriptor).st_size
-        try:
-            self._disk.claim(file_bytes(num_bytes + len(content)) - file_bytes(num_bytes), is_journal=True)
-            num_bytes = os.fstat(descriptor).st_size
-            while content:
-                content = content[os.write(descriptor, content) :]
-            os.fsync(descriptor)
-        except BaseException:
-            os.ftruncate(descriptor, num_bytes)  # nothing behind a torn line would count
-            raise
-        finally:
-            os.close(descriptor)
 
 
 def appended_scratch(path: Path) -> list[str]:

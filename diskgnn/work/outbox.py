@@ -86,7 +86,7 @@ class Outbox:
             make_scratch(self.target)
             if not self._lock.acquire():
                 raise BusyError(f"another process is sending {self.target} now; wait for it or stop it")
-            self._record.open()
+            self._record.read(for_more=True)
         filesystem, path = self.target.locate()
         if not self.target.has_buckets() and not self.target.exists():
             with named_errors(f"making {self.target}"):

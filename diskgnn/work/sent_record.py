@@ -9,7 +9,6 @@ record as far as the store still lists the same sizes, times and ETags.
 from __future__ import annotations
 
 import json
-import os
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from diskgnn.files import faults
-from diskgnn.files.checked_lines import checked_line, whole_lines
+from diskgnn.files.checked_lines import CheckedLog
 from diskgnn.files.destination import scratch_of
 from diskgnn.formats.manifest_document import FileEntry
 from diskgnn.formats.records import typed
@@ -54,21 +53,14 @@ class SentRecord:
         self.files: dict[str, Arrived | None] = {}  # by name; None if it was begun only
         self.uploads: dict[str, BegunUpload] = {}  # of files that were begun
         self.publishing: str | None = None  # digest of the manifest that was written last, or is about to be
-        self._read_bytes = 0  # of the lines that are whole
+        self._log = CheckedLog(self.path)
         self._noting = threading.Lock()
 
-    def read(self) -> None:
-        """Reads what earlier runs noted."""
-        lines, self._read_bytes = whole_lines(self.path.read_bytes()) if self.path.exists() else ([], 0)
-        for line in lines:
+    def read(self, *, for_more: bool = False) -> None:
+        """Reads what earlier runs noted; `for_more`, new notes follow."""
+        for line in self._log.read(for_more=for_more):
             with suppress(ValueError, KeyError):  # of another version
                 self._take(typed(json.loads(line), dict))
-
-    def open(self) -> None:
-        """Reads it, and cuts off what is not whole: new notes follow."""
-        self.read()
-        if self.path.exists():
-            os.truncate(self.path, self._read_bytes)
 
     def begun(self, name: str) -> None:
         """Notes that file `name` is on its way: what is there is not what was there."""
@@ -101,9 +93,9 @@ class SentRecord:
         self.path.unlink(missing_ok=True)
 
     def _note(self, **found: Any) -> None:
-        with self._noting, self.path.open("ab") as file:
+        with self._noting:
             self._take(found)
-            file.write(checked_line(json.dumps(found)))
+            self._log.append(json.dumps(found), durable=False)
 
     def _take(self, found: dict[str, Any]) -> None:
         if "publishing" in found:

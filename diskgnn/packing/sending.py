@@ -60,7 +60,7 @@ def send_rows(packing: RowPacking, outbox: Outbox) -> None:
                 advance(sum(int(rows.bounds[-1] - rows.bounds[0]) for rows in part.row_sets))
             for split in placed.splits:
                 if split.name in streams and streams[split.name].num_bytes == split.index.num_bytes:
-                    _register(writer, outbox, split, streams.pop(split.name))  # which holds memory until it is closed
+                    _register(writer, split, streams.pop(split.name))  # which holds memory until it is closed
     assert not streams
 
 
@@ -75,14 +75,13 @@ def _send_extents(writer: ArtifactWriter, name: str, stream: SentFile, end: int)
     writer.disk.look()
 
 
-def _register(writer: ArtifactWriter, outbox: Outbox, split: PlacedSplit, stream: SentFile) -> None:
+def _register(writer: ArtifactWriter, split: PlacedSplit, stream: SentFile) -> None:
     """Makes the extents file of a split appear in the store, after all extents are sent, and writes its index."""
     name, crc = artifacts.extents_file(split.name), file_checksum(split.index)
     if stream.crc32c != crc:
         raise ArtifactError(f"what was sent of {writer.path(name)} is not what was made: the disk does not keep it")
     stream.close()
-    writer.files[name] = FileEntry(split.index.num_bytes, crc)
-    outbox.arrived(name, writer.files[name])
+    writer.add_sent(name, FileEntry(split.index.num_bytes, crc))
     writer.path(name).unlink(missing_ok=True)
     save_index(writer, split)
 

@@ -42,6 +42,7 @@ from diskgnn.files.disk_space import JOURNAL, UNLIMITED, DiskBudget, allocated_b
 from diskgnn.files.locks import FileLock
 from diskgnn.files.own_files import require_own_folder
 from diskgnn.files.write_errors import beginning, raise_write_error
+from diskgnn.formats.manifest_document import FileEntry
 from diskgnn.work.journal import Journal
 
 if TYPE_CHECKING:
@@ -89,8 +90,7 @@ class WorkFolder:
         self._resumable, self._published = resumable, False
         self._lock = FileLock(self.staging.with_suffix(".lock"))
         self._journal = Journal(self.staging / JOURNAL, making, disk)
-        # By name, bytes and CRC-32C of what this run wrote or adopted.
-        self._registered: dict[str, tuple[int, int]] = {}
+        self.files: dict[str, FileEntry] = {}  # registered: what this run wrote or adopted, and is there
         # Not committed: what is to be noted, by name; files of units; files to be removed after that, and their bytes.
         self._pending: dict[str, Note] = {}
         self._complete: list[str] = []
@@ -164,7 +164,7 @@ class WorkFolder:
 
     def restart(self) -> None:
         """Removes all that was written so far, by killed runs, too."""
-        for pending in (self._registered, self._pending, self._complete, self._consumed):
+        for pending in (self.files, self._pending, self._complete, self._consumed):
             pending.clear()
         shutil.rmtree(self.staging, ignore_errors=True)
         self.staging.mkdir()
@@ -185,11 +185,12 @@ class WorkFolder:
     def add(self, name: str, *, crc32c: int | None = None) -> None:
         """Registers a complete file. Its checksum is read from disk unless `crc32c` was computed while writing."""
         path = self.path(name)
-        self._registered[name] = path.stat().st_size, checksum_file(path) if crc32c is None else crc32c
+        self.files[name] = FileEntry(path.stat().st_size, checksum_file(path) if crc32c is None else crc32c)
 
     def commit_files(self, names: Iterable[str]) -> None:
         """Makes registered files durable, and says so in the journal. Nothing, unless it is resumable."""
-        unknown = {name: found for name in names if self._journal.recorded(name) != (found := self._registered[name])}
+        found = {name: (self.files[name].bytes, self.files[name].crc32c) for name in names}
+        unknown = {name: each for name, each in found.items() if self._journal.recorded(name) != each}
         if not self._resumable or not unknown:
             return
         for name in unknown:
@@ -207,8 +208,9 @@ class WorkFolder:
         return False
 
     def remove(self, name: str) -> None:
-        """Removes what a killed run left under a name, if anything: it is made again."""
+        """Removes what is there under a name, if anything: it is made again."""
         self._journal.forget(name)
+        self.files.pop(name, None)
         path, there = self.path(name), allocated_bytes(self.path(name))
         if path.is_dir():
             shutil.rmtree(path)
@@ -218,7 +220,7 @@ class WorkFolder:
 
     def checksums(self, names: Iterable[str]) -> dict[str, int]:
         """Returns the CRC-32C of those files that are registered, by name."""
-        return {name: self._registered[name][1] for name in names if name in self._registered}
+        return {name: self.files[name].crc32c for name in names if name in self.files}
 
     @property
     def sends(self) -> bool:
@@ -233,7 +235,7 @@ class WorkFolder:
         if self._resumable and (noted := [name for name in names if not self._journal.is_consumed(name)]):
             self._journal.consume(noted)
         for name in names:
-            self._registered.pop(name, None)
+            self.files.pop(name, None)
             if (path := self.path(name)).exists():
                 self.disk.remove(path, allocated_bytes(path))
 
@@ -299,7 +301,7 @@ class WorkFolder:
     def send_at_commit(self, names: Iterable[str]) -> None:
         """Says that files that are complete already may be sent with the next commit."""
         with self._committing:
-            self._complete += (name for name in names if name in self._registered)
+            self._complete += (name for name in names if name in self.files)
 
     def consume(self, names: Collection[str]) -> None:
         """Has files removed after the next commit: nobody needs them once what was made of them is committed."""

@@ -79,7 +79,6 @@ class ArtifactWriter(WorkFolder):
         self.source = None if source is None else {"format": source.format, "digest": source.digest}
         making = [format, VERSIONS[format], self.config, self.source]
         super().__init__(resolved(destination.path), making, resumable=resumable, disk=disk)
-        self.files: dict[str, FileEntry] = {}
         self.external: dict[str, ExternalFile] = {}
         assert durable or not resumable
         self._overwrite, self._durable = overwrite, durable
@@ -114,7 +113,6 @@ class ArtifactWriter(WorkFolder):
         """Removes all that was written so far, by killed runs, too."""
         if self._outbox is not None:
             self._outbox.remove_sent()
-        self.files.clear()
         self.external.clear()
         super().restart()
 
@@ -136,12 +134,12 @@ class ArtifactWriter(WorkFolder):
     def add(self, name: str, *, crc32c: int | None = None) -> None:
         """Registers a complete file. Its checksum is read from disk unless `crc32c` was computed while writing."""
         super().add(name, crc32c=crc32c)
-        self._add(name, self.path(name), self._registered[name][1])
+        self._add(name, self.path(name), self.files[name].crc32c)
 
     def add_sent(self, name: str, entry: FileEntry) -> None:
         """Register a file that was written to the store and is whole there."""
         assert self._outbox is not None
-        self._register_sent(name, entry)
+        self.files[name] = entry
         self._outbox.arrived(name, entry)
         if self._resumable:
             self._journal.add(name, entry.bytes, entry.crc32c)
@@ -177,11 +175,8 @@ class ArtifactWriter(WorkFolder):
         recorded = self._journal.recorded(name)
         if self._outbox is None or recorded is None or (sent := self._outbox.adopt(name, *recorded)) is None:
             return False
-        self._register_sent(name, sent)
+        self.files[name] = sent
         return True
-
-    def _register_sent(self, name: str, entry: FileEntry) -> None:
-        self.files[name], self._registered[name] = entry, (entry.bytes, entry.crc32c)
 
     def add_external(
         self, name: str, path: Path, *, crc32c: int, headerless: tuple[str, tuple[int, ...]] | None = None

@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from diskgnn.errors import ConfigError
 from diskgnn.files.disk_space import DiskBudget
+from diskgnn.files.locks import alone
 from diskgnn.files.own_files import private_folder, require_own_folder
 from diskgnn.paths import PathLike, resolved
 from diskgnn.stores.locations import Location, StoredPath
@@ -61,6 +63,16 @@ def staging_of(path: Path) -> Path:
     if not path.name:
         raise ConfigError(f"cannot write {path}: choose a folder in it")
     return path.with_name(f".{path.name}.partial")
+
+
+def lock_of(path: Path) -> Path:
+    """Returns the lock of whoever makes `path`, or changes what is there, at a time."""
+    return staging_of(path).with_suffix(".lock")
+
+
+def writing_alone(path: Path) -> AbstractContextManager[None]:
+    """Holds the lock of `path` within the block, see `alone`."""
+    return alone(lock_of(path), path, f"another process is writing {path} now; wait for it or stop it")
 
 
 def scratch_of(target: StoredPath) -> Path:

@@ -10,8 +10,7 @@ import numpy as np
 from diskgnn._native import crc32c
 from diskgnn.errors import ArtifactError, ConfigError
 from diskgnn.files.checked_files import CHECKSUM_CHUNK_BYTES, checksum_file, npy_header, sync
-from diskgnn.files.destination import staging_of
-from diskgnn.files.locks import alone
+from diskgnn.files.destination import staging_of, writing_alone
 from diskgnn.files.own_files import open_new_file
 from diskgnn.formats import artifacts
 from diskgnn.formats.artifacts import MANIFEST, node_file
@@ -48,8 +47,7 @@ def relink(graph: PathLike, features: PathLike, *, node_type: str | None = None,
     name, path = _external_name(manifest, node_type), local(features, "relinking").absolute()
     _require_same(manifest, name, path, verify)
     external = ExternalFile(str(path), path.stat().st_mtime_ns, manifest.external[name].headerless)
-    busy = f"another process is writing {final} now; wait for it or stop it"
-    with alone(staging_of(final).with_suffix(".lock"), final, busy):
+    with writing_alone(final):
         document = json.loads((final / MANIFEST).read_text())
         document["external"][name] = external.to_json()
         partial = staging_of(final).with_suffix(".manifest")

@@ -16,7 +16,7 @@ from diskgnn.errors import ConfigError, OutputExistsError
 from diskgnn.files import faults
 from diskgnn.files.checked_files import sync
 from diskgnn.files.checked_lines import checked_lines
-from diskgnn.files.destination import staging_of
+from diskgnn.files.destination import lock_of, staging_of
 from diskgnn.files.disk_space import JOURNAL, DiskBudget
 from diskgnn.files.locks import FileLock
 from diskgnn.files.write_errors import beginning
@@ -107,7 +107,7 @@ def _clean_beside(output: Path) -> None:
     """Removes what a run left that was killed between giving `output` its name and the end; not what one that replaces
     it goes on with."""
     staging = staging_of(output)
-    lock = FileLock(staging.with_suffix(".lock"))
+    lock = FileLock(lock_of(output))
     with suppress(OSError):
         if (staging.exists() or lock.path.exists()) and lock.acquire():
             if not _is_begun(staging / JOURNAL, output):

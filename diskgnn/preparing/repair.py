@@ -12,8 +12,7 @@ from pathlib import Path
 
 from diskgnn.errors import ArtifactError, ConfigError
 from diskgnn.files.checked_files import sync
-from diskgnn.files.destination import staging_of
-from diskgnn.files.locks import alone
+from diskgnn.files.destination import writing_alone
 from diskgnn.files.own_files import require_own_folder
 from diskgnn.files.write_errors import raise_write_error
 from diskgnn.formats import artifacts
@@ -69,8 +68,7 @@ def repair(
     """
     folder = read_manifest(local(path, "repairing")).folder.resolve()
     scratch = folder.with_name(f".{folder.name}.repair")
-    busy = f"another process is writing {folder} now; wait for it or stop it"
-    with alone(staging_of(folder).with_suffix(".lock"), folder, busy):
+    with writing_alone(folder):
         require_own_folder(scratch)
         try:
             damages = _repair(path, graph, samples, scratch, resources)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from diskgnn.errors import ArtifactError
-from diskgnn.files.destination import staging_of
+from diskgnn.files.destination import lock_of
 from diskgnn.files.disk_space import folder_bytes
 from diskgnn.files.locks import FileLock
 from diskgnn.files.own_files import require_own_folder
@@ -97,7 +97,7 @@ def remove(path: Path) -> bool:
         shutil.rmtree(path, ignore_errors=True)  # somebody else may be at it
         return True
     if (made := _UNFINISHED.fullmatch(path.name)) is not None:
-        lock = FileLock(staging_of(path.with_name(made[1])).with_suffix(".lock"))
+        lock = FileLock(lock_of(path.with_name(made[1])))
         if not lock.acquire():
             return False
         try:
@@ -158,7 +158,7 @@ def _remove(path: Path) -> None:
 
 def _is_in_use(path: Path) -> bool:
     if (made := _UNFINISHED.fullmatch(path.name)) is not None:
-        lock = staging_of(path.with_name(made[1])).with_suffix(".lock")
+        lock = lock_of(path.with_name(made[1]))
         if not lock.exists():
             return False
         descriptor: int | None = os.open(lock, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)

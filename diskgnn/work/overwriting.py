@@ -10,6 +10,7 @@ from pathlib import Path
 
 from diskgnn.errors import ArtifactError, ConfigError, OutputExistsError
 from diskgnn.files.checked_files import sync
+from diskgnn.files.destination import lock_of, staging_of
 from diskgnn.files.disk_space import JOURNAL
 from diskgnn.files.file_reading import read_whole
 from diskgnn.files.locks import FileLock
@@ -201,12 +202,13 @@ def _left(manifest: Manifest) -> list[str]:
     return [name for name in appended_scratch(journal) if name not in manifest.files] + [JOURNAL]
 
 
-def clean_beside(final: Path, staging: Path, lock: FileLock) -> bool:
+def clean_beside(final: Path) -> bool:
     """Remove what killed runs left in an output that is there and beside it; not what a run with `overwrite` goes on
     with.
 
-    Whether there is such, and nobody is at work on it.
+    Returns True if there is such, and nobody is at work on it.
     """
+    staging, lock = staging_of(final), FileLock(lock_of(final))
     with suppress(ArtifactError, OSError):  # no artifact, or a folder that cannot be written to: nothing of ours
         there = read_manifest(final)
         journal = Journal(staging / JOURNAL, [there.format, there.version, there.config, there.source])

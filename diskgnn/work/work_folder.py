@@ -37,7 +37,7 @@ import numpy.typing as npt
 from diskgnn.errors import BusyError, DiskGNNError
 from diskgnn.files import faults
 from diskgnn.files.checked_files import checksum_file, sync
-from diskgnn.files.destination import staging_of
+from diskgnn.files.destination import lock_of, staging_of
 from diskgnn.files.disk_space import JOURNAL, UNLIMITED, DiskBudget, allocated_bytes
 from diskgnn.files.locks import FileLock
 from diskgnn.files.own_files import require_own_folder
@@ -88,7 +88,7 @@ class WorkFolder:
         self.final, self.staging = final, staging_of(final)
         self.disk = disk
         self._resumable, self._published = resumable, False
-        self._lock = FileLock(self.staging.with_suffix(".lock"))
+        self._lock = FileLock(lock_of(final))
         self._journal = Journal(self.staging / JOURNAL, making, disk)
         self.files: dict[str, FileEntry] = {}  # registered: what this run wrote or adopted, and is there
         # Not committed: what is to be noted, by name; files of units; files to be removed after that, and their bytes.

@@ -86,7 +86,7 @@ class ArtifactWriter(WorkFolder):
         try:
             self._require_replaceable()
         except OutputExistsError as error:
-            if clean_beside(self.final, self.staging, self._lock):
+            if clean_beside(self.final):
                 raise OutputExistsError(
                     f"{error}. {self.staging} has what a run that replaces it was stopped at: the same command, with "
                     f"overwrite, goes on with that, or remove it"

@@ -13,7 +13,6 @@ Int64 = npt.NDArray[np.int64]
 READ_ALONG_BYTES: int  # of a gap between rows that are read by number, at most
 DIRECT_ALIGNMENT: int  # bytes: what offsets, lengths and memory of direct reads are multiples of; extents, too
 HAVE_IO_URING: bool  # this was built on Linux
-ROW_ALIGNMENT: int  # bytes: where the rows of a row set start in an extent
 READ_AHEAD_BYTES: int  # that a Pipeline has in flight or waiting to be assembled
 
 def measure_reads(
@@ -565,13 +564,12 @@ def start_extent(
     path: str,
     offset: int,
     header: npt.NDArray[np.uint8],
-    rows_offset: int,
+    padding_bytes: int,
     tail: npt.NDArray[np.uint8],
-    flush: bool,
 ) -> int:
     """Write what comes before an extent's rows; the header's CRC-32C (native/packing/extent_packer.h).
 
-    With `flush` the page that is not full is written, too, up to its end: `PageWriter.finish` before it is appended to.
+    The page that is not full is written, too, up to its end: `PageWriter.finish` before it is appended to.
     """
 
 class ExtentRows:
@@ -593,7 +591,8 @@ class ExtentRows:
         cursors: Int64,
         checksums: npt.NDArray[np.uint32],
         tails: npt.NDArray[np.uint8],
-        ends: npt.NDArray[np.uint8],
+        padding_bytes: Int64,
+        row_bytes: int,
     ) -> None:
         """`nodes`: of all extents, int32 or int64, ascending in each; `bounds` [T+1]: extent t's are [bounds[t],
         bounds[t+1]); `offsets` [T]: of its row 0 in the file; `cursors` [T]: its next node in `nodes`; `checksums` [T]:
@@ -608,18 +607,23 @@ def pack_window(
     run_nodes: Int64,
     run_places: Int64,
     last_node: int,
-    row_bytes: int,
     threads: int,
-    flush: bool = False,
 ) -> None:
     """Append the rows of nodes before `last_node` to every extent that needs them.
 
     `rows` has runs of neighbouring nodes: the row of run_nodes[i] begins at run_places[i]. Both ascend. Advances
-    `cursors` and `checksums`; windows come in ascending order. With `flush` the pages of extents that are not full are
-    written, too: `PageWriter.finish` before the next window.
+    `cursors` and `checksums`; windows come in ascending order.
 
     Raises:
         IndexError: an extent needs a row that the window does not have.
+        OSError: the file cannot be opened, or a write failed.
+    """
+
+def flush_tails(writer: PageWriter, extents: ExtentRows) -> None:
+    """Write the page of each extent that its rows have begun and not filled: `PageWriter.finish` before the next
+    window.
+
+    Raises:
         OSError: the file cannot be opened, or a write failed.
     """
 

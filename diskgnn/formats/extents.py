@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn._native import DIRECT_ALIGNMENT, ROW_ALIGNMENT
+from diskgnn._native import DIRECT_ALIGNMENT, crc32c, crc32c_combine
 from diskgnn.formats.extent_headers import EncodedHeader
 
 # One record per extent, and one per extent and row set; native/loading/extent_index.h has the same fields in the same
@@ -41,15 +41,37 @@ ROWS_DTYPE = np.dtype(
 )
 
 
+ROW_ALIGNMENT = 64  # bytes: where the rows of a row set start
 ROW_NUMBER = np.dtype(np.int64)  # what an extent by reference has of a row
+Bytes = TypeVar("Bytes", int, npt.NDArray[np.int64])
+_NOWHERE = np.iinfo(np.int64).max
 
 
 class Part(NamedTuple):
     """A part of an extent that has a checksum: the header, or the rows of one row set."""
 
-    offset: int  # from the extent's start, bytes
+    offset: int  # in the file, bytes
     num_bytes: int
+    padding_bytes: int  # zeros behind it, see `Parts`
     crc32c: int
+
+
+class Parts(NamedTuple):
+    """The parts of T extents: the header, then the rows of each of K row sets.
+
+    Those that are not empty fill the extent, each with the zeros behind it, which reach to the next such part, or to
+    the end of the extent.
+    """
+
+    offsets: npt.NDArray[np.int64]  # [1 + K, T] in the file, bytes
+    num_bytes: npt.NDArray[np.int64]  # [1 + K, T]
+    padding_bytes: npt.NDArray[np.int64]  # [1 + K, T] zeros behind it; 0 of an empty one
+    crc32c: npt.NDArray[np.int64]  # [1 + K, T]
+
+    def by_extent(self) -> Iterator[list[Part]]:
+        """Yields [1 + K] the parts of each extent, in the order in which they lie there."""
+        for columns in zip(*(each.T for each in self), strict=True):
+            yield [Part(*part) for part in zip(*(column.tolist() for column in columns), strict=True)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,13 +91,32 @@ class ExtentIndex:
     def __len__(self) -> int:
         return len(self.extents)
 
+    def __getitem__(self, numbers: slice | Sequence[int]) -> ExtentIndex:
+        """Returns the index of some extents; of a slice, its arrays are views of the same memory."""
+        wanted = numbers if isinstance(numbers, slice) else list(numbers)  # a tuple would be a place
+        return ExtentIndex(self.extents[wanted], self.rows[wanted], self.row_bytes)
+
+    @property
+    def parts(self) -> Parts:
+        """Returns the parts of all extents: all that reads or writes extents goes by these."""
+        extents, rows = self.extents, self.rows.T
+        offsets = np.vstack([extents["offset"], extents["offset"] + rows["rows_offset"]])
+        rows_bytes = rows["num_rows"] * np.array(self.row_bytes, np.int64)[:, None]
+        num_bytes = np.vstack([extents["header_bytes"], rows_bytes])
+        # Where the next one begins that is not empty, or the extent ends: the least of those behind it.
+        begins = np.vstack([np.where(rows_bytes > 0, offsets[1:], _NOWHERE), extents["offset"] + self.extent_bytes])
+        begins = np.minimum.accumulate(begins[::-1])[::-1]
+        padding_bytes = np.where(num_bytes > 0, begins - offsets - num_bytes, 0)
+        checksums = np.vstack([extents["header_crc32c"], rows["rows_crc32c"]])
+        return Parts(*map(np.ascontiguousarray, (offsets, num_bytes, padding_bytes, checksums)))
+
     @property
     def extent_bytes(self) -> npt.NDArray[np.int64]:
         """Returns [T] bytes of each extent, its padding included."""
-        used = self.extents["header_bytes"]
+        used: npt.NDArray[np.int64] = self.extents["header_bytes"]
         if self.row_bytes:
             used = self.rows["rows_offset"][:, -1] + self.rows["num_rows"][:, -1] * self.row_bytes[-1]
-        return -(-used // DIRECT_ALIGNMENT) * DIRECT_ALIGNMENT
+        return align(used, DIRECT_ALIGNMENT)
 
     @property
     def num_bytes(self) -> int:
@@ -92,12 +133,14 @@ class ExtentIndex:
         """Returns [K] the most addresses of a minibatch, by row set."""
         return tuple(self.rows["num_inputs"].max(0, initial=0).tolist())
 
-    def parts(self, number: int) -> Iterator[Part]:
-        """Yields the parts of one extent, in the order in which they lie there."""
-        extent = self.extents[number]
-        yield Part(0, int(extent["header_bytes"]), int(extent["header_crc32c"]))
-        for rows, row_bytes in zip(self.rows[number], self.row_bytes, strict=True):
-            yield Part(int(rows["rows_offset"]), int(rows["num_rows"]) * row_bytes, int(rows["rows_crc32c"]))
+    def file_crc32c(self) -> int:
+        """Returns the CRC-32C of the extents file, from those of all parts."""
+        crc, zeros = 0, bytes(DIRECT_ALIGNMENT)
+        for parts in self.parts.by_extent():
+            for part in parts:
+                crc = crc32c_combine(crc, part.crc32c, part.num_bytes)
+                crc = crc32c(zeros[: part.padding_bytes], crc)
+        return crc
 
     def describe(self, number: int, offset: int, header: EncodedHeader, num_rows: Sequence[int]) -> int:
         """Fill all of an extent's records but the checksums; returns the extent's bytes.
@@ -118,9 +161,9 @@ class ExtentIndex:
             record["addresses_offset"], record["num_inputs"] = addresses.offset, addresses.count
             record["admissions_offset"], record["num_admissions"] = admissions.offset, admissions.count
             end = rows_offset + rows * row_bytes
-        return align(end, DIRECT_ALIGNMENT)
+        return int(align(end, DIRECT_ALIGNMENT))
 
 
-def align(num_bytes: int, alignment: int) -> int:
+def align(num_bytes: Bytes, alignment: int) -> Bytes:
     """Returns `num_bytes` rounded up to a multiple of `alignment`."""
     return -(-num_bytes // alignment) * alignment

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from diskgnn._native import DIRECT_ALIGNMENT, crc32c
@@ -149,31 +149,27 @@ def damaged_extents(packed: Packed, split: str, numbers: Sequence[int] | None = 
         OSError: the file cannot be opened.
     """
     index, path = packed.index(split), packed.manifest.file(artifacts.extents_file(split))
-    starts, sizes = index.extents["offset"].tolist(), index.extent_bytes.tolist()
+    numbers = range(len(index)) if numbers is None else numbers
+    index = index[numbers]
     with reading(path, front_to_back=True) as file:
         buffer = memoryview(bytearray(_READ_BYTES))  # a new one for each piece would cost more than what is read
 
         def read(offset: int, num_bytes: int) -> memoryview:
             return fill(file, offset, buffer[:num_bytes], path)
 
-        for number in range(len(index)) if numbers is None else numbers:
-            is_whole = _is_whole(read, starts[number], sizes[number], index.parts(number))
-            forget(file, starts[number], sizes[number])
+        sizes = index.extent_bytes.tolist()
+        for number, num_bytes, parts in zip(numbers, sizes, index.parts.by_extent(), strict=True):
+            is_whole = all(_is_whole(read, part) for part in parts)
+            forget(file, parts[0].offset, num_bytes)
             if not is_whole:
                 yield number
 
 
-def _is_whole(read: _Read, start: int, extent_bytes: int, parts: Iterable[Part]) -> bool:
-    """Returns True if the parts of an extent have their checksums, and all that is between them is zero."""
-    end = 0
-    for part in parts:
-        if not (
-            _is_zero(read, start + end, part.offset - end)
-            and _checksum(read, start + part.offset, part.num_bytes) == part.crc32c
-        ):
-            return False
-        end = part.offset + part.num_bytes
-    return _is_zero(read, start + end, extent_bytes - end)
+def _is_whole(read: _Read, part: Part) -> bool:
+    """Returns True if a part of an extent has its checksum, and all that is behind it is zero."""
+    return _checksum(read, part.offset, part.num_bytes) == part.crc32c and _is_zero(
+        read, part.offset + part.num_bytes, part.padding_bytes
+    )
 
 
 def _checksum(read: _Read, offset: int, num_bytes: int) -> int:

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn._native import DIRECT_ALIGNMENT, ROW_ALIGNMENT, crc32c, start_extent
+from diskgnn._native import DIRECT_ALIGNMENT, crc32c, start_extent
 from diskgnn.files import faults
 from diskgnn.formats import artifacts
 from diskgnn.formats.extent_headers import EncodedHeader, encode_header
-from diskgnn.formats.extents import ROW_NUMBER, ExtentIndex, align
+from diskgnn.formats.extents import ROW_NUMBER, ExtentIndex, Part, align
 from diskgnn.formats.packed_config import PackedConfig
 from diskgnn.formats.sampled_minibatch import RowPlaces, SampledMinibatch
 from diskgnn.packing.pack_folder import PackFolder
@@ -56,17 +56,20 @@ class HeadersFile(StepFile):
     """The extents file of a split, of which placing writes the headers. Rows follow: `row_files.ExtentRowsFile`.
 
     Args:
+        row_bytes: [K] that a row takes in an extent.
         tails: [T * 4096] has the last page of each extent, which is not full yet, when it is written or compared.
     """
 
-    def __init__(self, folder: PackFolder, split: str, tails: npt.NDArray[np.uint8]) -> None:
+    def __init__(
+        self, folder: PackFolder, split: str, row_bytes: Sequence[int], tails: npt.NDArray[np.uint8]
+    ) -> None:  # fmt: skip
         super().__init__(folder.writer, artifacts.extents_file(split), ends=False)
-        self._pages, self._tails = folder.pages, tails
+        self._pages, self._row_bytes, self._tails = folder.pages, tuple(row_bytes), tails
 
-    def start(self, number: int, offset: int, data: npt.NDArray[np.uint8], rows_offset: int) -> int:
-        """Writes `data` at the start of an extent, then zeros up to `rows_offset`. Returns its checksum."""
+    def start(self, number: int, offset: int, data: npt.NDArray[np.uint8], padding_bytes: int) -> int:
+        """Writes `data` at the start of an extent, and zeros behind it. Returns its checksum."""
         self.writer.disk.claim(align(len(data), DIRECT_ALIGNMENT))
-        return start_extent(self._pages, str(self.path), offset, data, rows_offset, self._tail(number), True)
+        return start_extent(self._pages, str(self.path), offset, data, padding_bytes, self._tail(number))
 
     def hand_over(self) -> None:
         """Waits until all is written."""
@@ -77,13 +80,10 @@ class HeadersFile(StepFile):
         self._pages.finish()
 
     def written(self, state: State) -> Iterator[Span]:
-        """Yields the headers, and the zeros behind those that no rows follow."""
-        is_complete = state["rows"]["num_rows"].sum(1) == 0
-        for number, (offset, num_bytes, crc) in enumerate(state["extents"].tolist()):
-            end = offset + num_bytes
-            yield Span(offset, num_bytes, crc, self._tail(number))
-            if is_complete[number]:
-                yield Span.of_zeros(end, align(end, DIRECT_ALIGNMENT))
+        """Yields the headers, with the zeros behind them."""
+        index = ExtentIndex(state["extents"], state["rows"], self._row_bytes)
+        for number, (header, *_) in enumerate(index.parts.by_extent()):
+            yield Span(header.offset, header.num_bytes, header.crc32c, self._tail(number), header.padding_bytes)
 
     def _tail(self, number: int) -> npt.NDArray[np.uint8]:
         return self._tails[number * DIRECT_ALIGNMENT :][:DIRECT_ALIGNMENT]
@@ -179,14 +179,15 @@ class HeaderWriter:
         header = self._encoder.encode(minibatch, placements)
         num_rows = [len(placement.disk_nodes) for placement in placements]
         num_bytes = self._index.describe(self._extent, self._offset, header, num_rows)
+        ((of_header, *of_rows),) = self._index[[self._extent]].parts.by_extent()
         message = np.frombuffer(header.message, np.uint8)
         if self._extents is None:
             crc = crc32c(message)
         elif self._by_reference:
             crc = crc32c(message)
-            self._write_numbers(self._extents, message, placements)
+            self._write_numbers(self._extents, message, num_bytes, of_rows, placements)
         else:
-            crc = self._extents.start(self._extent, self._offset, message, align(len(message), ROW_ALIGNMENT))
+            crc = self._extents.start(self._extent, self._offset, message, of_header.padding_bytes)
             for file, placement in zip(self._nodes, placements, strict=True):
                 file.write(placement.disk_nodes)
         self._index.extents["header_crc32c"][self._extent] = crc
@@ -197,18 +198,21 @@ class HeaderWriter:
         self._extent += 1
 
     def _write_numbers(
-        self, extents: HeadersFile, message: npt.NDArray[np.uint8], placements: Sequence[Placement]
+        self,
+        extents: HeadersFile,
+        message: npt.NDArray[np.uint8],
+        num_bytes: int,
+        parts: Sequence[Part],
+        placements: Sequence[Placement],
     ) -> None:
-        """Writes the header and the numbers of the rows."""
-        records = self._index.rows[self._extent]
-        numbers = [placement.disk_nodes.astype(ROW_NUMBER).view(np.uint8) for placement in placements]
-        ends = [int(record["rows_offset"]) + len(each) for record, each in zip(records, numbers, strict=True)]
-        extent = np.zeros(max([len(message), *ends]), np.uint8)
+        """Writes an extent of `num_bytes`: the header, and the numbers of the rows as its other `parts` [K]."""
+        extent = np.zeros(num_bytes, np.uint8)
         extent[: len(message)] = message
-        for record, each, end in zip(records, numbers, ends, strict=True):
-            extent[end - len(each) : end] = each
-            record["rows_crc32c"] = crc32c(each)
-        extents.start(self._extent, self._offset, extent, len(extent))
+        for record, part, placement in zip(self._index.rows[self._extent], parts, placements, strict=True):
+            numbers = placement.disk_nodes.astype(ROW_NUMBER).view(np.uint8)
+            extent[part.offset - self._offset :][: part.num_bytes] = numbers
+            record["rows_crc32c"] = crc32c(numbers)
+        extents.start(self._extent, self._offset, extent, 0)
 
     def state(self) -> State:
         """Returns what is known of all extents, after their headers are written: `extents` and `rows`, see

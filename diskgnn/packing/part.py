@@ -71,10 +71,12 @@ def _save_index(writer: ArtifactWriter, split: PlacedSplit, path: Path) -> None:
     """Writes the index of an extents file that is whole. Checksums of rows are computed from that file."""
     index = split.index
     with opened(path) as file:
-        for number, start in enumerate(index.extents["offset"].tolist()):
-            for record, part in zip(index.rows[number], list(index.parts(number))[1:], strict=True):
-                record["rows_crc32c"] = _checksum(file, path, start + part.offset, part.num_bytes)
-            forget(file, start, int(index.extent_bytes[number]))
+        for records, num_bytes, (header, *parts) in zip(
+            index.rows, index.extent_bytes.tolist(), index.parts.by_extent(), strict=True
+        ):
+            for record, part in zip(records, parts, strict=True):
+                record["rows_crc32c"] = _checksum(file, path, part.offset, part.num_bytes)
+            forget(file, header.offset, num_bytes)
     save_index(writer, split)
 
 

@@ -88,7 +88,7 @@ class PlacedSplit:
         """Returns some extents of the split, whose arrays are views of the same memory."""
         return replace(
             self,
-            index=ExtentIndex(self.index.extents[first:last], self.index.rows[first:last], self.index.row_bytes),
+            index=self.index[first:last],
             tails=self.tails[first * DIRECT_ALIGNMENT : last * DIRECT_ALIGNMENT],
             row_sets=tuple(replace(rows, bounds=rows.bounds[first : last + 1]) for rows in self.row_sets),
             is_part=True,

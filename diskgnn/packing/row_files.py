@@ -23,6 +23,7 @@ from diskgnn._native import (
     crc32c_combine,
     crc32c_of_remainder,
     crc32c_part,
+    flush_tails,
     pack_window,
     scatter_rows,
     start_extent,
@@ -31,7 +32,6 @@ from diskgnn.files import faults
 from diskgnn.files.checked_files import npy_header_bytes
 from diskgnn.files.disk_space import UNLIMITED, DiskBudget, allocated_bytes, file_bytes
 from diskgnn.formats import artifacts
-from diskgnn.formats.extents import ExtentIndex, align
 from diskgnn.formats.feature_scan import Window
 from diskgnn.formats.packed_config import RowSetConfig
 from diskgnn.packing.pack_folder import PackFolder
@@ -58,7 +58,7 @@ class _Runs:
     nodes: npt.NDArray[Any]
     bounds: npt.NDArray[np.int64]  # [T+1] run t has the rows of nodes[bounds[t]:bounds[t + 1]]
     offsets: npt.NDArray[np.int64]  # [T] where it begins
-    ends: npt.NDArray[np.uint8]  # [T] 1 if nothing follows it on its last page
+    padding_bytes: npt.NDArray[np.int64]  # [T] zeros that are written behind it
     tails: npt.NDArray[np.uint8]  # [T * 4096] the last page of each, which is not full yet
     row_bytes: int
 
@@ -72,7 +72,6 @@ class _RowRuns(RowFile):
     def __init__(self, folder: PackFolder, name: str, runs: _Runs, *, is_own: bool) -> None:
         super().__init__(folder.writer, name, begins=is_own, ends=is_own)
         self._pages, self._threads, self._runs = folder.pages, folder.resources.threads, runs
-        self._window: Window | None = None  # the last one
 
     def first(self) -> State:
         """Returns that no run has rows."""
@@ -93,31 +92,33 @@ class _RowRuns(RowFile):
         self._cursors, self._checksums = state[f"{self.name}/cursors"], self.rows_crc32c(state)
         self._rows = ExtentRows(
             path=str(self.path), nodes=runs.nodes, bounds=runs.bounds, offsets=runs.offsets, cursors=self._cursors,
-            checksums=self._checksums, tails=runs.tails, ends=runs.ends,
+            checksums=self._checksums, tails=runs.tails, padding_bytes=runs.padding_bytes, row_bytes=runs.row_bytes,
         )  # fmt: skip
 
     def write(self, window: Window) -> None:
         """Appends the rows of `window` to every run that has them."""
-        self._window = window
-        self._append(window)
+        runs = window.run_nodes, window.run_places
+        pack_window(self._pages, self._rows, window.data, *runs, window.last, self._threads)
 
     def hand_over(self) -> None:
         """Writes the page of each run that is not full."""
-        if self._window is not None:
-            self._append(self._window, flush=True)
+        flush_tails(self._pages, self._rows)
         self._pages.finish()  # before anybody appends to these pages
 
     def close(self) -> None:
         """Waits until all is written. Of extents, other row sets follow, and the index needs the checksums of all."""
-        self._window = None
         self._pages.finish()
 
-    def _append(self, window: Window, *, flush: bool = False) -> None:
-        runs = window.run_nodes, window.run_places
-        pack_window(self._pages, self._rows, window.data, *runs, window.last, window.row_bytes, self._threads, flush)
-
-    def _written_bytes(self, state: State) -> npt.NDArray[np.int64]:
-        return (state[f"{self.name}/cursors"] - self._runs.bounds[:-1]) * self._runs.row_bytes
+    def written(self, state: State) -> Iterator[Written]:
+        """Yields the rows of each run, with the zeros behind them if it is complete."""
+        runs, cursors, checksums = self._runs, state[f"{self.name}/cursors"], self.rows_crc32c(state)
+        num_bytes = (cursors - runs.bounds[:-1]) * runs.row_bytes
+        padding_bytes = np.where(cursors == runs.bounds[1:], runs.padding_bytes, 0)
+        for run in np.flatnonzero(num_bytes).tolist():
+            tail = runs.tails[run * DIRECT_ALIGNMENT :][:DIRECT_ALIGNMENT]
+            yield Span(
+                int(runs.offsets[run]), int(num_bytes[run]), int(checksums[run]), tail, int(padding_bytes[run])
+            )  # fmt: skip
 
 
 class ExtentRowsFile(_RowRuns):
@@ -125,31 +126,13 @@ class ExtentRowsFile(_RowRuns):
 
     def __init__(self, folder: PackFolder, split: PlacedSplit, number: int) -> None:
         """For row set `number` in the file of `split`."""
-        index, rows = split.index, split.row_sets[number]
-        offsets = index.rows["rows_offset"][:, number]
-        before = index.rows[:, :number]
-        ends = before["rows_offset"] + before["num_rows"] * np.array(index.row_bytes[:number], np.int64)
-        ends_before = np.where(before["num_rows"] > 0, ends, 0).max(1, initial=0)
-        self._gaps = offsets - np.maximum(index.extents["header_bytes"], ends_before)  # [T] zeros before each run
+        index, rows, parts = split.index, split.row_sets[number], split.index.parts
         runs = _Runs(
-            map_nodes(rows), rows.bounds, index.extents["offset"] + offsets,
-            ends=(index.rows["num_rows"][:, number + 1 :].sum(1) == 0).astype(np.uint8), tails=split.tails,
-            row_bytes=index.row_bytes[number],
+            map_nodes(rows), rows.bounds, parts.offsets[1 + number],
+            padding_bytes=parts.padding_bytes[1 + number], tails=split.tails, row_bytes=index.row_bytes[number],
         )  # fmt: skip
         super().__init__(folder, artifacts.extents_file(split.name), runs, is_own=False)
         self.is_streamed = split.is_part
-
-    def written(self, state: State) -> Iterator[Written]:
-        """Yields the rows, with the zeros before them, and behind the last ones of an extent."""
-        runs, num_bytes, checksums = self._runs, self._written_bytes(state), self.rows_crc32c(state)
-        whole_bytes = np.diff(runs.bounds) * runs.row_bytes
-        for run in np.flatnonzero(num_bytes).tolist():
-            begin = int(runs.offsets[run])
-            end = begin + int(num_bytes[run])
-            yield Span.of_zeros(begin - int(self._gaps[run]), begin)
-            yield Span(begin, end - begin, int(checksums[run]), runs.tails[run * DIRECT_ALIGNMENT :][:DIRECT_ALIGNMENT])
-            if runs.ends[run] and num_bytes[run] == whole_bytes[run]:
-                yield Span.of_zeros(end, align(end, DIRECT_ALIGNMENT))
 
 
 class InitialCpuRowsFile(_RowRuns):
@@ -160,37 +143,35 @@ class InitialCpuRowsFile(_RowRuns):
         nodes, rows = split.row_sets[number].initial_cpu_nodes, row_set.rows
         header = npy_header_bytes(rows.storage, (len(nodes), rows.stored_columns))
         self._header, self.num_bytes = np.frombuffer(header, np.uint8), len(header) + len(nodes) * rows.row_bytes
+        self._padding_bytes = -self.num_bytes % DIRECT_ALIGNMENT  # whole pages are written
         runs = _Runs(
-            nodes, np.array([0, len(nodes)], np.int64), np.array([len(header)], np.int64), ends=np.ones(1, np.uint8),
-            tails=np.zeros(DIRECT_ALIGNMENT, np.uint8), row_bytes=rows.row_bytes,
+            nodes, np.array([0, len(nodes)], np.int64), np.array([len(header)], np.int64),
+            padding_bytes=np.array([self._padding_bytes]), tails=np.zeros(DIRECT_ALIGNMENT, np.uint8),
+            row_bytes=rows.row_bytes,
         )  # fmt: skip
         super().__init__(folder, artifacts.initial_cpu_rows_file(split.name, row_set.name), runs, is_own=True)
 
     def written(self, state: State) -> Iterator[Written]:
         """Yields the header and the rows."""
-        if num_bytes := int(self._written_bytes(state)[0]):
-            crc = self._crc32c(int(self.rows_crc32c(state)[0]), num_bytes)
-            yield Span(0, len(self._header) + num_bytes, crc, self._runs.tails)
+        for rows in super().written(state):
+            yield Span(0, len(self._header), crc32c(self._header))
+            yield rows
 
     def open(self, state: State) -> None:
         """Writes the header, or goes on where `state` says."""
-        # Whole pages are written; a killed run may have cut it off already.
-        reserve(self.path, align(self.num_bytes, DIRECT_ALIGNMENT), self.writer.disk)
+        # A killed run may have cut it off already.
+        reserve(self.path, self.num_bytes + self._padding_bytes, self.writer.disk)
         super().open(state)
         if self._cursors[0] == 0:
-            header, is_all = self._header, len(self._runs.nodes) == 0
-            start_extent(self._pages, str(self.path), 0, header, len(header), self._runs.tails, is_all)
+            start_extent(self._pages, str(self.path), 0, self._header, 0, self._runs.tails)
+            self._pages.finish()
 
     def close(self) -> None:
         """Cuts off the padding of the last page, and adds the file to the artifact."""
         super().close()
         os.truncate(self.path, self.num_bytes)
-        crc = self._crc32c(int(self._checksums[0]), self.num_bytes - len(self._header))
-        self.writer.add(self.name, crc32c=crc)
-
-    def _crc32c(self, rows_crc32c: int, num_bytes: int) -> int:
-        """Returns that of the header and `num_bytes` of rows."""
-        return crc32c_combine(crc32c(self._header), rows_crc32c, num_bytes)
+        rows_bytes = self.num_bytes - len(self._header)
+        self.writer.add(self.name, crc32c=crc32c_combine(crc32c(self._header), int(self._checksums[0]), rows_bytes))
 
 
 class StaticFile(RowFile):
@@ -291,20 +272,6 @@ def map_nodes(placed: PlacedRows) -> npt.NDArray[Any]:
         mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
     mapped.madvise(mmap.MADV_RANDOM)
     return np.frombuffer(mapped, placed.node_dtype, int(placed.bounds[-1]))
-
-
-def file_checksum(index: ExtentIndex) -> int:
-    """Returns the CRC-32C of an extents file, combined from those of its parts and of the zeros between them."""
-    crc = 0
-    zeros = bytes(DIRECT_ALIGNMENT)
-    for number, extent_bytes in enumerate(index.extent_bytes.tolist()):
-        end = 0
-        for part in index.parts(number):
-            crc = crc32c(zeros[: part.offset - end], crc)
-            crc = crc32c_combine(crc, part.crc32c, part.num_bytes)
-            end = part.offset + part.num_bytes
-        crc = crc32c(zeros[: extent_bytes - end], crc)
-    return crc
 
 
 def reserve(path: Path, num_bytes: int, disk: DiskBudget = UNLIMITED) -> None:

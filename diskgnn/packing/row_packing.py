@@ -25,7 +25,6 @@ from diskgnn.packing.row_files import (
     InitialCpuRowsFile,
     RowFile,
     StaticFile,
-    file_checksum,
     reserve,
 )
 from diskgnn.progress.reporter import Advance
@@ -70,7 +69,7 @@ def pack_rows(packing: RowPacking) -> None:
         for number, each in enumerate(needed):
             packing.pack(number, extents, each, advance)
     for split in wanted:
-        writer.add(artifacts.extents_file(split.name), crc32c=file_checksum(split.index))
+        writer.add(artifacts.extents_file(split.name), crc32c=split.index.file_crc32c())
         save_index(writer, split)
 
 

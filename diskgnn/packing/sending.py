@@ -19,7 +19,6 @@ from diskgnn.files.file_reading import fill, opened
 from diskgnn.formats import artifacts
 from diskgnn.formats.manifest_document import FileEntry
 from diskgnn.packing.placed import PlacedSplit
-from diskgnn.packing.row_files import file_checksum
 from diskgnn.packing.row_packing import RowPacking, save_index
 from diskgnn.stores.uploads import SentFile
 from diskgnn.work.outbox import Outbox
@@ -77,7 +76,7 @@ def _send_extents(writer: ArtifactWriter, name: str, stream: SentFile, end: int)
 
 def _register(writer: ArtifactWriter, split: PlacedSplit, stream: SentFile) -> None:
     """Makes the extents file of a split appear in the store, after all extents are sent, and writes its index."""
-    name, crc = artifacts.extents_file(split.name), file_checksum(split.index)
+    name, crc = artifacts.extents_file(split.name), split.index.file_crc32c()
     if stream.crc32c != crc:
         raise ArtifactError(f"what was sent of {writer.path(name)} is not what was made: the disk does not keep it")
     stream.close()

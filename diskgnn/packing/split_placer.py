@@ -98,7 +98,7 @@ class SplitPlacer:
         names = [row_set.config.name for row_set in self._request.row_sets]
         folder, samples = self.folder, self._request.samples
         nodes = [NodesFile(folder.writer, split, name) for name in names]
-        extents = HeadersFile(folder, split, tails) if is_written else None
+        extents = HeadersFile(folder, split, self._config.stored_row_bytes, tails) if is_written else None
 
         def place(state: State, output: Output) -> Generator[int, None, None]:
             del output

@@ -153,8 +153,8 @@ def _split_of(packed: Packed, damage: Damage) -> str:
 
 def _header(descriptor: int, path: Path, index: ExtentIndex, number: int) -> bytearray | None:
     """Returns the bytes of a header, if they are what was written."""
-    part = next(index.parts(number))
-    content = fill(descriptor, int(index.extents["offset"][number]), bytearray(part.num_bytes), path)
+    ((part, *_),) = index[[number]].parts.by_extent()
+    content = fill(descriptor, part.offset, bytearray(part.num_bytes), path)
     return content if crc32c(content) == part.crc32c else None
 
 

@@ -45,19 +45,15 @@ class Span:
     num_bytes: int
     crc32c: int
     tail: npt.NDArray[np.uint8] | None = None  # [4096], for the last page as far as these bytes reach; zeros follow
+    padding_bytes: int = 0  # zeros behind them, less than a page
     crc32c_before: int = 0  # where `crc32c` goes on with that of something else
-
-    @staticmethod
-    def of_zeros(begin: int, end: int) -> Span:
-        """Returns the few zeros between two others."""
-        return Span(begin, end - begin, crc32c(bytes(end - begin)))
 
     def is_whole(self, file: SpanReader) -> bool:
         """Returns True if they are there."""
         crc = self.crc32c_before
-        for piece in file.pieces(self.offset, self.num_bytes):
+        for piece in file.pieces(self.offset, self.num_bytes + self.padding_bytes):
             crc = crc32c(piece, crc)
-        return crc == self.crc32c
+        return crc == crc32c(bytes(self.padding_bytes), self.crc32c)
 
     def load(self, file: SpanReader) -> None:
         """Reads the last page into `tail`, if there is one."""

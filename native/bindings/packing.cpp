@@ -116,14 +116,14 @@ nb::tuple place(BeladyPlanner& planner, In<Node> nodes, In<std::int32_t> order, 
 }
 
 std::uint32_t start_extent_of(PageWriter& writer, const std::string& path, std::int64_t offset, Bytes header,
-                              std::size_t rows_offset, Out<std::uint8_t> tail, bool flush) {
-  require(rows_offset >= header.size(), "rows_offset: expected at least the header's bytes");
+                              std::size_t padding_bytes, Out<std::uint8_t> tail) {
+  require(padding_bytes < kDirectAlignment, "padding_bytes: expected less than 4096");
   require(offset >= 0 && offset % kDirectAlignment == 0, "offset: expected a multiple of 4096");
   require(tail.size() == kDirectAlignment, "tail: expected 4096 bytes");
   nb::gil_scoped_release release;
   return start_extent(writer, std::make_shared<const OutputFile>(path), offset,
-                      std::as_bytes(std::span(header.data(), header.size())), rows_offset,
-                      std::as_writable_bytes(std::span(tail.data(), tail.size())), flush);
+                      std::as_bytes(std::span(header.data(), header.size())), padding_bytes,
+                      std::as_writable_bytes(std::span(tail.data(), tail.size())));
 }
 
 // Holds the arrays of diskgnn::ExtentRows, so that Python keeps them alive and checks them once. Not the file: whoever
@@ -132,14 +132,15 @@ class PythonExtentRows {
  public:
   PythonExtentRows(const std::string& path, nb::object nodes, In<std::int64_t> bounds, In<std::int64_t> offsets,
                    Out<std::int64_t> cursors, Out<std::uint32_t> checksums, Out<std::uint8_t> tails,
-                   In<std::uint8_t> ends)
+                   In<std::int64_t> padding_bytes, std::size_t row_bytes)
       : path_(path),
         bounds_(std::move(bounds)),
         offsets_(std::move(offsets)),
         cursors_(std::move(cursors)),
         checksums_(std::move(checksums)),
         tails_(std::move(tails)),
-        ends_(std::move(ends)) {
+        padding_bytes_(std::move(padding_bytes)),
+        row_bytes_(row_bytes) {
     if (In<std::int32_t> narrow; nb::try_cast(nodes, narrow, false)) {
       nodes_ = narrow;
     } else if (In<std::int64_t> wide; nb::try_cast(nodes, wide, false)) {
@@ -149,11 +150,18 @@ class PythonExtentRows {
     }
     const std::size_t num_extents = offsets_.size();
     require(bounds_.size() == num_extents + 1 && cursors_.size() == num_extents && checksums_.size() == num_extents &&
-                tails_.size() == num_extents * kDirectAlignment && ends_.size() == num_extents,
-            "bounds, offsets, cursors, checksums, tails and ends do not describe the same extents");
+                tails_.size() == num_extents * kDirectAlignment && padding_bytes_.size() == num_extents,
+            "bounds, offsets, cursors, checksums, tails and padding_bytes do not describe the same extents");
+    const auto in_page = [](std::int64_t bytes) { return 0 <= bytes && bytes < std::int64_t{kDirectAlignment}; };
+    require(std::ranges::all_of(span_of(padding_bytes_), in_page), "padding_bytes: expected less than 4096");
+    require(row_bytes > 0, "row_bytes: expected more than 0");
   }
 
-  void pack(PageWriter& writer, const RowWindow& window, unsigned threads, bool flush) const {
+  std::size_t row_bytes() const { return row_bytes_; }
+
+  // Calls `use` with the extents, while their file is open.
+  template <typename Use>
+  void with_file(const Use& use) const {
     std::visit(
         [&]<typename Node>(const In<Node>& nodes) {
           const ExtentRows<Node> extents{std::make_shared<const OutputFile>(path_),
@@ -163,8 +171,9 @@ class PythonExtentRows {
                                          span_of(cursors_),
                                          span_of(checksums_),
                                          std::as_writable_bytes(span_of(tails_)),
-                                         span_of(ends_)};
-          pack_window(writer, extents, window, threads, flush);
+                                         span_of(padding_bytes_),
+                                         row_bytes_};
+          use(extents);
         },
         nodes_);
   }
@@ -176,20 +185,26 @@ class PythonExtentRows {
   Out<std::int64_t> cursors_;
   Out<std::uint32_t> checksums_;
   Out<std::uint8_t> tails_;
-  In<std::uint8_t> ends_;
+  In<std::int64_t> padding_bytes_;
+  std::size_t row_bytes_;
 };
 
 void pack_window_of(PageWriter& writer, const PythonExtentRows& extents, Bytes rows, In<std::int64_t> run_nodes,
-                    In<std::int64_t> run_places, std::int64_t last_node, std::size_t row_bytes, unsigned threads,
-                    bool flush) {
+                    In<std::int64_t> run_places, std::int64_t last_node, unsigned threads) {
   require(run_nodes.size() > 0 && run_nodes.size() == run_places.size(),
           "run_nodes and run_places: expected as many of both, at least one");
-  const auto may_begin = [&](std::int64_t place) { return 0 <= place && place + row_bytes <= rows.size(); };
-  require(row_bytes > 0 && std::ranges::all_of(span_of(run_places), may_begin),
-          "run_places: expected a row of row_bytes at each place");
+  const auto may_begin = [&](std::int64_t place) {
+    return 0 <= place && static_cast<std::size_t>(place) + extents.row_bytes() <= rows.size();
+  };
+  require(std::ranges::all_of(span_of(run_places), may_begin), "run_places: expected a row at each place");
   nb::gil_scoped_release release;
-  extents.pack(writer, {std::as_bytes(span_of(rows)), span_of(run_nodes), span_of(run_places), last_node, row_bytes},
-               threads, flush);
+  const RowWindow window{std::as_bytes(span_of(rows)), span_of(run_nodes), span_of(run_places), last_node};
+  extents.with_file([&](const auto& found) { pack_window(writer, found, window, threads); });
+}
+
+void flush_tails_of(PageWriter& writer, const PythonExtentRows& extents) {
+  nb::gil_scoped_release release;
+  extents.with_file([&](const auto& found) { flush_tails(writer, found); });
 }
 
 std::uint32_t scatter_rows_of(int descriptor, std::int64_t offset, std::int64_t num_rows, In<std::int64_t> places,
@@ -235,20 +250,20 @@ void bind_packing(nb::module_& m) {
       .def("place", &place<std::int64_t>, "nodes"_a.noconvert(), "order"_a.noconvert(), "next_uses"_a.noconvert())
       .def("initial_cpu_nodes", [](BeladyPlanner& self) { return to_numpy(std::vector(self.initial_cpu_nodes())); })
       .def("next_cycle_slots", [](const BeladyPlanner& self) { return to_numpy(self.next_cycle_slots()); });
-  m.attr("ROW_ALIGNMENT") = kRowAlignment;
   nb::class_<PageWriter>(m, "PageWriter")
       .def(nb::init<>())
       .def("finish", &PageWriter::finish, nb::call_guard<nb::gil_scoped_release>())
       .def("close", &PageWriter::close, nb::call_guard<nb::gil_scoped_release>());
-  m.def("start_extent", &start_extent_of, "writer"_a, "path"_a, "offset"_a, "header"_a.noconvert(), "rows_offset"_a,
-        "tail"_a.noconvert(), "flush"_a);
+  m.def("start_extent", &start_extent_of, "writer"_a, "path"_a, "offset"_a, "header"_a.noconvert(), "padding_bytes"_a,
+        "tail"_a.noconvert());
   nb::class_<PythonExtentRows>(m, "ExtentRows")
       .def(nb::init<const std::string&, nb::object, In<std::int64_t>, In<std::int64_t>, Out<std::int64_t>,
-                    Out<std::uint32_t>, Out<std::uint8_t>, In<std::uint8_t>>(),
+                    Out<std::uint32_t>, Out<std::uint8_t>, In<std::int64_t>, std::size_t>(),
            nb::kw_only(), "path"_a, "nodes"_a, "bounds"_a.noconvert(), "offsets"_a.noconvert(), "cursors"_a.noconvert(),
-           "checksums"_a.noconvert(), "tails"_a.noconvert(), "ends"_a.noconvert());
+           "checksums"_a.noconvert(), "tails"_a.noconvert(), "padding_bytes"_a.noconvert(), "row_bytes"_a);
   m.def("pack_window", &pack_window_of, "writer"_a, "extents"_a, "rows"_a.noconvert(), "run_nodes"_a.noconvert(),
-        "run_places"_a.noconvert(), "last_node"_a, "row_bytes"_a, "threads"_a, "flush"_a = false);
+        "run_places"_a.noconvert(), "last_node"_a, "threads"_a);
+  m.def("flush_tails", &flush_tails_of, "writer"_a, "extents"_a);
   m.def("scatter_rows", &scatter_rows_of, "descriptor"_a, "offset"_a, "num_rows"_a, "places"_a.noconvert(),
         "sources"_a.noconvert(), "window"_a.noconvert(), "row_bytes"_a, "threads"_a);
 }

@@ -22,7 +22,7 @@ namespace {
 constexpr std::size_t kWriteBytes = 4 << 20;
 constexpr std::ptrdiff_t kPrefetchDistance = 8;
 constexpr std::ptrdiff_t kFirstStretchNodes = 4096;
-constexpr std::array<std::byte, kRowAlignment> kZeros{};
+constexpr std::array<std::byte, kDirectAlignment> kZeros{};
 
 // The first of the ascending nodes [begin, end) that is not below `limit`, near `begin`. `nodes` is a memory map that
 // is not read ahead: each stretch is asked for as a whole before it is looked at, and nothing far behind the result.
@@ -44,72 +44,73 @@ const Node* find_run_end(const Node* begin, const Node* end, Node limit) {
 // Finds the rows of ascending nodes in a window. Throws std::out_of_range where it has none.
 class RowFinder {
  public:
-  explicit RowFinder(const RowWindow& window) : window_(window) {}
+  RowFinder(const RowWindow& window, std::size_t row_bytes) : window_(window), row_bytes_(row_bytes) {}
 
   std::span<const std::byte> row(std::int64_t node) {
     const std::span<const std::int64_t> nodes = window_.run_nodes;
     while (run_ + 1 < nodes.size() && nodes[run_ + 1] <= node) ++run_;
     const auto place = static_cast<std::uint64_t>(window_.run_places[run_]) +
-                       static_cast<std::uint64_t>(node - nodes[run_]) * window_.row_bytes;
-    if (node < nodes[run_] || place > window_.bytes.size() - window_.row_bytes) {
+                       static_cast<std::uint64_t>(node - nodes[run_]) * row_bytes_;
+    if (node < nodes[run_] || place > window_.bytes.size() - row_bytes_) {
       throw std::out_of_range("node " + std::to_string(node) + " is not in the window");
     }
-    return window_.bytes.subspan(place, window_.row_bytes);
+    return window_.bytes.subspan(place, row_bytes_);
   }
 
  private:
   const RowWindow& window_;
+  std::size_t row_bytes_;
   std::size_t run_ = 0;
 };
 
 }  // namespace
 
 std::uint32_t start_extent(PageWriter& writer, std::shared_ptr<const OutputFile> file, std::int64_t offset,
-                           std::span<const std::byte> header, std::size_t rows_offset, std::span<std::byte> tail,
-                           bool flush) {
-  const std::vector<std::byte> zeros(rows_offset - header.size());
+                           std::span<const std::byte> header, std::size_t padding_bytes, std::span<std::byte> tail) {
   PageAppender appender(writer, std::move(file), offset, tail, 0);
   appender.append(header);
   const std::uint32_t checksum = appender.checksum();
-  appender.append(zeros);
-  appender.finish(flush);
+  appender.append(std::span(kZeros).first(padding_bytes));
+  appender.finish(true);
   return checksum;
 }
 
 template <typename Node>
-void pack_window(PageWriter& writer, const ExtentRows<Node>& extents, const RowWindow& window, unsigned num_threads,
-                 bool flush) {
+void pack_window(PageWriter& writer, const ExtentRows<Node>& extents, const RowWindow& window, unsigned num_threads) {
   const auto limit = static_cast<Node>(window.last_node);
   std::atomic<std::size_t> next{0};
   run_on_threads(num_threads, [&] {
     for (std::size_t t = next++; t < extents.offsets.size(); t = next++) {
-      const Node* const first = extents.nodes.data() + extents.bounds[t];
       const Node* const run = extents.nodes.data() + extents.cursors[t];
       const Node* const end = extents.nodes.data() + extents.bounds[t + 1];
       const Node* const stop = find_run_end(run, end, limit);
-      const bool was_complete = run == end && extents.ends[t] != 0;
-      if (run == stop && (!flush || was_complete)) continue;
-      std::int64_t offset = extents.offsets[t] + (run - first) * static_cast<std::int64_t>(window.row_bytes);
-      if (run == end) offset = (offset + kRowAlignment - 1) / kRowAlignment * kRowAlignment;
-      if (run == stop && offset % kDirectAlignment == 0) continue;  // nothing waits in the tail
-      PageAppender appender(writer, extents.file, offset, extents.tails.subspan(t * kDirectAlignment, kDirectAlignment),
-                            extents.checksums[t]);
-      RowFinder rows(window), ahead(window);
+      if (run == stop) continue;
+      PageAppender appender(writer, extents.file, extents.written_end(t),
+                            extents.tails.subspan(t * kDirectAlignment, kDirectAlignment), extents.checksums[t]);
+      RowFinder rows(window, extents.row_bytes), ahead(window, extents.row_bytes);
       for (const Node* node = run; node < stop; ++node) {
         if (stop - node > kPrefetchDistance) {
-          prefetch_row(ahead.row(node[kPrefetchDistance]).data(), window.row_bytes);
+          prefetch_row(ahead.row(node[kPrefetchDistance]).data(), extents.row_bytes);
         }
         appender.append(rows.row(*node));
       }
       extents.checksums[t] = appender.checksum();
-      if (stop == end && run != end) {
-        const std::size_t rows_bytes = static_cast<std::size_t>(end - first) * window.row_bytes;
-        appender.append(std::span(kZeros).first((kRowAlignment - rows_bytes % kRowAlignment) % kRowAlignment));
-      }
-      appender.finish(flush || (stop == end && extents.ends[t] != 0));
+      if (stop == end) appender.append(std::span(kZeros).first(static_cast<std::size_t>(extents.padding_bytes[t])));
+      appender.finish(false);
       extents.cursors[t] = stop - extents.nodes.data();
     }
   });
+}
+
+template <typename Node>
+void flush_tails(PageWriter& writer, const ExtentRows<Node>& extents) {
+  for (std::size_t t = 0; t < extents.offsets.size(); ++t) {
+    const std::int64_t end = extents.written_end(t);
+    // Without a row of these, the page is that of what comes before them, which was written with it.
+    if (extents.cursors[t] == extents.bounds[t] || end % kDirectAlignment == 0) continue;
+    PageAppender(writer, extents.file, end, extents.tails.subspan(t * kDirectAlignment, kDirectAlignment), 0)
+        .finish(true);
+  }
 }
 
 std::uint32_t scatter_rows(int descriptor, std::int64_t offset, std::int64_t num_rows,
@@ -139,7 +140,9 @@ std::uint32_t scatter_rows(int descriptor, std::int64_t offset, std::int64_t num
   return remainder;
 }
 
-template void pack_window(PageWriter&, const ExtentRows<std::int32_t>&, const RowWindow&, unsigned, bool);
-template void pack_window(PageWriter&, const ExtentRows<std::int64_t>&, const RowWindow&, unsigned, bool);
+template void pack_window(PageWriter&, const ExtentRows<std::int32_t>&, const RowWindow&, unsigned);
+template void pack_window(PageWriter&, const ExtentRows<std::int64_t>&, const RowWindow&, unsigned);
+template void flush_tails(PageWriter&, const ExtentRows<std::int32_t>&);
+template void flush_tails(PageWriter&, const ExtentRows<std::int64_t>&);
 
 }  // namespace diskgnn

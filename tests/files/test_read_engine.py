@@ -231,8 +231,8 @@ def test_where_no_thread_can_be_started(path):
         extents = ExtentRows(path=sys.argv[1] + ".out", nodes=np.array([0, 2, 1, 2], np.int32),
                              bounds=np.array([0, 2, 4]), offsets=np.array([0, 4096]), cursors=np.array([0, 2]),
                              checksums=np.zeros(2, np.uint32), tails=tails,
-                                 ends=np.ones(2, np.uint8))
-        pack_window(pages, extents, rows, np.array([0]), np.array([0]), 3, 4, 3)
+                                 padding_bytes=np.full(2, 4088), row_bytes=4)
+        pack_window(pages, extents, rows, np.array([0]), np.array([0]), 3, 3)
         pages.finish()
         with open(sys.argv[1] + ".out", "rb") as file:
             found = file.read()

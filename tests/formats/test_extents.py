@@ -104,7 +104,10 @@ def test_records_say_where_parts_are():
     assert lengths == index.extent_bytes.tolist() == [4096, 4096, 8192]
     assert index.extents["offset"].tolist() == [0, 4096, 8192]
     assert (index.max_inputs, index.max_header_bytes) == ((7, 3), 4000)
-    assert [part[:2] for part in index.parts(2)] == [(0, 4000), (4032, 3300), (7360, 4)]
+    parts = [[part[:3] for part in parts] for parts in index.parts.by_extent()]
+    assert parts[0] == [(0, 1000, 3096), (1024, 0, 0), (1024, 0, 0)]
+    assert parts[1] == [(4096, 64, 0), (4160, 33, 31), (4224, 8, 3960)]
+    assert parts[2] == [(8192, 4000, 32), (12224, 3300, 28), (15552, 4, 828)]
     assert ExtentIndex.empty(2, []).max_inputs == ()
 
 

@@ -12,6 +12,7 @@ from diskgnn._native import (
     crc32c,
     crc32c_of_remainder,
     crc32c_part,
+    flush_tails,
     pack_window,
     scatter_rows,
     start_extent,
@@ -39,13 +40,13 @@ def test_long_runs_of_many_extents(tmp_path, dtype, row_bytes):
     path = tmp_path / "rows"
     pages = PageWriter()
     for t, header in enumerate(headers):
-        complete = len(extents_nodes[t]) == 0
         tail = tails[4096 * t : 4096 * (t + 1)]
-        found = start_extent(pages, str(path), int(offsets[t]), header, starts[t], tail, complete)
+        found = start_extent(pages, str(path), int(offsets[t]), header, starts[t] - len(header), tail)
         assert found == crc32c(header)
+    pages.finish()
     extents = ExtentRows(
         path=str(path), nodes=nodes, bounds=bounds, offsets=offsets[:-1] + starts, cursors=cursors, checksums=checksums,
-        tails=tails, ends=np.ones(5, np.uint8),
+        tails=tails, padding_bytes=np.diff(offsets) - sizes, row_bytes=row_bytes,
     )  # fmt: skip
     for first, last in pairwise([0, 1, 4095, 4097, 30_000, 30_001, num_nodes]):
         # In memory, runs lie in any order, with anything between them.
@@ -56,7 +57,14 @@ def test_long_runs_of_many_extents(tmp_path, dtype, row_bytes):
             places[run] = len(data)
             data += rows[run:after].tobytes()
         run_places = np.array([places[run] for run in runs])
-        pack_window(pages, extents, np.frombuffer(data, np.uint8), np.array(runs), run_places, last, row_bytes, 2)
+        pack_window(pages, extents, np.frombuffer(data, np.uint8), np.array(runs), run_places, last, 2)
+        if first == 4097:  # somebody looks at what is there so far
+            flush_tails(pages, extents)
+            pages.finish()
+            content = path.read_bytes()
+            for start, each in zip(offsets[:-1] + starts, extents_nodes, strict=True):
+                found = rows[each[each < last]].tobytes()
+                assert content[start : start + len(found)] == found
     pages.finish()
     expected = bytearray(int(offsets[-1]))
     for offset, start, header, each in zip(offsets, starts, headers, extents_nodes, strict=False):
@@ -74,7 +82,7 @@ def test_a_write_that_fails_is_an_error(small_disk):
 
     def write_all():
         for i in range(20):
-            start_extent(pages, str(small_disk / "file"), i << 20, header, len(header), tail, True)
+            start_extent(pages, str(small_disk / "file"), i << 20, header, 0, tail)
         pages.finish()
 
     for _ in range(2):
@@ -86,7 +94,7 @@ def test_a_write_that_fails_is_an_error(small_disk):
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"rows_offset": 99}, "rows_offset"),
+        ({"padding_bytes": 4096}, "padding_bytes"),
         ({"offset": 100}, "multiple of 4096"),
         ({"tail": np.zeros(1, np.uint8)}, "4096 bytes"),
         ({"path": "/proc/no/file"}, "No such file"),
@@ -97,11 +105,11 @@ def test_extents_that_cannot_start(tmp_path, changed, message):
         "path": str(tmp_path / "file"),
         "offset": 0,
         "header": np.zeros(100, np.uint8),
-        "rows_offset": 128,
+        "padding_bytes": 28,
         "tail": np.zeros(4096, np.uint8),
     }
     with pytest.raises((ValueError, FileNotFoundError), match=message):
-        start_extent(PageWriter(), **{**arguments, **changed}, flush=True)
+        start_extent(PageWriter(), **{**arguments, **changed})
 
 
 def test_extents_that_do_not_fit_together(tmp_path):
@@ -112,17 +120,17 @@ def test_extents_that_do_not_fit_together(tmp_path):
         "cursors": np.array([0, 2]),
         "checksums": np.zeros(2, np.uint32),
         "tails": np.zeros(2 * 4096, np.uint8),
-        "ends": np.ones(2, np.uint8),
+        "padding_bytes": np.array([4088, 4092]),
     }
-    for name in ("bounds", "cursors", "checksums", "tails", "ends"):
+    for name in ("bounds", "cursors", "checksums", "tails", "padding_bytes"):
         with pytest.raises(ValueError, match="the same extents"):
-            ExtentRows(path=str(tmp_path / "file"), **{**sound, name: sound[name][:-1]})
+            ExtentRows(path=str(tmp_path / "file"), row_bytes=4, **{**sound, name: sound[name][:-1]})
     with pytest.raises(TypeError, match="int32 or int64"):
-        ExtentRows(path=str(tmp_path / "file"), **{**sound, "nodes": np.array([3, 5, 1], np.int16)})
-    nowhere = ExtentRows(path=str(tmp_path / "no" / "file"), **sound)
+        ExtentRows(path=str(tmp_path / "file"), row_bytes=4, **{**sound, "nodes": np.array([3, 5, 1], np.int16)})
+    nowhere = ExtentRows(path=str(tmp_path / "no" / "file"), row_bytes=4, **sound)
     with pytest.raises(FileNotFoundError):
-        pack_window(PageWriter(), nowhere, np.zeros(8, np.uint8), np.array([0]), np.array([0]), 2, 4, 1)
-    extents = ExtentRows(path=str(tmp_path / "file"), **sound)
+        pack_window(PageWriter(), nowhere, np.zeros(8, np.uint8), np.array([0]), np.array([0]), 2, 1)
+    extents = ExtentRows(path=str(tmp_path / "file"), row_bytes=4, **sound)
     rows, zero = np.zeros(8, np.uint8), np.array([0])
     for run_nodes, run_places in (
         (zero, np.array([5])),
@@ -131,9 +139,9 @@ def test_extents_that_do_not_fit_together(tmp_path):
         (zero[:0], zero[:0]),
     ):
         with pytest.raises(ValueError, match="run_"):
-            pack_window(PageWriter(), extents, rows, run_nodes, run_places, 2, 4, 1)
+            pack_window(PageWriter(), extents, rows, run_nodes, run_places, 2, 1)
     with pytest.raises(IndexError, match="node 3 is not in the window"):
-        pack_window(PageWriter(), extents, rows, zero, zero, 4, 4, 1)
+        pack_window(PageWriter(), extents, rows, zero, zero, 4, 1)
 
 
 @pytest.mark.parametrize("threads", [1, 3])

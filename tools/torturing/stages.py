@@ -339,11 +339,10 @@ def gaps_of(out: Path) -> dict[str, list[list[int]]]:
     found = dict[str, list[list[int]]]()
     for path in out.glob("*.bin") if out.is_dir() else ():
         index, between, behind = Packed.open(out).index(path.stem), list[int](), list[int]()
-        for number, (offset, num_bytes) in enumerate(zip(index.extents["offset"], index.extent_bytes, strict=True)):
-            parts = [part for part in index.parts(number) if part.num_bytes]
-            ends = [part.offset + part.num_bytes for part in parts]
-            between += (int(offset) + end for end, part in zip(ends, parts[1:], strict=False) if part.offset > end)
-            behind += [int(offset) + ends[-1]] if ends[-1] < num_bytes else []
+        for parts in index.parts.by_extent():
+            ends = [(part.offset + part.num_bytes, part.padding_bytes > 0) for part in parts if part.num_bytes]
+            between += (end for end, has_zeros in ends[:-1] if has_zeros)
+            behind += (end for end, has_zeros in ends[-1:] if has_zeros)
         found[path.name] = [between, behind]
     return found
 

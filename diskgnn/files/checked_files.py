@@ -19,7 +19,7 @@ from diskgnn._native import DIRECT_ALIGNMENT, crc32c, crc32c_chunks
 from diskgnn.errors import ArtifactError
 from diskgnn.files import cache_hints
 from diskgnn.files.disk_space import UNLIMITED, DiskBudget, allocated_bytes, file_bytes
-from diskgnn.files.file_reading import fill, forget, read_into, reading, size_of
+from diskgnn.files.file_reading import Opened, fill, forget, read_into, reading, size_of
 from diskgnn.files.row_reading import read_span
 from diskgnn.stores.locations import Location
 
@@ -49,6 +49,21 @@ def checksum_file(path: Location, advance: Callable[[int], None] = lambda _: Non
                 forget(file, offset, read)
             offset += read
             advance(read)
+    return crc
+
+
+def checksum_of(file: Opened, path: Location, begin: int, num_bytes: int, crc: int = 0) -> int:
+    """Returns the CRC-32C of bytes of an open file, continuing `crc`. Many of them do not stay in the page cache.
+
+    Raises:
+        ReadError, ArtifactError: see `fill`.
+    """
+    view = np.empty(max(0, min(_READ_BYTES, num_bytes)), np.uint8).data
+    for offset in range(begin, begin + num_bytes, _READ_BYTES):
+        piece = fill(file, offset, view[: begin + num_bytes - offset], path)
+        crc = crc32c(piece, crc)
+        if len(piece) == _READ_BYTES:
+            forget(file, offset, len(piece))
     return crc
 
 

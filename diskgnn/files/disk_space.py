@@ -119,11 +119,14 @@ class DiskBudget:
             else:
                 self._file_bytes -= num_bytes
 
-    def remove(self, path: Path, num_bytes: int) -> None:
-        """Remove a file of so many bytes that were claimed."""
+    def remove(self, path: Path, num_bytes: int | None = None) -> None:
+        """Remove a file or folder that may be there, and was claimed: of so many bytes, or as many as it has."""
         with _claiming:
-            path.unlink()
-            self._file_bytes -= num_bytes
+            self._file_bytes -= allocated_bytes(path) if num_bytes is None else num_bytes
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
 
     @property
     def left_bytes(self) -> int | None:

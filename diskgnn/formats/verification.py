@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from diskgnn._native import DIRECT_ALIGNMENT, crc32c
+from diskgnn._native import DIRECT_ALIGNMENT
 from diskgnn.errors import ArtifactError, ReadError
-from diskgnn.files.checked_files import checksum_file
-from diskgnn.files.file_reading import fill, forget, reading, size_of
+from diskgnn.files.checked_files import checksum_file, checksum_of
+from diskgnn.files.file_reading import Opened, fill, forget, reading, size_of
 from diskgnn.formats import artifacts
 from diskgnn.formats.extents import Part
 from diskgnn.formats.manifest import Manifest, check_file, made_again, read_manifest
 from diskgnn.formats.packed import Packed
 from diskgnn.progress.reporter import SILENT, Reporter
-from diskgnn.stores.locations import AnyPath
-
-_READ_BYTES = 4 << 20
-_Read = Callable[[int, int], memoryview]  # of so many bytes from an offset of a file; valid until the next one
+from diskgnn.stores.locations import AnyPath, Location
 
 
 @dataclass(frozen=True)
@@ -152,33 +149,19 @@ def damaged_extents(packed: Packed, split: str, numbers: Sequence[int] | None = 
     numbers = range(len(index)) if numbers is None else numbers
     index = index[numbers]
     with reading(path, front_to_back=True) as file:
-        buffer = memoryview(bytearray(_READ_BYTES))  # a new one for each piece would cost more than what is read
-
-        def read(offset: int, num_bytes: int) -> memoryview:
-            return fill(file, offset, buffer[:num_bytes], path)
-
         sizes = index.extent_bytes.tolist()
         for number, num_bytes, parts in zip(numbers, sizes, index.parts.by_extent(), strict=True):
-            is_whole = all(_is_whole(read, part) for part in parts)
+            is_whole = all(_is_whole(file, path, part) for part in parts)
             forget(file, parts[0].offset, num_bytes)
             if not is_whole:
                 yield number
 
 
-def _is_whole(read: _Read, part: Part) -> bool:
+def _is_whole(file: Opened, path: Location, part: Part) -> bool:
     """Returns True if a part of an extent has its checksum, and all that is behind it is zero."""
-    return _checksum(read, part.offset, part.num_bytes) == part.crc32c and _is_zero(
-        read, part.offset + part.num_bytes, part.padding_bytes
+    if checksum_of(file, path, part.offset, part.num_bytes) != part.crc32c:
+        return False
+    # No padding is longer, whatever an index says that somebody forged.
+    return 0 <= part.padding_bytes < DIRECT_ALIGNMENT and not any(
+        fill(file, part.offset + part.num_bytes, bytearray(part.padding_bytes), path)
     )
-
-
-def _checksum(read: _Read, offset: int, num_bytes: int) -> int:
-    crc = 0
-    for start in range(0, num_bytes, _READ_BYTES):
-        crc = crc32c(read(offset + start, min(_READ_BYTES, num_bytes - start)), crc)
-    return crc
-
-
-def _is_zero(read: _Read, offset: int, num_bytes: int) -> bool:
-    # No gap is longer, whatever an index says that somebody forged.
-    return 0 <= num_bytes < DIRECT_ALIGNMENT and not any(read(offset, num_bytes))

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from diskgnn._native import crc32c
-from diskgnn.files.file_reading import fill, forget, opened
+from diskgnn.files.checked_files import checksum_of
+from diskgnn.files.file_reading import forget, opened
 from diskgnn.formats import artifacts
 from diskgnn.packing.pack_folder import STAGE
 from diskgnn.packing.pack_request import PackRequest
@@ -21,8 +21,6 @@ from diskgnn.packing.row_packing import RowPacking, pack_rows, save_index
 from diskgnn.system.resources import Resources
 from diskgnn.work.runner import Work
 from diskgnn.work.writer import ArtifactWriter
-
-_READ_BYTES = 4 << 20
 
 
 @dataclass(frozen=True)
@@ -75,13 +73,6 @@ def _save_index(writer: ArtifactWriter, split: PlacedSplit, path: Path) -> None:
             index.rows, index.extent_bytes.tolist(), index.parts.by_extent(), strict=True
         ):
             for record, part in zip(records, parts, strict=True):
-                record["rows_crc32c"] = _checksum(file, path, part.offset, part.num_bytes)
+                record["rows_crc32c"] = checksum_of(file, path, part.offset, part.num_bytes)
             forget(file, header.offset, num_bytes)
     save_index(writer, split)
-
-
-def _checksum(file: int, path: Path, offset: int, num_bytes: int) -> int:
-    crc, buffer = 0, memoryview(bytearray(min(_READ_BYTES, num_bytes)))
-    for start in range(0, num_bytes, _READ_BYTES):
-        crc = crc32c(fill(file, offset + start, buffer[: num_bytes - start], path), crc)
-    return crc

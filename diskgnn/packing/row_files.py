@@ -8,7 +8,7 @@ import errno
 import mmap
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from diskgnn._native import (
 )
 from diskgnn.files import faults
 from diskgnn.files.checked_files import npy_header_bytes
-from diskgnn.files.disk_space import UNLIMITED, DiskBudget, allocated_bytes, file_bytes
+from diskgnn.files.disk_space import allocated_bytes, file_bytes
 from diskgnn.formats import artifacts
 from diskgnn.formats.feature_scan import Window
 from diskgnn.formats.packed_config import RowSetConfig
@@ -160,7 +160,7 @@ class InitialCpuRowsFile(_RowRuns):
     def open(self, state: State) -> None:
         """Writes the header, or goes on where `state` says."""
         # A killed run may have cut it off already.
-        reserve(self.path, self.num_bytes + self._padding_bytes, self.writer.disk)
+        reserve(self.path, self.num_bytes + self._padding_bytes, self.writer.disk.claim)
         super().open(state)
         if self._cursors[0] == 0:
             start_extent(self._pages, str(self.path), 0, self._header, 0, self._runs.tails)
@@ -208,7 +208,7 @@ class StaticFile(RowFile):
         self._nodes = self._static_nodes[self._places]  # ascending
         if self._state[1]:
             return
-        reserve(self.path, self.num_bytes, self.writer.disk)
+        reserve(self.path, self.num_bytes, self.writer.disk.claim)
         with self.path.open("r+b") as file:
             file.write(self._header)
 
@@ -274,14 +274,14 @@ def map_nodes(placed: PlacedRows) -> npt.NDArray[Any]:
     return np.frombuffer(mapped, placed.node_dtype, int(placed.bounds[-1]))
 
 
-def reserve(path: Path, num_bytes: int, disk: DiskBudget = UNLIMITED) -> None:
+def reserve(path: Path, num_bytes: int, claim: Callable[[int], None]) -> None:
     """Creates the file `path` if it is missing, and has it be `num_bytes` long, with disk space reserved for them.
 
     Raises:
-        DiskFullError: that is more than what is left of `disk`.
+        DiskFullError: that is more than may be claimed.
         OSError: the disk has no room for it.
     """
-    disk.claim(max(0, file_bytes(num_bytes) - allocated_bytes(path)))
+    claim(max(0, file_bytes(num_bytes) - allocated_bytes(path)))
     path.touch()
     with path.open("r+b") as file:
         if path.stat().st_size > num_bytes:

@@ -63,7 +63,7 @@ def pack_rows(packing: RowPacking) -> None:
     sizes = packing.sizes() | (packing.note_sizes() if writer.is_resumable else {})
     require_space(writer, sizes, f"packing {writer.final}", exact=True)
     for split in wanted:
-        reserve(writer.path(artifacts.extents_file(split.name)), split.index.num_bytes, writer.disk)
+        reserve(writer.path(artifacts.extents_file(split.name)), split.index.num_bytes, writer.disk.claim)
     faults.point("pack.rows")
     with folder.resources.reporter.stage("pack", needed_bytes, "B") as advance:
         for number, each in enumerate(needed):

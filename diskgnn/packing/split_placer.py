@@ -192,8 +192,7 @@ class SplitPlacer:
         if num_pages == 0:
             return np.empty(0, np.uint8)
         path = self.folder.tails.path(f"{split}.tails")
-        self.folder.tails.claim(num_pages * DIRECT_ALIGNMENT)
-        reserve(path, num_pages * DIRECT_ALIGNMENT)
+        reserve(path, num_pages * DIRECT_ALIGNMENT, self.folder.tails.claim)
         return np.memmap(path, np.uint8, "r+")
 
     def _files_of_rows(self, split: str, names: Sequence[str]) -> list[StepFile]:

@@ -102,8 +102,9 @@ def _ranks(source: StoredPath, rank: int | None) -> Sequence[str]:
 
 def _fetch(manifest: Manifest, path: Path, overwrite: bool, reporter: Reporter) -> int:
     """Copies one directory. Returns the bytes that came."""
-    writer = ArtifactWriter(path, manifest.format, config=manifest.config, overwrite=overwrite, resumable=True)
-    writer.source = manifest.source
+    made_with = {"fetched": manifest.digest}
+    writer = ArtifactWriter(path, manifest.format, config=made_with, overwrite=overwrite, resumable=True)
+    writer.config, writer.source = manifest.config, manifest.source
     work, fetched_bytes = Work(writer, "fetch"), 0
 
     def fetch_files(missing: Iterator[str]) -> Generator[tuple[str, UnitFiles], None, None]:
@@ -118,9 +119,6 @@ def _fetch(manifest: Manifest, path: Path, overwrite: bool, reporter: Reporter) 
                     work.commit()
 
     with writer:
-        if str(work.state_of("artifact").get("digest")) != manifest.digest:
-            writer.restart()  # what is there is of another one that was made alike
-        work.note("artifact", {"digest": np.array(manifest.digest)})
         sizes = {name: entry.bytes for name, entry in manifest.files.items()}  # of which a part may have come
         require_space(writer, sizes, f"fetching {manifest.path}", exact=True)
         with reporter.stage(f"fetch {manifest.path}", manifest.total_bytes, "B") as advance:

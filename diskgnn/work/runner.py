@@ -244,8 +244,8 @@ class Work:
     ) -> Shuffle:
         """Returns a shuffle of this stage, which `step` is going to fill."""
         path = self._folder.path(f"{self._name}.{name}")
-        if in_memory and path.exists():  # of a killed run with less memory
-            self._folder.disk.remove(path, allocated_bytes(path))
+        if in_memory:  # of a killed run with less memory
+            self._folder.disk.remove(path)
         made = Shuffle(
             self._full(step), None if in_memory else path, num_partitions, self._folder.disk, keeps_places=keeps_places
         )

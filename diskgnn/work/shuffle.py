@@ -24,7 +24,7 @@ from diskgnn._native import DIRECT_ALIGNMENT, crc32c
 from diskgnn.errors import ArtifactError
 from diskgnn.files import cache_hints, faults
 from diskgnn.files.checked_files import ChecksummedFile
-from diskgnn.files.disk_space import DiskBudget, allocated_bytes
+from diskgnn.files.disk_space import DiskBudget
 from diskgnn.files.file_reading import fill, opened
 from diskgnn.files.row_reading import read_ranges_of, row_buffer
 from diskgnn.work.damage import DamagedStepError
@@ -282,5 +282,5 @@ class Shuffle:
         """Gives back what it holds: nobody reads it any more."""
         self._held.clear()
         self._places.clear()
-        if self.path is not None and self.path.exists():
-            self._disk.remove(self.path, allocated_bytes(self.path))
+        if self.path is not None:
+            self._disk.remove(self.path)

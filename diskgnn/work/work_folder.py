@@ -211,12 +211,7 @@ class WorkFolder:
         """Removes what is there under a name, if anything: it is made again."""
         self._journal.forget(name)
         self.files.pop(name, None)
-        path, there = self.path(name), allocated_bytes(self.path(name))
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
-        self.disk.release(there)
+        self.disk.remove(self.path(name))
 
     def checksums(self, names: Iterable[str]) -> dict[str, int]:
         """Returns the CRC-32C of those files that are registered, by name."""
@@ -236,8 +231,7 @@ class WorkFolder:
             self._journal.consume(noted)
         for name in names:
             self.files.pop(name, None)
-            if (path := self.path(name)).exists():
-                self.disk.remove(path, allocated_bytes(path))
+            self.disk.remove(self.path(name))
 
     def is_consumed(self, name: str) -> bool:
         """Returns True if a file was consumed, by this run or a killed one."""

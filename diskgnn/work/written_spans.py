@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +13,9 @@ import numpy.typing as npt
 
 from diskgnn._native import DIRECT_ALIGNMENT, crc32c
 from diskgnn.errors import ArtifactError
-from diskgnn.files import cache_hints
+from diskgnn.files.checked_files import checksum_of
 from diskgnn.files.file_reading import fill, opened
 from diskgnn.work.damage import DamagedStepError
-
-_READ_BYTES = 4 << 20
 
 
 class Written(Protocol):
@@ -50,9 +48,8 @@ class Span:
 
     def is_whole(self, file: SpanReader) -> bool:
         """Returns True if they are there."""
-        crc = self.crc32c_before
-        for piece in file.pieces(self.offset, self.num_bytes + self.padding_bytes):
-            crc = crc32c(piece, crc)
+        num_bytes = self.num_bytes + self.padding_bytes
+        crc = checksum_of(file.descriptor, file.path, self.offset, num_bytes, self.crc32c_before)
         return crc == crc32c(bytes(self.padding_bytes), self.crc32c)
 
     def load(self, file: SpanReader) -> None:
@@ -73,14 +70,6 @@ class SpanReader:
     def read(self, offset: int, into: memoryview) -> memoryview:
         """Returns `into`, filled with the bytes from `offset` on."""
         return fill(self.descriptor, offset, into, self.path)
-
-    def pieces(self, begin: int, num_bytes: int) -> Iterator[memoryview]:
-        """Yields the bytes from `begin` on; each piece is valid until the next one."""
-        buffer = memoryview(bytearray(min(_READ_BYTES, num_bytes)))
-        for offset in range(0, num_bytes, _READ_BYTES):
-            yield (piece := self.read(begin + offset, buffer[: num_bytes - offset]))
-            if len(piece) == _READ_BYTES:  # what is long does not stay in the page cache
-                cache_hints.forget(self.descriptor, begin + offset, len(piece))
 
 
 def require_written(path: Path, spans: Iterable[Written], step: str) -> None:

@@ -596,8 +596,8 @@ class ExtentRows:
     ) -> None:
         """`nodes`: of all extents, int32 or int64, ascending in each; `bounds` [T+1]: extent t's are [bounds[t],
         bounds[t+1]); `offsets` [T]: of its row 0 in the file; `cursors` [T]: its next node in `nodes`; `checksums` [T]:
-        of its rows written so far; `tails` [T * 4096]: of each, the page that is not full yet;
-        `ends` [T]: 1 where the extent ends with these rows, 0 where those of another row set follow.
+        of its rows written so far; `tails` [T * 4096]: of each, the page that is not full yet; `padding_bytes` [T]: of
+        zeros behind its last row, less than a page.
         """
 
 def pack_window(

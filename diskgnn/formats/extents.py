@@ -44,6 +44,7 @@ ROWS_DTYPE = np.dtype(
 ROW_ALIGNMENT = 64  # bytes: where the rows of a row set start
 ROW_NUMBER = np.dtype(np.int64)  # what an extent by reference has of a row
 Bytes = TypeVar("Bytes", int, npt.NDArray[np.int64])
+_EXTENTS_AT_ONCE = 1024  # as numbers of Python
 _NOWHERE = np.iinfo(np.int64).max
 
 
@@ -70,8 +71,10 @@ class Parts(NamedTuple):
 
     def by_extent(self) -> Iterator[list[Part]]:
         """Yields [1 + K] the parts of each extent, in the order in which they lie there."""
-        for columns in zip(*(each.T for each in self), strict=True):
-            yield [Part(*part) for part in zip(*(column.tolist() for column in columns), strict=True)]
+        for first in range(0, self.offsets.shape[1], _EXTENTS_AT_ONCE):
+            lists = (each.T[first : first + _EXTENTS_AT_ONCE].tolist() for each in self)
+            for columns in zip(*lists, strict=True):
+                yield list(map(Part, *columns))
 
 
 @dataclass(frozen=True, eq=False)

@@ -146,8 +146,10 @@ def damaged_extents(packed: Packed, split: str, numbers: Sequence[int] | None = 
         OSError: the file cannot be opened.
     """
     index, path = packed.index(split), packed.manifest.file(artifacts.extents_file(split))
-    numbers = range(len(index)) if numbers is None else numbers
-    index = index[numbers]
+    if numbers is None:
+        numbers = range(len(index))
+    else:
+        index = index[numbers]
     with reading(path, front_to_back=True) as file:
         sizes = index.extent_bytes.tolist()
         for number, num_bytes, parts in zip(numbers, sizes, index.parts.by_extent(), strict=True):

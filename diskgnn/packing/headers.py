@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from diskgnn._native import DIRECT_ALIGNMENT, crc32c, start_extent
 from diskgnn.files import faults
 from diskgnn.formats import artifacts
 from diskgnn.formats.extent_headers import EncodedHeader, encode_header
-from diskgnn.formats.extents import ROW_NUMBER, ExtentIndex, Part, align
+from diskgnn.formats.extents import ROW_ALIGNMENT, ROW_NUMBER, ExtentIndex, align
 from diskgnn.formats.packed_config import PackedConfig
 from diskgnn.formats.sampled_minibatch import RowPlaces, SampledMinibatch
 from diskgnn.packing.pack_folder import PackFolder
@@ -24,32 +24,6 @@ from diskgnn.work.step_file import StepFile
 from diskgnn.work.work_folder import State
 from diskgnn.work.writer import ArtifactWriter
 from diskgnn.work.written_spans import Span
-
-
-class HeaderEncoder:
-    """Encodes the headers of one split.
-
-    Args:
-        config: config of the packed directory, as far as it is known before placing.
-        row_sets: [K].
-        labels: labels of the split; None if its seeds have none.
-    """
-
-    def __init__(self, config: PackedConfig, row_sets: Sequence[RowSet], labels: SplitLabels | None) -> None:
-        self._row_sets, self._layout, self._labels = row_sets, config.header_layout(), labels
-
-    def encode(self, minibatch: SampledMinibatch, placements: Sequence[Placement]) -> EncodedHeader:
-        """Returns the encoded header of a minibatch that has what `KeptNumbers` adds; `placements` [K] say where the
-        rows of each row set are."""
-        header = replace(
-            minibatch,
-            y=None if self._labels is None else self._labels.of_seeds(minibatch),
-            rows=tuple(
-                RowPlaces(placement.addresses, placement.admissions, row_set.spread(minibatch))
-                for row_set, placement in zip(self._row_sets, placements, strict=True)
-            ),
-        )
-        return encode_header(header, self._layout)
 
 
 class HeadersFile(StepFile):
@@ -136,58 +110,54 @@ class NodesFile(StepFile):
 
 
 class HeaderWriter:
-    """Writes the headers of one split.
+    """Writes the headers of minibatches of one split, one after the other.
 
     Args:
         config: the directory as far as it is known before placing. If it is by reference, the numbers of rows are
             written, too; then extents are complete.
+        row_sets: [K].
+        labels: labels of the split; None if its seeds have none.
         extents: gets the headers; None if only the index is wanted.
         nodes: [K] get the nodes of rows.
-        minibatches: those that get an extent, in the order of their placements.
-        encoder: encoder of the split.
-        numbers: the minibatches that get an extent.
+        minibatches: those that get an extent, with what `KeptNumbers` adds.
+        num_extents: T, as many as there are.
         num_static: [K] number of static rows.
     """
 
     def __init__(
         self,
         config: PackedConfig,
+        row_sets: Sequence[RowSet],
+        labels: SplitLabels | None,
         extents: HeadersFile | None,
         nodes: Sequence[NodesFile],
         minibatches: Iterator[SampledMinibatch],
-        encoder: HeaderEncoder,
-        numbers: Collection[int],
+        num_extents: int,
         num_static: Sequence[int],
     ) -> None:
-        self._by_reference = config.by_reference
-        self._extents, self._nodes, self._num_static = extents, nodes, num_static
-        self._minibatches, self._encoder, self._numbers = minibatches, encoder, numbers
-        self._index = ExtentIndex.empty(len(numbers), config.stored_row_bytes)
+        self._layout, self._by_reference = config.header_layout(), config.by_reference
+        self._row_sets, self._labels, self._extents, self._nodes = row_sets, labels, extents, nodes
+        self._minibatches, self._num_static = minibatches, num_static
+        self._index = ExtentIndex.empty(num_extents, config.stored_row_bytes)
         self._static_accesses = np.zeros(len(nodes), np.int64)
-        self._placed = 0  # minibatches so far
         self._extent = self._offset = 0  # of the next one
 
     def write(self, placements: Sequence[Placement]) -> None:
-        """Writes the header of the next minibatch's extent, if it gets one; `placements` [K] are by row set."""
-        number = self._placed
-        self._placed += 1
-        if number not in self._numbers:
-            return
+        """Writes the header of the next minibatch's extent; `placements` [K] are by row set."""
         minibatch = next(self._minibatches)
         if self._extents is not None:
             faults.point("pack.header")
-        header = self._encoder.encode(minibatch, placements)
+        header = self._encoded(minibatch, placements)
         num_rows = [len(placement.disk_nodes) for placement in placements]
         num_bytes = self._index.describe(self._extent, self._offset, header, num_rows)
-        ((of_header, *of_rows),) = self._index[[self._extent]].parts.by_extent()
         message = np.frombuffer(header.message, np.uint8)
-        if self._extents is None:
+        if self._extents is None or self._by_reference:
             crc = crc32c(message)
-        elif self._by_reference:
-            crc = crc32c(message)
-            self._write_numbers(self._extents, message, num_bytes, of_rows, placements)
+            if self._extents is not None:
+                extent = self._with_numbers(message, num_bytes, placements)
+                self._extents.start(self._extent, self._offset, extent, 0)
         else:
-            crc = self._extents.start(self._extent, self._offset, message, of_header.padding_bytes)
+            crc = self._extents.start(self._extent, self._offset, message, -len(message) % ROW_ALIGNMENT)
             for file, placement in zip(self._nodes, placements, strict=True):
                 file.write(placement.disk_nodes)
         self._index.extents["header_crc32c"][self._extent] = crc
@@ -197,22 +167,28 @@ class HeaderWriter:
         self._offset += num_bytes
         self._extent += 1
 
-    def _write_numbers(
-        self,
-        extents: HeadersFile,
-        message: npt.NDArray[np.uint8],
-        num_bytes: int,
-        parts: Sequence[Part],
-        placements: Sequence[Placement],
-    ) -> None:
-        """Writes an extent of `num_bytes`: the header, and the numbers of the rows as its other `parts` [K]."""
+    def _encoded(self, minibatch: SampledMinibatch, placements: Sequence[Placement]) -> EncodedHeader:
+        header = replace(
+            minibatch,
+            y=None if self._labels is None else self._labels.of_seeds(minibatch),
+            rows=tuple(
+                RowPlaces(placement.addresses, placement.admissions, row_set.spread(minibatch))
+                for row_set, placement in zip(self._row_sets, placements, strict=True)
+            ),
+        )
+        return encode_header(header, self._layout)
+
+    def _with_numbers(
+        self, message: npt.NDArray[np.uint8], num_bytes: int, placements: Sequence[Placement]
+    ) -> npt.NDArray[np.uint8]:
+        """Returns an extent of `num_bytes`: the header, and the numbers of the rows."""
         extent = np.zeros(num_bytes, np.uint8)
         extent[: len(message)] = message
-        for record, part, placement in zip(self._index.rows[self._extent], parts, placements, strict=True):
+        for record, placement in zip(self._index.rows[self._extent], placements, strict=True):
             numbers = placement.disk_nodes.astype(ROW_NUMBER).view(np.uint8)
-            extent[part.offset - self._offset :][: part.num_bytes] = numbers
+            extent[record["rows_offset"] :][: len(numbers)] = numbers
             record["rows_crc32c"] = crc32c(numbers)
-        extents.start(self._extent, self._offset, extent, 0)
+        return extent
 
     def state(self) -> State:
         """Returns what is known of all extents, after their headers are written: `extents` and `rows`, see

@@ -20,7 +20,7 @@ from diskgnn.formats import artifacts
 from diskgnn.formats.packed_config import PackedConfig
 from diskgnn.ordered import Threads, in_order
 from diskgnn.packing.accesses import Accesses
-from diskgnn.packing.headers import HeaderEncoder, HeadersFile, HeaderWriter, NodesFile
+from diskgnn.packing.headers import HeadersFile, HeaderWriter, NodesFile
 from diskgnn.packing.kept_numbers import KeptNumbers
 from diskgnn.packing.pack_folder import PackFolder
 from diskgnn.packing.pack_request import PackRequest
@@ -110,12 +110,20 @@ class SplitPlacer:
             ):
                 schedules = self._schedules(split, scratch, state, advance)
                 wanted = (minibatch for number, minibatch in enumerate(minibatches) if number in numbers)
-                encoder = HeaderEncoder(self._config, self._request.row_sets, self._labels(split))
                 headers = HeaderWriter(
-                    self._config, extents, nodes, self._kept_numbers.added_to(wanted), encoder, numbers,
-                    [len(each) for each in self._static_in(state)],
+                    self._config, self._request.row_sets, self._labels(split), extents, nodes,
+                    self._kept_numbers.added_to(wanted), len(numbers), [len(each) for each in self._static_in(state)],
                 )  # fmt: skip
-                self._write_headers(headers, schedules, num_batches, advance)
+
+                def placed() -> Iterator[Callable[[], None]]:
+                    for number, *placements in zip(range(num_batches), *schedules, strict=True):  # maybe no row sets
+                        if number in numbers:
+                            yield partial(headers.write, placements)
+                        advance(1)
+
+                with Threads(1) as pool:  # placing and encoding keep a core busy each
+                    for _ in in_order(pool, placed(), _MAX_WAITING):
+                        pass
                 if self._kept_numbers.group_bytes:
                     return_freed_memory()  # small pieces of whole groups; windows of features come next
                 state |= headers.state()
@@ -135,16 +143,6 @@ class SplitPlacer:
         if "division" in state:
             self.divisions[split] = Division.from_array(state["division"])
         return PlacedSplit.of(split, state, self._config.stored_row_bytes, nodes, tails)
-
-    def _write_headers(
-        self, headers: HeaderWriter, schedules: Sequence[Schedule], num_batches: int, advance: Advance
-    ) -> None:
-        """Places the minibatches one by one, and writes their headers. Placing and encoding keep a core busy each."""
-        with Threads(1) as pool:
-            placements = zip(range(num_batches), *schedules, strict=True)  # there may be no row sets
-            calls = (partial(headers.write, of_sets) for _, *of_sets in placements)
-            for _ in in_order(pool, calls, _MAX_WAITING):
-                advance(1)
 
     def _schedules(self, split: str, scratch: Scratch, state: State, advance: Advance) -> list[Schedule]:
         """Returns [K] the schedules of `split`; what was chosen for them goes to `state`."""

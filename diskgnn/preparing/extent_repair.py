@@ -11,7 +11,6 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -118,12 +117,11 @@ class ExtentRepair:
                 num_bytes = int(index.extent_bytes[number])
                 os.truncate(made, num_bytes)
                 nodes = _disk_nodes(packed, split, index, number, header, self._row_sets, minibatch)
-                for k, row_set in enumerate(self._row_sets):
-                    record: Any = index.rows[number, k]
-                    crc = _write_rows(made, int(record["rows_offset"]), nodes[k], row_set, resources.threads)
-                    if crc != record["rows_crc32c"]:
+                (((start, *_), *parts),) = index[[number]].parts.by_extent()
+                for part, of_part, row_set in zip(parts, nodes, self._row_sets, strict=True):
+                    if _write_rows(made, part.offset - start, of_part, row_set, resources.threads) != part.crc32c:
                         raise _unlike(packed, split, number)
-                copy_bytes(made, 0, num_bytes, target.fileno(), int(index.extents["offset"][number]))
+                copy_bytes(made, 0, num_bytes, target.fileno(), start)
                 advance(1)
             os.fsync(target.fileno())
 

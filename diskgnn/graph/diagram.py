@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from diskgnn.formats.record_format import RecordFormat
 from diskgnn.formats.row_format import RowFormat
 from diskgnn.graph.graph import Graph
 from diskgnn.specs.feature_columns import FeatureColumn
@@ -11,12 +12,13 @@ from diskgnn.specs.schema import EdgeType
 from diskgnn.units import format_count
 
 _MOST_COLUMNS = 12  # of a type that are drawn
+_CODED = {"categorical": "category", "multicategorical": "categories"}  # columns of records that may be no features
 _REVERSE = "rev_"
 _KEYS = ("PK", "FK", "UK")  # words of the language
 
 
 def diagram(graph: Graph) -> str:
-    """Returns an entity-relationship diagram: node types with their features, edge types with their numbers of edges.
+    """Returns an entity-relationship diagram: node types with their columns, edge types with their numbers of edges.
 
     An edge type is left out if another one leads the other way with the same edges, as `reverse` makes them: it is
     called the same behind `rev_`.
@@ -38,9 +40,14 @@ def diagram(graph: Graph) -> str:
 
 
 def _attributes(columns: tuple[FeatureColumn, ...] | None, rows: RowFormat | None) -> list[str]:
-    if columns:
-        shown = [f"{_word(column.encoding)} {_word(column.name)}" for column in columns[:_MOST_COLUMNS]]
-        more = len(columns) - len(shown)
+    drawn = [(column.encoding, column.name) for column in columns or ()]
+    if isinstance(rows, RecordFormat):
+        features = {name for _, name in drawn}
+        drawn += [(_CODED[field.kind], field.name) for field in rows.fields
+                  if field.name not in features and field.kind in _CODED]  # fmt: skip
+    if drawn:
+        shown = [f"{_word(what)} {_word(name)}" for what, name in drawn[:_MOST_COLUMNS]]
+        more = len(drawn) - len(shown)
         return [*shown, *([f"more and_{more}_columns"] if more else [])]
     return (
         []

@@ -91,8 +91,8 @@ class NodeSet(TypeData):
             what = "have no columns" if rows is None else "are vectors, of which none can be left out"
             raise ConfigError(
                 f"without: expected a table that keeps its columns, found {self.name} nodes, which {what}; make "
-                "the graph again with `diskgnn convert --set keep_columns=true`, or with `diskgnn convert --exclude "
-                f"{self.name}.{left_out[0]}`"
+                f"the graph again with `diskgnn convert --exclude {self.name}.{left_out[0]}`; or, of a database or "
+                "relational tables, without keep_columns=false"
             )
         if unknown := [name for name in left_out if name not in {each.name for each in rows.fields}]:
             raise ConfigError(
@@ -263,8 +263,8 @@ class NodeSet(TypeData):
     @property
     def _no_columns(self) -> str:
         return (
-            f"{self.manifest.path}: expected rows of {self.name} that keep their columns, found vectors; convert the "
-            "table with keep_columns=true"
+            f"{self.manifest.path}: expected rows of {self.name} that keep their columns, found vectors; convert a "
+            "database or relational tables without keep_columns=false"
         )
 
     def labels_of(self, nodes: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -103,7 +103,7 @@ class GivenEncoding:
         if not isinstance(nodes.config.rows, RecordFormat) and not nodes.config.is_constant:
             raise ConfigError(
                 f"keep_columns: the rows of {node_type} in {self.graph} are vectors, as which these tables are to be "
-                "encoded; leave it out"
+                "encoded; say keep_columns=false (`diskgnn convert --set keep_columns=false`)"
             )
         return KnownRecords(known.graph, known.columns, known.left_out, nodes, excludable=known.excludable)
 

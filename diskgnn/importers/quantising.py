@@ -97,7 +97,8 @@ def require_of_records(dtype: str) -> None:
     if dtype != "int8":
         raise ConfigError(
             f"quantise: expected int8 for tables that keep their columns, found {dtype!r}: embeddings of float32 "
-            "become int8, all other columns are exact; or convert the tables to vectors (without `keep_columns`)"
+            "become int8, all other columns are exact; or make vectors of the tables (`diskgnn convert --set "
+            "keep_columns=false`), all of which become that"
         )
 
 

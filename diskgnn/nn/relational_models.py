@@ -33,8 +33,8 @@ _PERIODS = (_DAY, 7 * _DAY, 31_556_952 * 10**6)  # of calendars: day, week, mean
 _WAVES = 6  # of the logarithm of an age
 AGE_WIDTH = 2 + 2 * _WAVES
 _ENCODE_ALIKE = (
-    "convert its tables with `diskgnn convert --encoding-of GRAPH --set keep_columns=true`, where GRAPH is what the "
-    "model was trained on"
+    "convert its tables with `diskgnn convert --encoding-of GRAPH`, where GRAPH is what the model was trained on, "
+    "without keep_columns=false"
 )
 
 
@@ -300,7 +300,7 @@ def _check_columns(name: str, encoder: RowEncoder, x: Tensor | None, columns: Ma
     if missing := [each.name for each in encoder.columns if each.name not in columns]:
         raise ConfigError(
             f"model takes columns of {name} that the minibatch does not have: {', '.join(missing)}; convert the tables "
-            "(`diskgnn convert --set keep_columns=true`) as those that it was trained on"
+            "without keep_columns=false, as those that it was trained on (`diskgnn convert --encoding-of GRAPH`)"
         )
 
 

@@ -120,8 +120,8 @@ def _require_kinds(graph: Graph, kinds: Kinds) -> None:
         if lacking := [column for column in given if column not in stypes and column not in keys]:
             raise ConfigError(
                 f"col_to_stype_dict: expected columns that {name} has in {graph.manifest.path}, "
-                f"{', '.join(stypes)}, found {lacking[0]!r}; `diskgnn convert --set keep_columns=true "
-                "--set kinds=stypes.json` with it there keeps it; or leave it out"
+                f"{', '.join(stypes)}, found {lacking[0]!r}; `diskgnn convert --set kinds=stypes.json` with "
+                "it there keeps it; or leave it out"
             )
 
 

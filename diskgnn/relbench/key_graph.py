@@ -41,8 +41,8 @@ def make_pkey_fkey_graph(
     Args:
         db: a RelBench Database; a folder of Parquet tables, which RelBench's `Database.save` or RelBench 3 wrote: then
             no more is in memory than some columns, one at a time; or a graph directory, or an opened one, that keeps
-            the columns of its tables (`diskgnn convert --from relational`, with `keep_columns=true`,
-            `kinds=stypes.json` and `statistics=all`).
+            the columns of its tables (`diskgnn convert --from relational`, with `kinds=stypes.json` and
+            `statistics=all`).
         col_to_stype_dict: by table and column, an stype or its name. Keys are left out. A graph directory says it
             itself, so None will do; otherwise its columns have these stypes.
         text_embedder_cfg: a torch_frame TextEmbedderConfig, for columns of text, which a graph directory has embedded
@@ -90,7 +90,7 @@ def make_pkey_fkey_graph(
     if statistics != "all":
         raise ConfigError(
             f"statistics: those of a Database or a folder are of all rows, as in RelBench, found {statistics!r}; "
-            "convert it (`diskgnn convert --from relational` with keep_columns=true), and pass the graph directory"
+            "convert it (`diskgnn convert --from relational`), and pass the graph directory"
         )
     cache = Cache.of(cache_dir, None, memory, None, progress)
     return encoded_graph(db, kinds, text_embedder_cfg, until, removed, cache)

@@ -35,8 +35,8 @@ def edge_windows(
     if not timed:
         raise ConfigError(
             f"temporal_window: expected edges or nodes with times, found none in {where}: convert it again and say "
-            "when rows appear (of a database, `diskgnn convert --set times=TABLE.COLUMN`; `time` in relational.yaml; "
-            "`diskgnn convert --column time=COLUMN` of other tables)"
+            f"when rows appear (of a database, `diskgnn convert --set times={_dated(graph)}`; `time` in "
+            "relational.yaml; `diskgnn convert --column time=COLUMN` of other tables)"
         )
     _say_units(graph, windows)
     if isinstance(windows, Mapping):
@@ -65,6 +65,16 @@ def edge_windows(
             f"({edge_type_name((unsaid or timed or list(graph.edges))[0])}={example})"
         )
     return dict.fromkeys(held, length)
+
+
+def _dated(graph: Graph) -> str:
+    """Returns a column of each table that may say when its rows appear, as `convert` takes them."""
+    found = dict[str, str]()
+    for nodes in graph.config.node_types:
+        for column in nodes.columns or ():
+            if column.encoding == "time":
+                found.setdefault(nodes.name, f"{nodes.name}.{column.name}")
+    return ",".join(found.values()) or "TABLE.COLUMN"
 
 
 def _say_units(graph: Graph, windows: Windows) -> None:

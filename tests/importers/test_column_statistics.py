@@ -182,11 +182,11 @@ def test_kinds_that_cannot_be(tmp_path: Path, kinds: Any, error: type[Exception]
 def test_kinds_and_statistics_need_what_they_are_of(tmp_path: Path) -> None:
     folder, file = shop(tmp_path / "shop"), str(kinds_file(tmp_path, KINDS))
     with pytest.raises(ConfigError, match="kinds: expected rows that keep their columns"):
-        diskgnn.convert(tmp_path / "graph", source=folder, options={"kinds": file})
+        diskgnn.convert(tmp_path / "graph", source=folder, options={"kinds": file, "keep_columns": False})
     with pytest.raises(ConfigError, match="statistics: expected validation or all, found 'some'"):
         diskgnn.convert(tmp_path / "graph", source=folder, options={"statistics": "some"})
     with pytest.raises(InputError, match="expected a JSON file"):
-        diskgnn.convert(tmp_path / "graph", source=folder, options={"keep_columns": True, "kinds": f"{file}x"})
+        diskgnn.convert(tmp_path / "graph", source=folder, options={"kinds": f"{file}x"})
     # What is excluded needs no embedder.
     diskgnn.convert(tmp_path / "graph", source=folder, options={"keep_columns": True, "kinds": file},
                     exclude=["users.bio"])  # fmt: skip

@@ -13,6 +13,7 @@ import pytest
 import torch
 from commands import run
 from object_store import ObjectStore
+from table_features import x_of
 
 import diskgnn
 from diskgnn.errors import ConfigError, DataWarning, InputError
@@ -247,7 +248,7 @@ def test_a_table_is_called_as_its_database_or_its_type(tmp_path: Path, table: st
     run("convert", tmp_path / "graph", "--from", f"sqlite:{source}", *given)
     graph = Graph.open(tmp_path / "graph")
     assert pairs(graph, "Order_Details", "f2p_user", "users") == [(0, 0), (1, 1)]
-    assert graph.nodes["Order_Details"].features.shape == (2, 17)  # the note and the size
+    assert x_of(graph.nodes["Order_Details"]).shape == (2, 17)  # the note and the size
     assert graph.nodes["Order_Details"].times is not None
 
 
@@ -269,13 +270,13 @@ def test_what_cannot_become_a_graph_is_told_before_tables_are_fetched(tmp_path: 
     columns = diskgnn.TableColumns
     for error, message, given in (
         (ConfigError, "another table would be called a_b as well", {}),
-        (ConfigError, "encode: table users.name: expected number, .* found 'categorie'; did you mean 'category'",
-         {"columns": columns(encode={"users.name": "categorie"})}),
+        (ConfigError, "encode: table users.name: expected number, .* found 'catgory'; did you mean 'category'",
+         {"columns": columns(encode={"users.name": "catgory"})}),
         (InputError, "users.name: expected lists", {"columns": columns(encode={"name": "vector"})}),
         (ConfigError, "until: expected a whole number", {"options": {"until": "soon"}}),
-        (ConfigError, "quantise: expected int8 for tables", {"options": {"keep_columns": True}, "quantise": "int4"}),
+        (ConfigError, "quantise: expected int8 for tables", {"quantise": "int4"}),
         (ConfigError, "quantise: expected a column of embeddings in float32, .* found none",
-         {"options": {"keep_columns": True}, "quantise": "int8", "columns": columns(encode={"name": "hash:8"})}),
+         {"quantise": "int8", "columns": columns(encode={"name": "hash:8"})}),
     ):  # fmt: skip
         with pytest.raises(error, match=message):
             diskgnn.convert(tmp_path / "graph", source=source, reporter=Told(), **given)  # type: ignore[arg-type]
@@ -397,7 +398,7 @@ def test_a_primary_key_that_names_rows_by_another_column(tmp_path: Path, kind: s
         assert ids.read().column(0).to_pylist() == [1, 2, 3]
     assert pairs(graph, "pass", "f2p_nr", "person") == expected != [(0, 0), (1, 1), (2, 2)]
     assert pairs(graph, "o", "f2p_u", "pass") == [(0, 0), (1, 1), (2, 2)]
-    assert graph.nodes["pass"].features.shape == (3, 1)  # y alone: what was looked up is no feature
+    assert x_of(graph.nodes["pass"]).shape == (3, 1)  # y alone: what was looked up is no feature
 
 
 @FILES

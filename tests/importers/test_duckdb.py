@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from commands import run
+from table_features import x_of
 
 import diskgnn
 from diskgnn.errors import ConfigError, DataWarning, InputError
@@ -70,9 +71,10 @@ def test_many_rows_come_in_their_order(tmp_path: Path) -> None:
     graph = Graph.open(tmp_path / "graph")
     number = np.array([r for r in range(300_000) if r * r % 977 != 4])
     x = number.astype(np.float64) ** 2 % 977
-    features = np.array(graph.nodes["a"].features)
+    features = x_of(graph.nodes["a"])
     np.testing.assert_allclose(features[:, 0], (x - x.mean()) / x.std(), rtol=1e-5, atol=1e-6)
-    np.testing.assert_array_equal(features[:, 1:].argmax(axis=1), number % 5)
+    kinds = next(each.values for each in graph.nodes["a"].config.columns or () if each.name == "kind")
+    np.testing.assert_array_equal(np.array(kinds)[features[:, 1:].argmax(axis=1)], np.array([*"abcde"])[number % 5])
     edges = graph.edges["a", "f2p_b", "b"]
     assert np.diff(edges.indptr).tolist() == np.bincount(number % 7).tolist()
 
@@ -105,7 +107,7 @@ def test_what_types_become_and_what_is_left_out(tmp_path: Path) -> None:
     graph = Graph.open(tmp_path / "graph")
     found = {each.name: each.how for each in report.contents.read if (each.of, each.use) == ("more_things", "features")}
     assert found == {"m": "category", "v": "vector", "cost": "number", "made": "time"}
-    assert graph.nodes["more_things"].features.shape == (2, 2 + 2 + 1 + 1)
+    assert x_of(graph.nodes["more_things"]).shape == (2, 2 + 2 + 1 + 1)
     assert graph.edges["notes", "f2p_user", "users"].num_edges == 1
 
 

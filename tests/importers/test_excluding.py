@@ -13,6 +13,7 @@ import pytest
 import yaml
 from commands import run
 from pyg_graphs import one_type
+from table_features import x_of
 
 import diskgnn
 from diskgnn import TableColumns
@@ -139,7 +140,7 @@ def test_a_database(tmp_path: Path) -> None:
     done = run("convert", tmp_path / "graph", "--from", "sqlite", path, "--set", "times=users.last_seen", *excluded)
     assert "warning: left out" not in done.stderr
     graph = Graph.open(tmp_path / "graph")
-    assert {name: nodes.features.shape[1] for name, nodes in graph.nodes.items()} == {"users": 1, "Order_Details": 1}
+    assert {name: x_of(nodes).shape[1] for name, nodes in graph.nodes.items()} == {"users": 1, "Order_Details": 1}
     assert [edge_type[1] for edge_type in graph.edges] == ["f2p_user", "rev_f2p_user"]
     for shown in (done.stdout, run("inspect", tmp_path / "graph").stdout):
         for name in ("left_us", "last_seen", "gift", "odd"):
@@ -158,7 +159,7 @@ def test_a_database_in_memory(tmp_path: Path) -> None:
             self.table_dict = {"users": Rows(users, {}), "orders": Rows(orders, {"user": "users"})}
 
     report = diskgnn.convert(tmp_path / "graph", source=Database(), exclude=["users.left"])
-    assert Graph.open(tmp_path / "graph").nodes["users"].features.shape == (3, 1)
+    assert x_of(Graph.open(tmp_path / "graph").nodes["users"]).shape == (3, 1)
     assert left_out(report)["users", "left"] == ("excluded by you", True)
 
 

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from pyarrow import csv
+from table_features import x_of
 
 import diskgnn
 from diskgnn.errors import ConfigError, DataWarning, InputError
@@ -80,10 +81,10 @@ def test_shop_by_hand(tmp_path: Path) -> None:
     graph = Graph.open(tmp_path / "graph")
     users, orders, churn = (graph.nodes[name] for name in ("users", "orders", "churn"))
     # Up to 5 January: zoe and ann, so age is (x - 30) / 10 and plan knows pro only.
-    assert users.features.tolist() == [[-1, 1, 1, 1, 2], [1, 0, 0, 0, 0], [57, 0, 0, 3, 4]]
+    assert x_of(users).tolist() == [[-1, 1, 1, 1, 2], [1, 0, 0, 0, 0], [57, 0, 0, 3, 4]]
     assert users.times is not None
     assert users.times.tolist() == [18262 * DAY, 18263 * DAY, 18270 * DAY]
-    assert orders.features.tolist() == [[1]] * 5
+    assert x_of(orders).tolist() == [[1]] * 5
     assert pairs(graph, "orders", "f2p_user", "users") == [(0, 1), (1, 0), (3, 1)]
     assert pairs(graph, "users", "rev_f2p_user", "orders") == [(0, 1), (1, 0), (1, 3)]
     assert pairs(graph, "orders", "f2p_refers_to", "orders") == [(1, 1), (2, 3)]
@@ -169,10 +170,10 @@ def test_texts_of_many_values_are_left_out_and_said(tmp_path: Path) -> None:
         return SimpleNamespace(df=frame, pkey_col=pkey, fkey_col_to_pkey_table=fkeys, time_col=None)
 
     database = SimpleNamespace(table_dict={"many": table(many, "key", {}), "few": table(few, None, {"of": "many"})})
-    with pytest.warns(DataWarning, match="left out of the graph: text of many .more than 32 values"):
+    with pytest.warns(DataWarning, match="left out of the graph: text of many .40 values, with fewer than 4 rows each"):
         diskgnn.convert(tmp_path / "graph", source=database)
     graph = Graph.open(tmp_path / "graph")
-    assert graph.nodes["many"].features.tolist() == [[1, 0], [0, 1]] * 20
+    assert x_of(graph.nodes["many"]).tolist() == [[1, 0], [0, 1]] * 20
     assert graph.nodes["many"].user_ids is None  # keys are 0, 1, 2, ...
     assert pairs(graph, "few", "f2p_of", "many") == [(i, 39 - i) for i in range(40)]
 
@@ -205,7 +206,7 @@ def test_equals_relbench(tmp_path: Path) -> None:
         assert pairs(graph, *edge_type) == sorted(map(tuple, expected[edge_type].edge_index.T.tolist()))
     assert graph.nodes["reviews"].times is not None
     np.testing.assert_array_equal(graph.nodes["reviews"].times, expected["reviews"].time)
-    ages = graph.nodes["users"].features[:, 0]
+    ages = x_of(graph.nodes["users"])[:, 0]
     np.testing.assert_allclose(ages, (users["age"] - users["age"].mean()) / users["age"].std(ddof=0), rtol=1e-5)
     assert graph.nodes["task"].labels.tolist() == list(range(9))
 

@@ -15,6 +15,7 @@ import pytest
 import yaml
 from commands import run
 from relbench3 import called
+from table_features import x_of
 
 import diskgnn
 from diskgnn.errors import ConfigError, DataWarning, InputError
@@ -103,9 +104,9 @@ def test_a_folder_by_hand(tmp_path: Path, name: str) -> None:
     graph = Graph.open(tmp_path / "graph")
     races, results, task = (graph.nodes[name] for name in ("races", "results", "driver-dnf"))
     # Rows up to 9 January, scaled by those up to the 5th: rounds 1 and 3, points 25, 18 and 10.
-    assert races.features.tolist() == [[-1], [1], [3]]
+    assert x_of(races).tolist() == [[-1], [1], [3]]
     scaled = (np.array([25, 18, 10, 4]) - np.mean([25, 18, 10])) / np.std([25, 18, 10])
-    np.testing.assert_allclose(results.features[:, 0], scaled, rtol=1e-6)
+    np.testing.assert_allclose(x_of(results)[:, 0], scaled, rtol=1e-6)
     assert results.num_nodes == 4
     assert results.times is not None
     assert results.times.tolist() == [18262 * DAY, 18262 * DAY, VALID, TEST]
@@ -131,7 +132,7 @@ def test_rows_up_to_another_time_and_no_tasks(tmp_path: Path) -> None:
     everything = Graph.open(tmp_path / "all")
     assert everything.nodes["results"].num_nodes == 5
     assert [*everything.nodes] == ["drivers", "races", "results"]
-    assert everything.nodes["results"].features.shape[1] == 2  # no task hides the status
+    assert x_of(everything.nodes["results"]).shape[1] == 2  # no task hides the status
     run("convert", tmp_path / "few", "--from", "relational", path, "--set", "until=2020-01-01", "--set", "tasks=none")
     assert Graph.open(tmp_path / "few").nodes["results"].num_nodes == 2
     refused = run("convert", tmp_path / "no", "--from", "relational", path, "--set", "until=soon", exit_code=2)
@@ -152,7 +153,7 @@ def test_tasks_are_read_by_name_or_left_out_with_the_reason(tmp_path: Path) -> N
     graph = Graph.open(tmp_path / "graph")
     # results has no primary key: its rows are named by number, and what is predicted is no feature.
     assert pairs(graph, "results", "rev_f2p_primary_key", "results-points") == [(0, 0), (1, 1), (2, 2)]
-    assert graph.nodes["results"].features.tolist() == [[1]] * 4
+    assert x_of(graph.nodes["results"]).tolist() == [[1]] * 4
     assert graph.nodes["results-points"].labels.tolist() == [25, 18, 10]
     with pytest.warns(DataWarning, match="points of results"):
         diskgnn.convert(tmp_path / "one", source=path, options={"tasks": "results-points"})

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from commands import run
+from table_features import x_of
 
 import diskgnn
 from diskgnn.errors import ConfigError, DataWarning, DiskFullError, InputError
@@ -90,7 +91,7 @@ def test_a_database_equals_its_tables_as_parquet(tmp_path: Path, given: str) -> 
         assert pairs(graph, *edge_type) == pairs(same, *edge_type)
     assert pairs(graph, "visits", "f2p_user", "users") == [(0, 2), (1, 2), (2, 0)]  # users by id: 7, 10, 20
     for node_type, nodes in same.nodes.items():
-        np.testing.assert_array_equal(graph.nodes[node_type].features, nodes.features)
+        np.testing.assert_array_equal(x_of(graph.nodes[node_type]), x_of(nodes))
         if nodes.times is not None:
             np.testing.assert_array_equal(graph.nodes[node_type].times, nodes.times)
     assert graph.nodes["users"].times is not None
@@ -206,7 +207,7 @@ def test_a_table_of_many_batches(tmp_path: Path) -> None:
     diskgnn.convert(tmp_path / "graph", source=path)
     graph = Graph.open(tmp_path / "graph")
     values = np.arange(40_000, dtype=np.float64) ** 2 % 977
-    np.testing.assert_allclose(graph.nodes["a"].features[:, 0], (values - values.mean()) / values.std(), rtol=1e-5)
+    np.testing.assert_allclose(x_of(graph.nodes["a"])[:, 0], (values - values.mean()) / values.std(), rtol=1e-5)
     assert pairs(graph, "a", "f2p_b", "b") == sorted((number, number % 7) for number in range(40_000))
 
 
@@ -217,7 +218,7 @@ def test_long_texts_are_read_few_at_a_time(tmp_path: Path) -> None:
         INSERT INTO a SELECT i, printf('%0100000d', i), i / 2 FROM n;
         """)  # fmt: skip
     tracemalloc.start()
-    with pytest.warns(DataWarning, match="body of a .more than 32 values"):
+    with pytest.warns(DataWarning, match="body of a .more than 32 MiB of values"):
         diskgnn.convert(tmp_path / "graph", source=path)
     most_bytes = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
@@ -268,7 +269,7 @@ def test_what_is_left_out_is_named_with_the_reason(tmp_path: Path) -> None:
     }
     graph = Graph.open(tmp_path / "graph")
     # Without rowids the order is that of the primary key: ('y', 1) first. Line and kind are scaled, n is a category.
-    assert graph.nodes["lines"].features.tolist() == [[1, 0, -1, 1], [0, 1, 1, -1]]
+    assert x_of(graph.nodes["lines"]).tolist() == [[1, 0, -1, 1], [0, 1, 1, -1]]
 
 
 def test_refusals(tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def test_the_same_file_by_relational(tmp_path: Path) -> None:
         "edges": {"node:up:node": {"edges": tmp_path / "edges.parquet", "columns": {"src": "id", "dst": "up"}}},
     }
     with pytest.warns(DataWarning, match="text of node .more than 32 values"):
-        convert(tmp_path / "relational", source=tmp_path)
+        convert(tmp_path / "relational", source=tmp_path, options={"keep_columns": False})
     with pytest.warns(DataWarning, match="text of node .more than 32 values"):
         convert(tmp_path / "typed", schema=schema)
     relational, typed = (Graph.open(tmp_path / name).nodes["node"].features for name in ("relational", "typed"))

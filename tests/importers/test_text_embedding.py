@@ -14,6 +14,7 @@ import pytest
 from commands import run
 from hypothesis import given
 from hypothesis import strategies as st
+from table_features import x_of
 
 import diskgnn
 from diskgnn import TableColumns
@@ -146,7 +147,7 @@ def expected(width: int, column: list[str | None] = REVIEWS["text"]) -> np.ndarr
 
 
 def features(graph: Path, node_type: str = "reviews") -> np.ndarray:
-    return np.asarray(Graph.open(graph).nodes[node_type].features)
+    return x_of(Graph.open(graph).nodes[node_type])
 
 
 def test_a_relational_folder(tmp_path):

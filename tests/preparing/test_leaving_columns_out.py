@@ -251,7 +251,7 @@ def test_rows_of_later_need_not_have_them(
     later, cut = (Graph.open(tmp_path / name) for name in ("later", "cut"))
     assert later.manifest.files == cut.manifest.files
     assert later.config.node_types == Graph.open(graphs["records"]).without(OUT).config.node_types
-    made(tmp_path / "vectors", source=source(fewer), exclude=OUT, options={})
+    made(tmp_path / "vectors", source=source(fewer), exclude=OUT, options={"keep_columns": False})
     users = later.nodes["users"].feature_file
     x = users.x(users.rows.as_tensor(np.array(later.nodes["users"].features)))
     np.testing.assert_array_equal(Graph.open(tmp_path / "vectors").nodes["users"].features, x)
@@ -351,7 +351,7 @@ def test_a_graph_without_columns_is_the_same_in_another_process(graphs: dict[str
         (
             "vectors",
             "users.age",
-            r"found users nodes, which are vectors, .*keep_columns=true`, or .*convert --exclude users.age`",
+            r"found users nodes, which are vectors, .*convert --exclude users.age`; or, .* without keep_columns=false",
         ),
         ("records", "users.id", r"expected columns of users that are no keys and no times, of age, .*; found 'id'"),
         ("records", "users", r"expected TYPE.COLUMN with a type of users, orders, found 'users'"),

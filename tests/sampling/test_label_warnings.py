@@ -63,8 +63,9 @@ def test_a_number_that_names_the_class(tmp_path: Path, num_classes: int, quantis
     assert ANSWERS in told
 
 
+@pytest.mark.parametrize("keep_columns", [True, False])
 @pytest.mark.parametrize("kind", ["left", "plan"])
-def test_a_database_and_seeds_made_of_it(tmp_path: Path, kind: str) -> None:
+def test_a_database_and_seeds_made_of_it(tmp_path: Path, kind: str, keep_columns: bool) -> None:
     rng = np.random.default_rng(2)
     left = rng.random(COUNT) < 0.1
     plan = rng.choice(["free", "paid", "trial"], COUNT)
@@ -77,14 +78,16 @@ def test_a_database_and_seeds_made_of_it(tmp_path: Path, kind: str) -> None:
     label = left if kind == "left" else plan
     seeds = pa.table({"id": np.arange(COUNT), "label": label, "split": ["train"] * 2000 + ["test"] * (COUNT - 2000)})
     pq.write_table(seeds, tmp_path / "seeds.parquet")
-    diskgnn.convert(tmp_path / "graph", source=tmp_path / "shop.db")
+    options = {"keep_columns": keep_columns}
+    diskgnn.convert(tmp_path / "graph", source=tmp_path / "shop.db", options=options)
     target = diskgnn.read_target(tmp_path / "graph", tmp_path / "seeds.parquet")
     (told,) = warned(tmp_path / "graph", tmp_path / "samples", target=target)
     assert f"column '{kind}' of the features of users says the label" in told
-    assert f"`diskgnn convert --exclude users.{kind}`" in told
+    command = "prepare --without" if keep_columns else "convert --exclude"
+    assert f"`diskgnn {command} users.{kind}`" in told
     with pytest.warns(DataWarning, match=ANSWERS):
         diskgnn.prepare(tmp_path / "graph", tmp_path / "packed", target=target, fanouts=[1], batch_size=COUNT)
-    diskgnn.convert(tmp_path / "without", source=tmp_path / "shop.db", exclude=f"users.{kind}")
+    diskgnn.convert(tmp_path / "without", source=tmp_path / "shop.db", options=options, exclude=f"users.{kind}")
     target = diskgnn.read_target(tmp_path / "without", tmp_path / "seeds.parquet")
     assert warned(tmp_path / "without", tmp_path / "other", target=target) == []
 

@@ -91,7 +91,7 @@ def read(
     tasks: Listed | None = AUTO,
     reverse: bool = True,
     skip_unknown: bool = True,
-    keep_columns: bool = False,
+    keep_columns: bool = True,
     kinds: str | None = None,
     statistics: str = VALIDATION,
     keys: Listed | None = None,
@@ -112,7 +112,7 @@ def read(
         tasks: names of tasks, with commas between; "auto": all; None: none.
         reverse: edges lead both ways.
         skip_unknown: keys that no row has make no edge, as in RelBench, and a warning; False: they are an error.
-        keep_columns: rows are records, which keep their columns, in place of vectors; see `record_encoding`.
+        keep_columns: rows are records, which keep their columns, see `record_encoding`; False: vectors of numbers.
         kinds: a JSON file with the kinds of all columns that are kept, see `given_kinds`.
         statistics: "validation": `val_timestamp` counts; "all": categories, means and the like are of all rows, as in
             RelBench.
@@ -160,7 +160,7 @@ def graph_of(
     until: Moment | None = AUTO,
     reverse: bool = True,
     skip_unknown: bool = True,
-    keep_columns: bool = False,
+    keep_columns: bool = True,
     exclude: Sequence[str] = (),
     encode: Mapping[str, str] | None = None,
     encoding: GivenEncoding | None = None,
@@ -229,7 +229,7 @@ def require_graph(
     source: RelationalSource,
     val_timestamp: Moment | None = None,
     until: Moment | None = None,
-    keep_columns: bool = False,
+    keep_columns: bool = True,
     exclude: Sequence[str] = (),
     encode: Mapping[str, str] | None = None,
     encoding: GivenEncoding | None = None,
@@ -250,7 +250,7 @@ def require_graph(
         if encoding is not None or not keep_columns:
             found = "vectors" if encoding is None else f"those of {encoding.graph}"
             raise ConfigError(
-                f"kinds: expected rows that keep their columns as they are (keep_columns=true), found {found}"
+                f"kinds: expected rows that keep their columns as they are (without keep_columns=false), found {found}"
             )
         source = with_kinds(source, source.kinds)
     source = _without_excluded(_encoded(source, encode or {}), exclude, listing, encoding)
@@ -289,7 +289,8 @@ def require_graph(
         if not any(isinstance(each, RecordEncoding) and each.has_float_embeddings for each in encodings):
             raise ConfigError(
                 "quantise: expected a column of embeddings in float32, lists of numbers or text by a function of your "
-                "own, found none: numbers, times and codes are exact, and hash:256 is int8 already; leave it out"
+                "own, found none: numbers, times and codes are exact, and hash:256 is int8 already; leave it out, or "
+                "make vectors of the tables, all of which are quantised (`diskgnn convert --set keep_columns=false`)"
             )
     if not source.tasks and not any(table.fkeys for table in source.tables.values()):
         found = "no tables"

@@ -74,7 +74,7 @@ class RelationalSource:
             tasks: by name: "train", "valid" and "test" (RelBench tables), "label" (their target column), and "kind"
                 if the labels are no classes.
             kinds: by table and column, stypes of torch_frame or their names, such as RelBench's `col_to_stype_dict`.
-                Columns without one are left out. Rows have to keep their columns (`keep_columns`).
+                Columns without one are left out. Rows have to keep their columns, as they do by default.
 
         Raises:
             ConfigError: a task that is none.

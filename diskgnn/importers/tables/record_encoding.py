@@ -79,7 +79,7 @@ class CountedValues:
 
     def __init__(self, table: str, name: str, encoding: str, asked: bool) -> None:
         self._name, self._where, self._asked = name, f"{table}.{name}", asked
-        self._num_rows, self._is_text = 0, False
+        self._num_rows, self._is_text, self._why = 0, False, ""
         self._num_counted = 0  # of all batches: Arrow groups values in an order of its own, so first ones are numbered
         self._counted = self._counts(pa.array([], pa.string()))
         self._waiting: list[pa.Table] = []
@@ -115,9 +115,13 @@ class CountedValues:
         self._waiting.clear()
         values = len(self._counted)
         is_early = values > _MANY and not self._asked and self._num_rows < 2 * values
-        if is_early or values > MOST_CATEGORIES or self._counted["value"].nbytes > _MOST_VALUE_BYTES:
+        is_large = self._counted["value"].nbytes > _MOST_VALUE_BYTES
+        if is_early or values > MOST_CATEGORIES or is_large:
             self._sample = self._counted["value"][:SAMPLE].to_pylist()
             self._is_text, self._counted = True, self._counted.slice(0, 0)
+            self._why = f"more than {_MANY} values, too many or too rare for a category"
+            if is_large:
+                self._why = f"more than {_MOST_VALUE_BYTES >> 20} MiB of values, too many for a category"
             if self._asked:
                 raise InputError(
                     f"{self._where}: expected at most {MOST_CATEGORIES} values of a category, and "
@@ -130,7 +134,7 @@ class CountedValues:
         if self._is_text:
             if told := read_by_people(self._sample):
                 return f"more than {_MANY} values, most of them {told}"
-            return f"more than {_MANY} values, too many or too rare for a category: text or ids"
+            return f"{self._why}: text or ids"
         if not len(self._counted):
             return FeatureColumn(self._name, "category", 0) if self._asked else "it has no values"
         few = len(self._counted) <= _MOST_FEATURES

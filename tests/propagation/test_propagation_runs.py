@@ -135,7 +135,8 @@ def test_bytes_and_memory_are_as_predicted(tmp_path: Path, memory: str) -> None:
     assert read_bytes == pytest.approx(predicted.read_bytes, rel=0.02)
     assert written_bytes == pytest.approx(predicted.written_bytes, rel=0.02)
     assert kernel_bytes == pytest.approx(predicted.written_bytes, rel=0.02)
-    assert 0.85 * predicted_memory_bytes < most_bytes <= 1.02 * predicted_memory_bytes
+    # Of the threads that load stripes, a busy machine may run one after the other.
+    assert 0.8 * predicted_memory_bytes < most_bytes <= 1.02 * predicted_memory_bytes
     assert predicted.output_bytes == pytest.approx(open_artifact(tmp_path / "hops").total_bytes, rel=0.02)
 
 

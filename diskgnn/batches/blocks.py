@@ -136,20 +136,24 @@ def tensors_of(value: Any) -> Iterator[Tensor]:
 
 def moved(value: _T, device: torch.device | str, non_blocking: bool) -> _T:
     """Returns `value`, or what it consists of, with its tensors on `device`."""
-
-    def move(part: Any) -> Any:
-        if isinstance(part, Tensor):
-            return part.to(device, non_blocking=non_blocking)
-        if isinstance(part, TableRows):
-            return part.to(device, non_blocking)
-        if is_dataclass(part) and not isinstance(part, type):
-            return replace(part, **{field.name: move(getattr(part, field.name)) for field in fields(part)})
-        if isinstance(part, Mapping):
-            return {key: move(each) for key, each in part.items()}
-        return tuple(map(move, part)) if isinstance(part, tuple) else part
-
-    found: _T = move(value)
+    found: _T = _moved(value, device, non_blocking, {})
     return found
+
+
+def _moved(part: Any, device: torch.device | str, non_blocking: bool, tables: dict[int, TableRows]) -> Any:
+    """Moves each of `tables` once: x, columns and nulls share what is decoded."""
+    if isinstance(part, Tensor):
+        return part.to(device, non_blocking=non_blocking)
+    if isinstance(part, TableRows):
+        if id(part) not in tables:
+            tables[id(part)] = part.to(device, non_blocking)
+        return tables[id(part)]
+    if is_dataclass(part) and not isinstance(part, type):
+        found = {field.name: _moved(getattr(part, field.name), device, non_blocking, tables) for field in fields(part)}
+        return replace(part, **found)
+    if isinstance(part, Mapping):
+        return {key: _moved(each, device, non_blocking, tables) for key, each in part.items()}
+    return tuple(_moved(each, device, non_blocking, tables) for each in part) if isinstance(part, tuple) else part
 
 
 def array_lines(name: str, value: Tensor | Mapping[str, Tensor] | None) -> Iterator[str]:

@@ -6,7 +6,7 @@ The records of a minibatch take a fraction of the bytes of x, so they are what i
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -32,66 +32,74 @@ class View(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
+class SpreadRows(Mapping[str, Tensor]):
+    """Holds a value for each node in each column, made of one for each record where somebody asks for it."""
+
+    of_records: Mapping[str, Tensor]  # [R] or [R, width]
+    places: Tensor | None  # [U] int32, in [0, R), of each node's record; None: they have one each, in order
+
+    @cached_property
+    def _made(self) -> dict[str, Tensor]:
+        return {}
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name not in self._made:
+            self._made[name] = _spread(self.of_records[name], self.places)
+        return self._made[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.of_records
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.of_records)
+
+    def __len__(self) -> int:
+        return len(self.of_records)
+
+
+@dataclass(frozen=True, eq=False)
 class TableRows:
-    """Rows of the input nodes of one type. What was asked for is kept."""
+    """Rows of the input nodes of one type. What was asked for is kept. Nothing here refers to it, so that it goes as
+    soon as the minibatch does: its records may be the memory that a loader reads the next one into."""
 
     words: Tensor  # [R, words] int32: each record once, however many nodes take it
-    places: Tensor | None  # [U] int32, in [0, R), of each node's; None: they have one each, in order
+    places: Tensor | None  # [U] int32, in [0, R), see `SpreadRows`
     view: View
-    _elsewhere: dict[torch.device, TableRows] = field(default_factory=dict)
 
     @cached_property
     def x(self) -> Tensor:
         """Returns [U, D] float32 features."""
-        return self._spread(self.view.x(self._decoded, len(self.words), self.words.device))
+        with torch.inference_mode(False):  # another one may train on it
+            return _spread(self.view.x(self._decoded, len(self.words), self.words.device), self.places)
 
     @cached_property
     def columns(self) -> Mapping[str, Tensor]:
         """Returns the columns, see `TypedMiniBatch`."""
-        return _Spread(self._decoded.columns, self)
+        return SpreadRows(self._decoded.columns, self.places)
 
     @cached_property
     def nulls(self) -> Mapping[str, Tensor]:
         """Returns [U] bool of each column that may be null."""
-        return _Spread(self._decoded.nulls, self)
+        return SpreadRows(self._decoded.nulls, self.places)
 
     @cached_property
     def _decoded(self) -> _Decoded:
-        found: _Decoded = self.view.decode(self.words)
+        with torch.inference_mode(False):
+            found: _Decoded = self.view.decode(self.words)
         return found
 
-    def _spread(self, rows: Tensor) -> Tensor:
-        return rows if self.places is None else rows.index_select(0, self.places)
-
     def to(self, device: torch.device | str, non_blocking: bool) -> TableRows:
-        """Returns the same rows on `device`: the same object to all who ask, as they share what is decoded."""
-        device = torch.device(device)
-        if device not in self._elsewhere:
-            words = self.words.to(device, non_blocking=non_blocking)
-            places = None if self.places is None else self.places.to(device, non_blocking=non_blocking)
-            self._elsewhere[device] = self if words is self.words else TableRows(words, places, self.view)
-        return self._elsewhere[device]
+        """Returns the same rows on `device`."""
+        words = self.words.to(device, non_blocking=non_blocking)
+        if words is self.words:
+            return self
+        places = None if self.places is None else self.places.to(device, non_blocking=non_blocking)
+        return TableRows(words, places, self.view)
 
 
-class _Spread(Mapping[str, Tensor]):
-    """Holds a value for each node, made of one for each record where somebody asks for it."""
-
-    def __init__(self, of_records: Mapping[str, Tensor], rows: TableRows) -> None:
-        self._of_records, self._rows, self._made = of_records, rows, dict[str, Tensor]()
-
-    def __getitem__(self, name: str) -> Tensor:
-        if name not in self._made:
-            self._made[name] = self._rows._spread(self._of_records[name])
-        return self._made[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._of_records
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._of_records)
-
-    def __len__(self) -> int:
-        return len(self._of_records)
+def _spread(rows: Tensor, places: Tensor | None) -> Tensor:
+    with torch.inference_mode(False):
+        return rows if places is None else rows.index_select(0, places)
 
 
 @dataclass(frozen=True, eq=False)

@@ -132,10 +132,9 @@ def _fill(out: Tensor, column: FeatureColumn, field: RecordField, values: Tensor
     import torch
 
     if column.encoding in ("vector", "text"):
+        out.copy_(values)
         if column.encoding == "text" and field.delivered_dtype == "int8":
-            torch.div(values, HASH_STEPS, out=out)
-        else:
-            out.copy_(values)
+            out /= HASH_STEPS
         return
     if column.encoding in ("category", "boolean"):
         codes = torch.arange(column.width, device=out.device) + (column.encoding == "boolean")

@@ -6,6 +6,7 @@ import io
 import math
 import os
 import warnings
+from collections.abc import Callable
 
 import torch
 from torch import nn
@@ -159,12 +160,13 @@ def evaluation(
     amp: bool,
     reporter: Reporter,
     ranks: Ranks | None = None,
+    between: Callable[[], object] = lambda: None,
 ) -> EvalResult:
     """Measures how well a model that fits does at `task` over one epoch of `source`: of all ranks' sources together, in
-    each.
+    each. Calls `between` after each minibatch.
     """
     ranks, tally = ranks or Ranks(), task.tally(device)
-    spent = _count(tally, model, task, source, device, amp=amp, reporter=reporter)
+    spent = _count(tally, model, task, source, device, amp=amp, reporter=reporter, between=between)
     return _result(ranks, tally, Spent.together(ranks.gathered(spent)))
 
 
@@ -197,6 +199,7 @@ def _count(
     *,
     amp: bool,
     reporter: Reporter,
+    between: Callable[[], object] = lambda: None,
 ) -> Spent:
     """Add one epoch of `source` to `tally`; what it took."""
     was_training, began = model.training, Spent.until_now(source)
@@ -211,6 +214,7 @@ def _count(
                 with torch.autocast(device.type, torch.bfloat16, enabled=amp):
                     tally.add(task.outputs(model, batch), batch)
                 advance(1)
+                between()
     finally:
         model.train(was_training)
     if device.type == "cuda":

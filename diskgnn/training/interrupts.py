@@ -24,13 +24,13 @@ class Interrupts:
         return bool(self._received)
 
     def check(self) -> None:
-        """Raises what came so far: nothing here is half done.
+        """Raises what came so far, each signal once: nothing here is half done.
 
         Raises:
             KeyboardInterrupt: or what else the caller's handlers raise.
         """
-        while self._received:
-            number = self._received.pop(0)
+        received, self._received = self._received, []
+        for number in dict.fromkeys(received):
             self._previous[number](number, None)
 
     def _begin(self) -> None:
@@ -44,8 +44,11 @@ class Interrupts:
 
     def _end(self) -> list[int]:
         """Has them go to the caller again; returns those that are held back."""
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)
+        left = [*self._previous.items()]
+        try:
+            _restore(left)
+        finally:  # a signal that the caller has again already came before the last one
+            _restore(left)
         received, self._received = self._received, []
         return received
 
@@ -53,35 +56,45 @@ class Interrupts:
         self._received.append(number)
 
 
+def _restore(left: list[tuple[int, Callable[..., Any]]]) -> None:
+    while left:
+        signal.signal(*left[-1])
+        left.pop()
+
+
 class _ImpatientInterrupts(Interrupts):
     """Raises by itself what has been held back for `_LONGEST_WAIT_SECONDS`, wherever the main thread is by then."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._raise_after = 0.0  # of `time.monotonic`; of the first signal that is held back
+        self._first: object = None  # of the signals that are held back, and when it is raised, of `time.monotonic`
+        self._raise_after = 0.0
         self._has_ended, self._ending = False, _thread.allocate_lock()
 
     def _note(self, number: int, frame: object) -> None:
-        if self._received and time.monotonic() >= self._raise_after:
-            self._received.clear()
-            self._previous[number](number, frame)
-            return
-        if not self._received:
-            self._raise_after = time.monotonic() + _LONGEST_WAIT_SECONDS
-            # Not a `threading.Thread`: this may have come in the midst of starting one, whose lock is held.
-            with suppress(RuntimeError):  # no thread is left: it is raised by the next check
-                _thread.start_new_thread(self._raise_later, (number,))
+        is_first = not self._received
         self._received.append(number)
+        if self._has_ended:
+            return
+        if not is_first:
+            if time.monotonic() >= self._raise_after:
+                self.check()
+            return
+        self._first, self._raise_after = object(), time.monotonic() + _LONGEST_WAIT_SECONDS
+        # Not a `threading.Thread`: this may have come in the midst of starting one, whose lock is held.
+        with suppress(RuntimeError):  # no thread is left: it is raised by the next check
+            _thread.start_new_thread(self._raise_later, (number, self._first))
 
-    def _raise_later(self, number: int) -> None:
+    def _raise_later(self, number: int, first: object) -> None:
         time.sleep(_LONGEST_WAIT_SECONDS)
         with self._ending:
-            if self._received and not self._has_ended:
+            if self._received and self._first is first and not self._has_ended:
                 signal.pthread_kill(threading.main_thread().ident or 0, number)
 
     def _end(self) -> list[int]:
-        with self._ending:
-            self._has_ended = True
+        self._has_ended = True  # nothing is raised here from now on
+        with self._ending:  # or is about to be sent
+            pass
         return super()._end()
 
 

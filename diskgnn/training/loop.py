@@ -164,7 +164,7 @@ class _Loop:
                 _make_room(state.source, source, freed_bytes)
                 found[split] = evaluation(
                     state.net, self.task, reading_ahead(source, state.net), self.device, amp=self.config.amp,
-                    reporter=listeners.reporter, ranks=state.ranks,
+                    reporter=listeners.reporter, ranks=state.ranks, between=self._stop_if_interrupted,
                 )  # fmt: skip
                 release_memory(source)  # of one that stays open
         return found

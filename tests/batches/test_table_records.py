@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
+import weakref
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from diskgnn.batches.blocks import moved, tensors_of
+from diskgnn.batches.blocks import Block, moved, tensors_of
 from diskgnn.batches.minibatch import TypedMiniBatch
 from diskgnn.batches.table_records import ByType, TableRows
 from diskgnn.formats.record_format import RecordField, RecordFormat
@@ -87,6 +89,48 @@ def test_moving_moves_the_records() -> None:
     assert there.x.parts["users"] is there.columns.parts["users"] is there.nulls.parts["users"]
     again: Any = pickle.loads(pickle.dumps(batch))
     assert torch.equal(again.x["users"], batch.x["users"])
+
+
+def test_rows_go_with_their_minibatch() -> None:
+    """Not with the next garbage collection: their memory is what a loader reads the next minibatches into."""
+    gc.disable()
+    try:
+        batch: Any = minibatch(table()).to("cpu")
+        asked = batch.x["users"], batch.columns["users"]["age"], batch.nulls["users"]["age"]
+        rows = weakref.ref(batch.x.parts["users"])
+        there = batch.to("meta")
+        assert rows() is not None
+        del batch, asked, there
+        assert rows() is None
+    finally:
+        gc.enable()
+
+
+def test_a_minibatch_of_one_type_moves_what_its_columns_are_made_of() -> None:
+    rows = table()
+    edges = ("users", "to", "users")
+    block = Block(torch.tensor([0, 1]), torch.tensor([3]), 4)
+    batch = TypedMiniBatch(
+        x=ByType({"users": rows}, "x"), y=None, blocks=({edges: block},), node_counts=({"users": 4}, {"users": 1}),
+        seeds=torch.tensor([0]), target="users", epoch=0, batch_index=0, columns=ByType({"users": rows}, "columns"),
+        nulls=ByType({"users": rows}, "nulls"),
+    ).of_one_type()  # fmt: skip
+    assert batch.columns is not None
+    held = {each.data_ptr() for each in tensors_of(batch)}
+    np.testing.assert_array_equal(batch.columns["hash"], CODES[PLACES])
+    assert {each.data_ptr() for each in tensors_of(batch)} == held  # asking makes nothing that a stream has to know of
+    there = batch.to("meta")
+    assert there.columns is not None
+    assert {each.device.type for each in [*tensors_of(there), there.columns["age"]]} == {"meta"}
+
+
+def test_what_inference_asked_for_can_be_trained_on() -> None:
+    batch: Any = minibatch(table())
+    with torch.inference_mode():
+        assert len(batch.x["users"]) == len(batch.columns["users"]["age"]) == 4
+    weight = torch.ones(4, requires_grad=True)
+    (batch.x["users"] * weight).sum().backward()
+    assert weight.grad is not None
 
 
 def test_what_is_not_there_is_a_key_error() -> None:

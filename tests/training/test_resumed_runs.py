@@ -136,11 +136,59 @@ def test_ctrl_c_while_a_minibatch_is_long_in_coming_is_heeded(sources, tmp_path,
             batches = self._source.epoch(epoch)
             yield next(batches)
             signal.raise_signal(signal.SIGINT)
+            held_back.append(True)
             never.wait()
 
+    held_back = []
     with pytest.raises(KeyboardInterrupt):
         train(Stuck(sources["make"]("train")), model=make_net(), checkpoint=tmp_path, epochs=1, lr=0.02)
+    assert held_back
     assert load_checkpoint(tmp_path)["position"]["batch"] == 1
+
+
+@pytest.mark.filterwarnings("ignore:no checkpoint in")
+def test_ctrl_c_pressed_again_and_again_is_one(sources, tmp_path):
+    """And what comes while the run closes disturbs nothing."""
+    caught = []
+
+    class Impatient(Wrapper):
+        def epoch(self, epoch):
+            for batch in self._source.epoch(epoch):
+                for _ in range(3):
+                    signal.raise_signal(signal.SIGINT)
+                yield batch
+
+    def handle(number, frame):
+        caught.append(number)
+        raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGINT, handle)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            train(Impatient(sources["make"]("train")), model=make_net(), checkpoint=tmp_path, epochs=1, lr=0.02)
+        assert signal.getsignal(signal.SIGINT) is handle
+    finally:
+        signal.signal(signal.SIGINT, previous)
+    assert caught == [signal.SIGINT]
+
+
+def test_ctrl_c_comes_between_the_minibatches_of_an_evaluation(sources, tmp_path, monkeypatch):
+    monkeypatch.setattr("diskgnn.training.interrupts._LONGEST_WAIT_SECONDS", 3600.0)
+
+    class Interrupted(Wrapper):
+        def epoch(self, epoch):
+            for number, batch in enumerate(self._source.epoch(epoch)):
+                if number == 0:
+                    signal.raise_signal(signal.SIGINT)
+                evaluated.append(number)
+                yield batch
+
+    evaluated = []
+    valid = Interrupted(sources["make"]("valid", batch_size=4))
+    with pytest.raises(KeyboardInterrupt):
+        train(sources["make"]("train"), valid_source=valid, model=make_net(), checkpoint=tmp_path, epochs=1, lr=0.02)
+    assert evaluated == [0]
+    assert torch.is_grad_enabled()
 
 
 @pytest.mark.filterwarnings("ignore:no checkpoint in")

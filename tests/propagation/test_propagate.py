@@ -220,7 +220,7 @@ def test_arguments_that_cannot_work(tmp_path: Path) -> None:
             propagate(hops=1, nodes=nodes)
     with pytest.raises(ConfigError, match="each node once"):
         propagate(hops=1, nodes=[1, 1])
-    with pytest.raises(ConfigError, match="ids from 0 to 499"):
+    with pytest.raises(ConfigError, match="rows from 0 to 499"):
         propagate(hops=1, nodes=[500])
     with pytest.raises(SmallBudgetError, match="memory: expected at least"):
         propagate(hops=1, memory=100)

@@ -59,6 +59,13 @@ class GivenEncoding:
         """Returns the digest of the graph."""
         return self.opened.manifest.digest
 
+    @property
+    def keeps_columns(self) -> bool:
+        """Returns False if tables of the graph are vectors of numbers."""
+        known = self.opened.config.known_columns
+        nodes = [each.config for name, each in self.opened.nodes.items() if known.get(name) is not None]
+        return all(isinstance(each.rows, RecordFormat) or each.is_constant for each in nodes)
+
     def without(self, exclude: Sequence[str]) -> GivenEncoding:
         """Returns the encoding without columns that tables of the graph keep and that are to be excluded, COLUMN or
         TABLE.COLUMN: for a model that was trained without them. The new tables need not have them."""
@@ -103,7 +110,7 @@ class GivenEncoding:
         if not isinstance(nodes.config.rows, RecordFormat) and not nodes.config.is_constant:
             raise ConfigError(
                 f"keep_columns: the rows of {node_type} in {self.graph} are vectors, as which these tables are to be "
-                "encoded; say keep_columns=false (`diskgnn convert --set keep_columns=false`)"
+                "encoded; leave keep_columns=true out"
             )
         return KnownRecords(known.graph, known.columns, known.left_out, nodes, excludable=known.excludable)
 

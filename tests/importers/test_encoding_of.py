@@ -416,6 +416,29 @@ def test_databases_too(tmp_path: Path) -> None:
     np.testing.assert_allclose(x_of(graph.nodes["orders"]), [[(200 - price.mean()) / price.std()]], rtol=1e-6)
 
 
+@pytest.mark.parametrize("kept", [True, False])
+def test_tables_are_stored_as_those_of_the_graph(tmp_path: Path, kept: bool) -> None:
+    """Records as records, vectors as vectors, which may be quantised, without a word about it."""
+    for name, ages in (("db", range(10)), ("later.db", range(100, 110))):
+        with sqlite3.connect(tmp_path / name) as file:
+            file.executescript(
+                "CREATE TABLE cities (id INTEGER PRIMARY KEY);"
+                "CREATE TABLE users (id INTEGER PRIMARY KEY, age REAL NOT NULL, city INTEGER REFERENCES cities);"
+                "INSERT INTO cities VALUES (1);"
+            )
+            file.executemany("INSERT INTO users VALUES (?, ?, 1)", enumerate(ages, 1))
+    diskgnn.convert(tmp_path / "graph", source=tmp_path / "db", options={"keep_columns": kept})
+    run("convert", tmp_path / "later", "--from", f"sqlite:{tmp_path}/later.db", "--encoding-of", tmp_path / "graph")
+    graph, later = Graph.open(tmp_path / "graph"), Graph.open(tmp_path / "later")
+    assert later.config.node_types[1].rows == graph.config.node_types[1].rows
+    assert later.kept_columns == graph.kept_columns == (("users.age",) if kept else ())
+    expected = (np.arange(100.0, 110) - 4.5) / np.arange(10.0).std()
+    np.testing.assert_allclose(x_of(later.nodes["users"]), expected[:, None], rtol=1e-6)
+    if not kept:
+        diskgnn.convert(tmp_path / "int4", source=tmp_path / "later.db", quantise="int4", encoding_of=graph)
+        assert Graph.open(tmp_path / "int4").nodes["users"].config.rows != later.nodes["users"].config.rows
+
+
 def test_columns_as_they_are(tmp_path: Path) -> None:
     """Numbers that were named, and a column of vectors, keep their values and their order."""
     columns = TableColumns(features=["age", "size"])

@@ -350,7 +350,9 @@ def test_values_of_categories_count_in_memory(tmp_path: Path) -> None:
 
 def test_refusals(tables: dict[str, pa.Table], graphs: dict[str, Path], tmp_path: Path) -> None:
     keep = {**OPTIONS, "keep_columns": True}
-    with pytest.raises(ConfigError, match=r"keep_columns: the rows of users in .*vectors are vectors"):
+    with pytest.raises(
+        ConfigError, match=r"the rows of users in .*vectors are vectors, .* leave keep_columns=true out"
+    ):
         diskgnn.convert(tmp_path / "out", source=source(tables), options=keep, encoding_of=graphs["vectors"])
     visits = pa.array([None, *[1] * (USERS - 1)], pa.int16())
     broken = {**tables, "users": tables["users"].set_column(

@@ -151,7 +151,7 @@ def require(
     source = with_read_kinds(source_of(shown, options.get("times")), options.get("kinds"))
     moments = {name: options.get(name) for name in ("val_timestamp", "until")}
     found = require_graph(
-        source, **moments, keep_columns=options.get("keep_columns", True), encoding=encoding, quantise=quantise,
+        source, **moments, keep_columns=options.get("keep_columns"), encoding=encoding, quantise=quantise,
         exclude=catalogue.spelt(exclude), encode=catalogue.spelt(encode),
     )  # fmt: skip
     require_times({f"nodes of type {name}": is_dated for name, is_dated in dated(found).items()}, said=time_unit(found))
@@ -165,7 +165,7 @@ def read(
     until: Moment | None = None,
     reverse: bool = True,
     skip_unknown: bool = True,
-    keep_columns: bool = True,
+    keep_columns: bool | None = None,
     kinds: str | None = None,
     statistics: str = VALIDATION,
     keys: Listed | None = None,
@@ -185,7 +185,8 @@ def read(
         until: rows after this time, and those without one, are left out of tables that have times; None: none.
         reverse: edges lead both ways.
         skip_unknown: keys that no row has make no edge, and a warning; False: they are an error.
-        keep_columns: rows are records, which keep their columns, see `record_encoding`; False: vectors of numbers.
+        keep_columns: rows are records, which keep their columns, see `record_encoding`; False: vectors of numbers;
+            None: as those of the graph of `encoding`, records without one.
         kinds: a JSON file with the kinds of all columns that are kept, see `given_kinds`.
         statistics: "validation": `val_timestamp` counts; "all": categories, means and the like are of all rows.
         keys: columns that name rows, beside or in place of primary keys: "users=id". They were heeded when the tables

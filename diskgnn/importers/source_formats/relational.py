@@ -91,7 +91,7 @@ def read(
     tasks: Listed | None = AUTO,
     reverse: bool = True,
     skip_unknown: bool = True,
-    keep_columns: bool = True,
+    keep_columns: bool | None = None,
     kinds: str | None = None,
     statistics: str = VALIDATION,
     keys: Listed | None = None,
@@ -112,7 +112,8 @@ def read(
         tasks: names of tasks, with commas between; "auto": all; None: none.
         reverse: edges lead both ways.
         skip_unknown: keys that no row has make no edge, as in RelBench, and a warning; False: they are an error.
-        keep_columns: rows are records, which keep their columns, see `record_encoding`; False: vectors of numbers.
+        keep_columns: rows are records, which keep their columns, see `record_encoding`; False: vectors of numbers;
+            None: as those of the graph of `encoding`, records without one.
         kinds: a JSON file with the kinds of all columns that are kept, see `given_kinds`.
         statistics: "validation": `val_timestamp` counts; "all": categories, means and the like are of all rows, as in
             RelBench.
@@ -160,7 +161,7 @@ def graph_of(
     until: Moment | None = AUTO,
     reverse: bool = True,
     skip_unknown: bool = True,
-    keep_columns: bool = True,
+    keep_columns: bool | None = None,
     exclude: Sequence[str] = (),
     encode: Mapping[str, str] | None = None,
     encoding: GivenEncoding | None = None,
@@ -173,6 +174,7 @@ def graph_of(
     if statistics not in (VALIDATION, "all"):
         raise ConfigError(f"statistics: expected {VALIDATION} or all, found {statistics!r}")
     source = with_read_kinds(source, kinds)
+    keep_columns = _keeps_columns(keep_columns, encoding)
     listing = SourceListing()
     for word, name in source.names.items():
         listing.read(word, name, "the name of the table")
@@ -229,7 +231,7 @@ def require_graph(
     source: RelationalSource,
     val_timestamp: Moment | None = None,
     until: Moment | None = None,
-    keep_columns: bool = True,
+    keep_columns: bool | None = None,
     exclude: Sequence[str] = (),
     encode: Mapping[str, str] | None = None,
     encoding: GivenEncoding | None = None,
@@ -243,6 +245,7 @@ def require_graph(
         ConfigError, InputError: as `read`, but for what only values show.
     """
     listing = SourceListing() if listing is None else listing
+    keep_columns = _keeps_columns(keep_columns, encoding)
     for name, given in (("val_timestamp", val_timestamp), ("until", None if until == AUTO else until)):
         if given is not None:
             moment(name, given)
@@ -300,6 +303,10 @@ def require_graph(
             found += "; `links` names them where the database does not"
         raise ConfigError(f"expected tables with foreign keys, found {found}")
     return source
+
+
+def _keeps_columns(said: bool | None, encoding: GivenEncoding | None) -> bool:
+    return said if said is not None else encoding is None or encoding.keeps_columns
 
 
 def _maybe_times(source: RelationalSource) -> list[str]:

@@ -21,6 +21,7 @@ from torch_geometric.data import Data
 
 from diskgnn import DataWarning, InputError, LinkTarget, NodeTarget, convert
 from diskgnn.graph.graph import Graph
+from diskgnn.importers.containers import text_numbers
 
 NODES = 10
 
@@ -193,6 +194,16 @@ def test_what_unpacks_to_terabytes_is_refused(tmp_path: Path, given: dict[str, P
     (tmp_path / "few.csv.bz2").write_bytes(bz2.compress(b"src,dst\n0,1\n"))
     convert(tmp_path / "few", edges=tmp_path / "few.csv.bz2", features=given["features"])
     assert Graph.open(tmp_path / "few").num_edges == 1
+
+
+@pytest.mark.parametrize("read", [text_numbers.table, text_numbers.lines])
+def test_a_small_file_that_unpacks_to_terabytes_is_not_unpacked_whole(tmp_path: Path, read: Any) -> None:
+    """Nothing that stands behind the most that it may unpack to is looked at, so it takes no memory: not even where the
+    file is damaged."""
+    path = tmp_path / "triplet-type-list.csv.gz"
+    path.write_bytes(gzip.compress(b"\n" * (4 << 20), 9) * 260 + b"no member of gzip" * 9)
+    with pytest.raises(InputError, match=r"list.csv.gz unpacks to more than [0-9,]+ bytes, .*unpack it and give"):
+        read("edge types", path)
 
 
 def pyg_data() -> Data:

@@ -20,7 +20,7 @@ from diskgnn.stores.locations import Location, bytes_of
 # Tables are packed to a third or a tenth. What says that it is this many times as large as it is on disk is a mistake
 # or an attack: some MB of it are a TB, which nobody would wait for.
 _MOST_RATIO, _ALWAYS_BYTES = 200, 1 << 30
-_BUFFER_BYTES = 1 << 16
+_BUFFER_BYTES, _PIECE_BYTES = 1 << 16, 1 << 20
 Batches = Iterator[pa.RecordBatch]
 COMPRESSED = (".gz", ".zst", ".bz2")
 
@@ -188,7 +188,9 @@ class _Unpacked(io.RawIOBase):
 
     def read(self, size: int = -1) -> bytes:
         """Returns the next `size` bytes, fewer at the end."""
-        data: bytes = self._stream.read(None if size < 0 else size)
+        if size < 0:  # piece by piece, as all may be more than there is memory for
+            return b"".join(iter(partial(self.read, _PIECE_BYTES), b""))
+        data: bytes = self._stream.read(size)
         self._position += len(data)
         if self._position > self._most_bytes:
             raise _implausible(self._name, self._path)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from datetime import date, datetime, timedelta, timezone
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
@@ -399,6 +402,41 @@ def test_ids_of_the_users_own_and_the_command_line(tmp_path: Path):
         diskgnn.predict(tmp_path / "graph", tmp_path / "three.parquet", tmp_path / "run", nodes=given, what="classes",
                         overwrite=True)  # fmt: skip
         assert pq.read_table(tmp_path / "three.parquet").to_pydict() == found
+
+
+def test_days_and_moments_name_nodes(tmp_path: Path):
+    """As Python, NumPy and pandas have them, down to nanoseconds; those of a zone are moments in it."""
+    ids = np.datetime64("2024-01-01", "ns") + np.arange(20) * np.timedelta64(12, "h")
+    ids[7] += np.timedelta64(1, "ns")
+    diskgnn.convert(tmp_path / "graph", edges=np.array([ids, ids[::-1]]), ids=ids,
+                    features=np.arange(20, dtype=np.float32)[:, None])  # fmt: skip
+    day, noon, moment = date(2024, 1, 2), datetime(2024, 1, 2, 12), pd.Timestamp("2024-01-04 12:00:00.000000001")
+    cases: list[tuple[Any, list[int]]] = [
+        ([day, date(2024, 1, 1)], [2, 0]),
+        ([noon, datetime(2024, 1, 5)], [3, 8]),
+        ([moment, pd.Timestamp(day)], [7, 2]),
+        ([day, noon, moment, day], [2, 3, 7, 2]),
+        ([noon.replace(tzinfo=timezone(timedelta(hours=12))), pd.Timestamp("2024-01-02 01:00", tz="CET")], [2, 2]),
+        (pd.DatetimeIndex(ids[[4, 1]]).tz_localize("UTC"), [4, 1]),
+        (np.array(["2024-01-02", "2024-01-01"], "datetime64[D]"), [2, 0]),
+    ]
+    net = make_model("sage", 1, 4, 2, 1)
+    diskgnn.infer(tmp_path / "graph", tmp_path / "all.npy", net)
+    for given, expected in cases:
+        diskgnn.infer(tmp_path / "graph", tmp_path / "some.npy", net, nodes=given, overwrite=True)
+        np.testing.assert_array_equal(np.load(tmp_path / "some.npy"), np.load(tmp_path / "all.npy")[expected])
+    diskgnn.predict(tmp_path / "graph", tmp_path / "some.parquet", net, nodes=[noon, day])
+    assert pq.read_table(tmp_path / "some.parquet")["id"].to_pylist() == ["2024-01-02 12:00:00", "2024-01-02"]
+    with pytest.raises(InputError, match="found '2024-01-03 01:00:00', which none has"):
+        diskgnn.predict(tmp_path / "graph", tmp_path / "no.npy", net, nodes=[datetime(2024, 1, 3, 1)])
+    with pytest.raises(InputError, match="null"):
+        diskgnn.predict(tmp_path / "graph", tmp_path / "no.npy", net, nodes=[noon, pd.NaT])
+
+
+def test_text_names_no_nodes_of_a_graph_without_ids(graph: Graph, tmp_path: Path):
+    for given, said in (["ann"], "ann"), ([date(2024, 1, 2)], "2024-01-02"):
+        with pytest.raises(ConfigError, match=rf"found '{said}'; .* keeps no ids of 'node' nodes; make it again with"):
+            diskgnn.predict(graph, tmp_path / "no.npy", make_model("sage", 3, 4, 2, 1), nodes=given)
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from datetime import date
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from diskgnn.importers.ids.id_streams import IdColumns
 from diskgnn.importers.ids.id_types import readable_kind
 from diskgnn.importers.ids.kept_ids import kept_kind, nodes_of_ids
 from diskgnn.importers.tables.table import Table, TableColumns, is_table
+from diskgnn.importers.tables.times import moment_texts
 from diskgnn.paths import PathLike
 from diskgnn.stores.locations import local, located
 
@@ -49,13 +51,22 @@ def chosen_nodes(nodes: npt.ArrayLike | None, node_set: NodeSet) -> npt.NDArray[
         if not found.any():
             raise ConfigError(f"{expected}, found no True")
         return np.flatnonzero(found)
-    is_text = found.dtype.kind == "O" and all(isinstance(each, (str, bytes)) for each in found.flat)
+    are_objects = found.dtype.kind == "O" and found.ndim == 1
+    are_moments = are_objects and all(isinstance(each, date) for each in found)
+    if are_moments:
+        found = np.array(moment_texts(found), object)
+    is_text = are_moments or (are_objects and all(isinstance(each, (str, bytes)) for each in found))
     if found.ndim == 1 and len(found) and (found.dtype.kind in "USM" or is_text):
         if pa.types.is_integer(kept_kind(node_set)):
-            raise ConfigError(
-                f"nodes: expected numbers of rows, found {str(found[0])!r:.80}; ids of your own, which are numbers in "
-                f"{node_set.manifest.path}, go into a file, in a column `id`"
-            )
+            path = node_set.manifest.path
+            with node_set.user_ids or nullcontext() as file:
+                hint = (
+                    f"{path} keeps no ids of {node_set.name!r} nodes; make it again with them (`ids` of convert, an id "
+                    "column of the table of nodes, or `keys` of a database)"
+                    if file is None
+                    else f"ids of your own, which are numbers in {path}, go into a file, in a column `id`"
+                )
+            raise ConfigError(f"nodes: expected numbers of rows, found {str(found[0])!r:.80}; {hint}")
         return node_numbers("nodes", node_set, id_column(node_ids("nodes", found, TableColumns()), 0))
     if found.ndim != 1 or found.dtype.kind not in "iu" or not len(found):
         raise ConfigError(f"{expected}, found {found.dtype} {list(found.shape)}")

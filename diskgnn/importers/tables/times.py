@@ -6,7 +6,9 @@ Times are whole numbers: what the user's numbers are, or seconds since 1970 in U
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from datetime import date, datetime
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -131,6 +133,16 @@ def as_text(values: pa.Array) -> pa.Array:
     texts = values.cast(pa.string())
     for pattern, shorter in ((r"(\.\d*?)0+$", r"\1"), (r"\.$", ""), (r" 00:00:00$", "")):
         texts = pc.replace_substring_regex(texts, pattern, shorter)
+    return texts
+
+
+def moment_texts(moments: Iterable[date]) -> list[str | None]:
+    """Returns days and moments of Python and pandas as `as_text` does; None for NaT."""
+    texts = list[str | None]()
+    # Of pandas as NumPy has them, since Arrow would cut nanoseconds off, and what follows a day down to its day.
+    values = [each.to_datetime64() if hasattr(each, "to_datetime64") else each for each in moments]
+    for _, alike in groupby(values, lambda each: getattr(each, "dtype", type(each))):
+        texts += as_text(pa.array([*alike])).to_pylist()
     return texts
 
 

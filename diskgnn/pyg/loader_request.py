@@ -97,7 +97,6 @@ class LoaderRequest:
     shuffle: bool
     batch_size: int
     is_link: bool
-    seed_times: Tensor | None = None  # [n] of the inputs
     graph: Graph | None = None  # where the data is a path
 
     @staticmethod
@@ -152,7 +151,7 @@ class LoaderRequest:
             Cache.of(cache, cache_limit, memory, threads, progress), cpu_cache,
             (_SHUFFLED_EPOCHS if shuffle else 1) if prepared_epochs is None
             else whole_number("prepared_epochs", prepared_epochs, 0),
-            device, seed, shuffle, batch_size, is_link, seed_time,
+            device, seed, shuffle, batch_size, is_link,
         )  # fmt: skip
 
     def check_types(self, data: Any) -> None:
@@ -222,9 +221,10 @@ class LoaderRequest:
         spec = self._spec(graph, loader.input_data)
         seeds = loader._seeds(graph, spec, rules)
         plan = SamplingPlan(graph, spec, seeds)
-        if self.seed_times is not None:  # RelBench's `to_unix_time`, for one, makes no seconds of datetime64[us]
+        seed_times = loader.input_data.time
+        if seed_times is not None:  # RelBench's `to_unix_time`, for one, makes no seconds of datetime64[us]
             reached = reached_with_times(graph, plan.target, plan.fanouts.values())
-            warn_of_units(graph, reached, [self.seed_times.numpy()])
+            warn_of_units(graph, reached, [seed_times.numpy()])
         cpu_cache = rows_in_memory(graph, self.cpu_cache)
         batches: PackedBatches | WindowedBatches
         if self.epochs:

@@ -100,7 +100,7 @@ class LinkNeighborLoader:
         if src_time is None:
             raise ConfigError("src_time: expected the time of each row, found None")
         seed = torch_seed() if seed is None else seed
-        destinations = dst_nodes[1]
+        destinations = dst_nodes[1].cpu()
         check_lengths(len(src_nodes[1]), src_time=src_time, dst_nodes=destinations)
         request = LoaderRequest.of(
             num_neighbors, time_attr, None, subgraph_type, replace=False, disjoint=True,
@@ -113,8 +113,8 @@ class LinkNeighborLoader:
         request.check_types(data)
         _check_nodes(data, src_nodes, (dst_nodes[0], destinations.col_indices()), num_dst_nodes)
         rows = LinkRows(
-            (src_nodes[0], dst_nodes[0]), src_nodes[1].numpy(), destinations.crow_indices().numpy(),
-            destinations.col_indices().numpy(), src_time.numpy(), num_dst_nodes, request.batch_size,
+            (src_nodes[0], dst_nodes[0]), src_nodes[1].cpu().numpy(), destinations.crow_indices().numpy(),
+            destinations.col_indices().numpy(), src_time.cpu().numpy(), num_dst_nodes, request.batch_size,
             share_same_time=share_same_time, shuffle=bool(kwargs.get("shuffle")),
             drop_last=bool(kwargs.get("drop_last")), seed=seed,
         )  # fmt: skip
@@ -189,7 +189,7 @@ class LinkRows:
         seed: int,
     ) -> None:
         self.types, self.num_destinations = types, num_destinations
-        self._sources, self._starts, self._destinations, self._times = sources, starts, destinations, times
+        self._sources, self._starts, self._destinations, self.times = sources, starts, destinations, times
         self._batch_size, self._shares, self._shuffles, self._seed = batch_size, share_same_time, shuffle, seed
         if (np.diff(starts) < 1).any():
             raise ConfigError("dst_nodes: expected at least one destination of each row, found a row with none")
@@ -210,8 +210,8 @@ class LinkRows:
         rows = np.arange(len(self._sources))
         if self._shares:
             full = list[npt.NDArray[np.int64]]()
-            for time in np.unique(self._times):
-                shuffled = random.permutation(np.flatnonzero(self._times == time))
+            for time in np.unique(self.times):
+                shuffled = random.permutation(np.flatnonzero(self.times == time))
                 count = len(shuffled) // self._batch_size
                 full += np.split(shuffled[: count * self._batch_size], count) if count else []
             rows = np.concatenate([full[number] for number in random.permutation(len(full))])
@@ -221,7 +221,7 @@ class LinkRows:
         counts = self._starts[rows + 1] - self._starts[rows]
         positive = self._destinations[self._starts[rows] + random.integers(0, counts)]
         negative = random.integers(0, self.num_destinations, len(rows))
-        return np.stack([self._sources[rows], positive, negative, self._times[rows]])
+        return np.stack([self._sources[rows], positive, negative, self.times[rows]])
 
 
 class _LinkSeeds(InputSeeds):
@@ -255,9 +255,10 @@ class _Side(PreparedBatches):
         self.node_sampler = sampler = DiskSampler(request.seed)
         self._begin(replace(request, batch_size=len(self.parts) * request.batch_size), sampler)
         self.dataset = range(len(self.parts) * rows.num_rows)
-        # Seeds are drawn for each epoch: beside their number, nothing is known of them.
+        # Seeds are drawn for each epoch: only their number and the times of rows are known before.
         zeros = torch.zeros(len(self.dataset), dtype=torch.int64)
-        self.input_data = SimpleNamespace(input_type=self.kind, node=zeros, time=zeros)
+        times = torch.from_numpy(rows.times[: rows.num_rows]).repeat(len(self.parts))
+        self.input_data = SimpleNamespace(input_type=self.kind, node=zeros, time=times)
 
     @staticmethod
     def _pyg_loader() -> Any:

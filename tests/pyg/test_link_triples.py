@@ -17,7 +17,7 @@ from torch_frame.config import TextEmbedderConfig
 from torch_geometric.loader import NeighborLoader as PygLoader
 
 from diskgnn import relbench
-from diskgnn.errors import ConfigError
+from diskgnn.errors import ConfigError, DataWarning
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +103,12 @@ def test_minibatches_of_one_time_drop_what_fills_none_and_epochs_differ(data, ta
         for epoch in epochs:
             seen = [node for until, nodes in epoch if until == time for node in nodes]
             assert len(seen) == len({*seen}) == count // 8 * 8
+
+
+def test_times_that_look_like_another_unit_are_told(data, table, options):
+    src, dst, count, time = rows_of(table, ("customer", "product"))
+    with pytest.warns(DataWarning, match="times of the seeds are around .*: they look like different units"):
+        next(iter(relbench.LinkNeighborLoader(data, [2], src, dst, count, time * 1000, batch_size=32, **options)))
 
 
 def test_rows_that_cannot_be_drawn_are_refused(data, table, options):

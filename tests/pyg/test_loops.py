@@ -71,6 +71,34 @@ def test_training_and_layer_wise_inference_as_in_reddit_py(quiet):
         torch.testing.assert_close(x, convs[1](convs[0](data.x, data.edge_index).relu(), data.edge_index))
 
 
+class Elsewhere(torch.Tensor):
+    """Refuses what tensors on a GPU do, where there is none."""
+
+    def numpy(self, **_):
+        raise TypeError("can't convert a tensor of another device to numpy: use Tensor.cpu()")
+
+    def cpu(self):
+        return self.as_subclass(torch.Tensor)
+
+
+def on_a_device(given):
+    return given.cuda() if torch.cuda.is_available() else given.as_subclass(Elsewhere)
+
+
+def test_seeds_on_a_device(quiet):
+    """PyG takes them from wherever they are; those of two_types() have times below 100, so that these look odd."""
+    times, pairs = torch.full((40,), 10**9), two_types()[FROM].edge_index[:, :40]
+    with pytest.warns(DataWarning, match="those of .* around .*: they look like different units"):
+        (batch,) = NeighborLoader(two_types(), [2], input_nodes=("user", on_a_device(torch.arange(40))),
+                                  input_time=on_a_device(times), time_attr="time",
+                                  **{**quiet, "batch_size": 40})  # fmt: skip
+    assert batch["user"].seed_time.tolist() == times.tolist()
+    with pytest.warns(DataWarning, match="those of .* around .*: they look like different units"):
+        (batch,) = LinkNeighborLoader(two_types(), [2], edge_label_index=(FROM, pairs), time_attr="time",
+                                      edge_label_time=on_a_device(times), **{**quiet, "batch_size": 40})  # fmt: skip
+    assert batch[FROM].edge_label_time.tolist() == times.tolist()
+
+
 def test_typed_links_in_time_as_in_temporal_link_pred_py(quiet):
     data = two_types()
     data["user"].x, data["item"].x = torch.eye(40), data["item"].x.float()

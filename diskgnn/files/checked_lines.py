@@ -52,16 +52,17 @@ class CheckedLog:
         """Appends lines, all or none of them."""
         descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         content = memoryview(b"".join(map(checked_line, texts)))
-        num_bytes = os.fstat(descriptor).st_size
         try:
+            num_bytes = os.fstat(descriptor).st_size
             self._disk.claim(file_bytes(num_bytes + len(content)) - file_bytes(num_bytes), is_journal=True)
-            num_bytes = os.fstat(descriptor).st_size  # claiming may have more appended
-            while content:
-                content = content[os.write(descriptor, content) :]
-            if durable:
-                os.fsync(descriptor)
-        except BaseException:
-            os.ftruncate(descriptor, num_bytes)  # nothing behind a torn line would count
-            raise
+            num_bytes = os.fstat(descriptor).st_size  # claiming may have more appended, also where it fails then
+            try:
+                while content:
+                    content = content[os.write(descriptor, content) :]
+                if durable:
+                    os.fsync(descriptor)
+            except BaseException:
+                os.ftruncate(descriptor, num_bytes)  # nothing behind a torn line would count
+                raise
         finally:
             os.close(descriptor)

@@ -192,7 +192,7 @@ class RecordFormat(RowFormat):
 
     @property
     def delivered_row_bytes(self) -> int:
-        """Returns the bytes of a row as loaders deliver it: with its words, its columns and x."""
+        """Returns the bytes of a row of a minibatch whose model asks for all of it: its words, its columns and x."""
         return 2 * self.row_bytes + self.num_nullable + 4 * (self.num_codes + self.num_features)
 
     @property

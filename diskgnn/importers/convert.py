@@ -286,7 +286,7 @@ def convert(
     if out.target is None:  # or else its files are on their way
         with suppress(OSError, ArtifactError):  # the graph is there: who needs what cannot be read says so
             _warn_of_units(Graph.open(out))
-        say(resources.reporter, lambda: "\n".join(told_of_graph(Graph.open(out), resources)))
+        say(resources.reporter, partial(_told_of, out, resources))
     return ConvertReport(
         "convert",
         time.perf_counter() - started,
@@ -295,6 +295,12 @@ def convert(
         details=written.details,
         contents=contents,
     )
+
+
+def _told_of(out: Destination, resources: Resources) -> str:
+    with suppress(OSError, ArtifactError):  # as of units
+        return "\n".join(told_of_graph(Graph.open(out), resources))
+    return ""
 
 
 def _warn_of_units(graph: Graph) -> None:

@@ -161,7 +161,7 @@ def watch():
     while not is_over.wait(0.002):
         line = next(line for line in open("/proc/self/status") if line.startswith("RssAnon"))
         most = max(most, int(line.split()[1]) * 1024)
-watching = threading.Thread(target=watch)
+watching = threading.Thread(target=watch, daemon=True)
 watching.start()
 report = diskgnn.propagate(sys.argv[1], sys.argv[2], target="users", hops=2, nodes="all", memory=sys.argv[3])
 is_over.set()

@@ -13,7 +13,7 @@ import scipy.stats
 from minibatch_arrays import assert_same_minibatch
 
 import diskgnn
-from diskgnn.errors import ConfigError, DataWarning
+from diskgnn.errors import ArtifactError, ConfigError, DataWarning
 from diskgnn.formats.manifest import open_artifact
 from diskgnn.formats.packed import Packed
 from diskgnn.formats.samples import Samples
@@ -285,6 +285,33 @@ def test_people_and_manifests_are_told(typed, tmp_path, message_edges, done):
         assert json.loads(json.dumps(config["eval_edges"])) == expected
         assert config["target"]["message_edges"] == message_edges
     assert packed.config.samples.eval_edges == samples.config.eval_edges
+
+
+class Damaging(Told):
+    """Damages a graph as it is looked at after it was made."""
+
+    def __init__(self, graph):
+        super().__init__()
+        self.graph = graph
+
+    def stage(self, description, *_):
+        if description == "look for valid's and test's edges":
+            for file in self.graph.glob("ind*.npy"):
+                file.write_bytes(b"\xff" * file.stat().st_size)
+            self.lines.append("damaged")
+        return super().stage()
+
+
+def test_a_graph_that_is_made_is_no_error_of_convert(tmp_path):
+    """What it tells people it reads from the graph: who needs what cannot be read says so."""
+    random, told = np.random.default_rng(1), Damaging(tmp_path / "graph")
+    pairs = random.integers(0, NODES, (300, 2))
+    given = GraphInput({"node": NodeInput(NODES)}, {LINKS: EdgeInput(pairs.T, **split_of(pairs, random))})
+    report = diskgnn.convert(tmp_path / "graph", schema=given, reporter=told)
+    assert told.lines == ["damaged"]
+    assert report.written_bytes > 0
+    with pytest.raises(ArtifactError):
+        prepare(tmp_path / "graph", tmp_path / "packed", fanouts=[2], target=LinkTarget(LINKS))
 
 
 def test_fresh_epochs_draw_as_prepared_ones(typed, tmp_path):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -31,11 +31,12 @@ def edge_windows(
     if windows is None:
         return {}
     where = str(graph.manifest.path)
+    dated = ",".join(_dated(graph, graph.nodes).values()) or "TABLE.COLUMN"
     timed = [each for each in graph.edges if _has_times(graph, each)]
     if not timed:
         raise ConfigError(
             f"temporal_window: expected edges or nodes with times, found none in {where}: convert it again and say "
-            f"when rows appear (of a database, `diskgnn convert --set times={_dated(graph)}`; `time` in "
+            f"when rows appear (of a database, `diskgnn convert --set times={dated}`; `time` in "
             "relational.yaml; `diskgnn convert --column time=COLUMN` of other tables)"
         )
     _say_units(graph, windows)
@@ -67,14 +68,34 @@ def edge_windows(
     return dict.fromkeys(held, length)
 
 
-def _dated(graph: Graph) -> str:
-    """Returns a column of each table that may say when its rows appear, as `convert` takes them."""
+def warn_of_rows_without_times(graph: Graph, drawn: Iterable[EdgeType]) -> None:
+    """Warns where rows that refer to others are drawn and have no times, although some column may say them: most
+    likely nobody said it, and seeds see what comes after them.
+
+    Args:
+        graph: of a database; others are not looked at.
+        drawn: the edge types that are followed.
+    """
+    untimed = {each[0] for each in drawn if graph.edges[each].config.foreign_key and not _has_times(graph, each)}
+    if dated := _dated(graph, untimed):
+        warnings.warn(
+            f"rows of {', '.join(dated)} are drawn without regard to time, as nobody said when they appear: a seed "
+            f"sees those that come after it. If these columns say it, convert {graph.manifest.path} again with "
+            f"`--set times={','.join(dated.values())}` and the times of other tables; nothing is wrong if they are of "
+            "something else, such as birthdays",
+            DataWarning,
+            stacklevel=callers_level(),
+        )
+
+
+def _dated(graph: Graph, node_types: Collection[str]) -> dict[str, str]:
+    """Returns a column of each of these tables that may say when its rows appear, as `convert` takes them."""
     found = dict[str, str]()
     for nodes in graph.config.node_types:
         for column in nodes.columns or ():
-            if column.encoding == "time":
+            if column.encoding == "time" and nodes.name in node_types:
                 found.setdefault(nodes.name, f"{nodes.name}.{column.name}")
-    return ",".join(found.values()) or "TABLE.COLUMN"
+    return found
 
 
 def _say_units(graph: Graph, windows: Windows) -> None:

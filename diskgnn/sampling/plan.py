@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from diskgnn.graph.graph import Graph
 from diskgnn.graph.held_out import HeldOut, told
 from diskgnn.graph.time_units import warn_of_units
 from diskgnn.progress.reporter import SILENT, Reporter, say
-from diskgnn.sampling.edge_windows import edge_windows
+from diskgnn.sampling.edge_windows import edge_windows, warn_of_rows_without_times
 from diskgnn.sampling.empty_windows import warn_of_empty_windows
 from diskgnn.sampling.grouping import nearness_order
 from diskgnn.sampling.label_warnings import warn_of_labels
@@ -164,6 +165,21 @@ class SamplingPlan:
             types = [each for each, is_followed in zip(self.graph.edges, followed, strict=True) if is_followed]
             windows = {each: self._windows.get(each) for each in types}
             warn_of_empty_windows(self.graph, windows, given)
+            warn_of_rows_without_times(self.graph, types)
+            self._warn_of_splits()
+
+    def _warn_of_splits(self) -> None:
+        """Warn of seeds to train on that are all later than those to evaluate on: most likely tables were swapped."""
+        times = self.target.times or {}
+        asked = [(split, np.asarray(times[split])) for split in self.splits if split in times and len(times[split])]
+        for (earlier, before), (later, after) in pairwise(asked):
+            if before.min() > after.max():
+                warnings.warn(
+                    f"seeds of {earlier} are all later than those of {later}: a model is to tell what comes after what "
+                    "it was trained on; were the two swapped?",
+                    DataWarning,
+                    stacklevel=callers_level(),
+                )
 
     def _warn_of_places(self) -> None:
         """Warn if `Block.edge_ids` of some edge type will not be the user's numbers of edges, which nobody kept."""

@@ -1,4 +1,4 @@
-"""What hops of a node type begin with: x, as float32 numbers where tables keep their columns, otherwise as stored."""
+"""Reads x of a node type, with which hops begin: as it is stored, or made as float32 of tables that keep columns."""
 
 from __future__ import annotations
 

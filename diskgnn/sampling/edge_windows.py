@@ -31,9 +31,9 @@ def edge_windows(
     if windows is None:
         return {}
     where = str(graph.manifest.path)
-    dated = ",".join(_dated(graph, graph.nodes).values()) or "TABLE.COLUMN"
     timed = [each for each in graph.edges if _has_times(graph, each)]
     if not timed:
+        dated = ",".join(_dated(graph, graph.nodes).values()) or "TABLE.COLUMN"
         raise ConfigError(
             f"temporal_window: expected edges or nodes with times, found none in {where}: convert it again and say "
             f"when rows appear (of a database, `diskgnn convert --set times={dated}`; `time` in "

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from least_budgets import with_least
+from memory_watching import WATCHING
 from propagated_graphs import segments
 from propagated_types import TypedGiven, assert_paths_are_exact
 
@@ -153,16 +154,7 @@ def test_a_killed_run_goes_on_with_another_memory(graphs: dict[str, Path], tmp_p
     assert number >= 4
 
 
-COUNTED = """
-import sys, threading, diskgnn
-most, is_over = 0, threading.Event()
-def watch():
-    global most
-    while not is_over.wait(0.002):
-        line = next(line for line in open("/proc/self/status") if line.startswith("RssAnon"))
-        most = max(most, int(line.split()[1]) * 1024)
-watching = threading.Thread(target=watch, daemon=True)
-watching.start()
+COUNTED = f"""{WATCHING}
 report = diskgnn.propagate(sys.argv[1], sys.argv[2], target="users", hops=2, nodes="all", memory=sys.argv[3])
 is_over.set()
 print(report.read_bytes, report.written_bytes, most, report.details["memory_bytes"])

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from memory_watching import WATCHING
 from propagated_graphs import OPERATORS, Given, convert, random_graph
 
 import diskgnn
@@ -86,23 +87,17 @@ def test_the_disk_that_is_predicted_suffices_and_less_is_refused(graph: Path, di
     assert most <= needed_bytes
 
 
-COUNTED = """
-import sys, threading, diskgnn
+COUNTED = (
+    WATCHING
+    + """
 def written(): return int(dict(line.split(": ") for line in open("/proc/self/io").read().splitlines())["wchar"])
 graph, out, memory, hops, operators, nodes = sys.argv[1:]
-most, is_over = 0, threading.Event()
-def watch():
-    global most
-    while not is_over.wait(0.002):
-        line = next(line for line in open("/proc/self/status") if line.startswith("RssAnon"))
-        most = max(most, int(line.split()[1]) * 1024)
-watching = threading.Thread(target=watch)
-watching.start()
 before = written()
 report = diskgnn.propagate(graph, out, hops=int(hops), operators=operators, nodes=nodes or None, memory=memory)
 is_over.set()
 print(written() - before, report.read_bytes, report.written_bytes, most, report.details["memory_bytes"])
 """
+)
 
 
 def counted(graph: Path, out: Path, memory: str, hops: int, operators: str, nodes: str = "") -> list[int]:

@@ -43,7 +43,7 @@ def open_text(name: str, path: Location) -> Any:
 
 
 def _is_arrows(path: Location) -> TypeGuard[Path]:
-    """Whether Arrow opens it by itself, which it does with no file whose name is no UTF-8."""
+    """Returns True for a local file that Arrow opens by itself: its name has to be UTF-8."""
     return isinstance(path, Path) and has_utf8_name(path)
 
 

@@ -17,6 +17,10 @@ from diskgnn.formats.hops import Hops
 EdgeType = tuple[str, str, str]
 
 
+WRITES, REVERSE = ("author", "writes", "paper"), ("paper", "rev_writes", "author")
+NUM_PAPERS, NUM_AUTHORS = 300, 150
+
+
 @dataclass(frozen=True)
 class TypedGiven:
     """A typed graph as a user has it."""
@@ -102,6 +106,26 @@ def random_typed_graph(seed: int) -> TypedGiven:
     given = {name: nodes for name, nodes in seeds.items() if len(nodes)}
     exact = {name: each.astype(float) for name, each in features.items()}
     return TypedGiven(num_nodes, exact, edges, target, given, weights)
+
+
+def papers() -> TypedGiven:
+    """Classes are those of the authors, whose features have them, with noise; those of papers say nothing."""
+    random = np.random.default_rng(5)
+    of_authors = random.integers(0, 3, NUM_AUTHORS)
+    labels = np.arange(NUM_PAPERS) % 3
+    by_class = [np.flatnonzero(of_authors == number) for number in range(3)]
+    dst = np.repeat(np.arange(NUM_PAPERS), 4)
+    src = np.array([random.choice(by_class[labels[paper]]) for paper in dst])
+    writes = np.stack([src, dst])
+    features = {
+        "paper": random.standard_normal((NUM_PAPERS, 5)),
+        "author": np.eye(3, 8)[of_authors] + 0.7 * random.standard_normal((NUM_AUTHORS, 8)),
+    }
+    exact = {name: each.astype(np.float32).astype(float) for name, each in features.items()}
+    nodes = random.permutation(NUM_PAPERS)
+    seeds = {"train": nodes[:160], "valid": nodes[160:220], "test": nodes[220:]}
+    num_nodes = {"paper": NUM_PAPERS, "author": NUM_AUTHORS}
+    return TypedGiven(num_nodes, exact, {WRITES: writes, REVERSE: writes[::-1]}, "paper", seeds)
 
 
 def assert_paths_are_exact(path: Path, given: TypedGiven, paths: set[tuple[EdgeType, ...]]) -> None:

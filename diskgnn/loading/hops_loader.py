@@ -35,7 +35,7 @@ from diskgnn.specs.keywords import takes_options
 from diskgnn.specs.schema import NO_LABELS, SourceSchema
 from diskgnn.specs.shard import Shard
 from diskgnn.stores.locations import local
-from diskgnn.system.device import checked_device
+from diskgnn.system.device import located_device
 from diskgnn.system.memory import memory_budget
 from diskgnn.units import format_size
 
@@ -122,7 +122,8 @@ class HopsLoader(CursorSource):
     ) -> None:
         hops = hops if isinstance(hops, Hops) else Hops.open(local(hops, "HopsLoader"))
         config, shard = hops.config, shard or shard_of_environment() or Shard()
-        self.split, self.device, self.options = split, checked_device(device), options
+        self.split, self.options = split, options
+        self.device = located_device(device)
         self.schema = schema_of_hops(hops)
         self._hops = hops
         self._records = RecordFile.open(hops, split, verify=options.verify, engine=options.engine)
@@ -233,7 +234,8 @@ class HopsLoader(CursorSource):
             self._waited += LoadStats(wait_seconds=time.perf_counter() - began)
             self._cursor.require(turn)
             self._cursor.batch = batch.batch_index + 1
-            yield batch
+            # Here and not in the thread: on the stream, and on the GPU, that the user's thread computes on.
+            yield batch if self.device.type == "cpu" else batch.to(self.device, non_blocking=True)
 
     def _made(self, epoch: int, first: int) -> Generator[HopBatch, None, None]:
         """Yields minibatches from number `first` on; runs in a thread beside the user's."""
@@ -292,7 +294,7 @@ class HopsLoader(CursorSource):
         seeds = numbers if self._seeds is None else self._seeds[numbers]
         y = None if self._labels is None else torch.from_numpy(self._labels[numbers])
         batch = HopBatch(self._shaped(torch.from_numpy(records)), y, torch.from_numpy(seeds), epoch, number)
-        return batch if self.device.type == "cpu" else _pinned(batch).to(self.device, non_blocking=True)
+        return _pinned(batch, self.device) if self.device.type == "cuda" else batch
 
     def _shaped(self, records: Tensor, *, of_one: bool = False) -> Any:
         """Returns records [n, V] as x has them; or the only one of them."""
@@ -326,13 +328,16 @@ def _one_ahead(readings: Iterator[Reading]) -> Iterator[Reading]:
         yield reading
 
 
-def _pinned(batch: HopBatch) -> HopBatch:
+def _pinned(batch: HopBatch, device: torch.device) -> HopBatch:
+    """Returns the minibatch in page-locked memory: no other GPU than `device` is made ready for that."""
+
     def pinned(value: Any) -> Any:
         if isinstance(value, Mapping):
             return {name: each.pin_memory() for name, each in value.items()}
         return None if value is None else value.pin_memory()
 
-    return HopBatch(pinned(batch.x), pinned(batch.y), pinned(batch.seeds), batch.epoch, batch.batch_index)
+    with torch.cuda.device(device):  # threads have the first one
+        return HopBatch(pinned(batch.x), pinned(batch.y), pinned(batch.seeds), batch.epoch, batch.batch_index)
 
 
 def schema_of_hops(hops: Hops) -> SourceSchema:

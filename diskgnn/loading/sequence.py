@@ -24,7 +24,7 @@ from diskgnn.loading.header_decoding import HeaderReader
 from diskgnn.loading.loader_options import LoaderOptions
 from diskgnn.loading.transfer import IN_FLIGHT
 from diskgnn.paths import PathLike
-from diskgnn.system.device import checked_device
+from diskgnn.system.device import located_device
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,9 +67,7 @@ class MinibatchSequence:
         if len(row_files) != (len(packed.config.row_sets) if packed.config.by_reference else 0):
             raise ArtifactError(f"{packed.path} refers to rows of a graph, for the process that made it; prepare again")
         size = packed.sequence(split)
-        found = checked_device(device)
-        if found.type == "cuda" and found.index is None:  # threads have a current device of their own
-            found = torch.device("cuda", torch.cuda.current_device())
+        found = located_device(device)
         if options.shuffle_seed is not None and size.cpu_rows:
             raise ConfigError(
                 f"shuffle_seed: {packed.location} has a cpu tier, which is planned for one order; prepare it with "

@@ -109,7 +109,8 @@ class RowEncoder(nn.Module):
             _table_of(each, hidden) for each in columns if each.name in self.category_names
         )  # fmt: skip
         self.age = nn.Linear(AGE_WIDTH, hidden, bias=False) if is_timed else None
-        self.dates = None if dates is None else tuple(dates)
+        self.dates: Tensor | None  # follows the model to its device, and is in no checkpoint: the schema says it
+        self.register_buffer("dates", torch.tensor(dates) if dates else None, persistent=False)
         dated_width = AGE_WIDTH * len(self.timestamp_names) if dates is not None else 0
         self.dated = nn.Linear(dated_width, hidden, bias=False) if dated_width else None
         self.norm = NORM_MODULES[norm](hidden)
@@ -137,8 +138,8 @@ class RowEncoder(nn.Module):
             x = x.to(dtype)
             if self.columns:
                 x = torch.where(x.isnan(), 0, x)  # null of numbers as they are
-            if self.dates:
-                x = x.index_fill(1, torch.tensor(self.dates, device=x.device), 0)
+            if self.dates is not None:
+                x = x.index_fill(1, self.dates, 0)
             rows = self.features(x)
         if self.nulls is not None:
             rows = rows + self.nulls(torch.stack([nulls[name] for name in self.null_names], 1).to(dtype))

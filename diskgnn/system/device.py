@@ -32,3 +32,11 @@ def checked_device(device: str | torch.device) -> torch.device:
         reason = str(error).splitlines()[0]
         raise ConfigError(f"device={str(device)!r} cannot be used here ({reason}); use device='cpu'") from error
     return found
+
+
+def located_device(device: str | torch.device) -> torch.device:
+    """Returns `checked_device`, and says for 'cuda' which one it is: threads have a current device of their own."""
+    found = checked_device(device)
+    if found.type == "cuda" and found.index is None:
+        return torch.device("cuda", torch.cuda.current_device())
+    return found

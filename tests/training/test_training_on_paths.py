@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from click.testing import CliRunner
-from propagated_types import TypedGiven, convert
+from propagated_types import NUM_PAPERS, REVERSE, WRITES, TypedGiven, convert, papers
 from torch import nn
 from torch.nn import functional as F
 
@@ -22,28 +22,6 @@ from diskgnn.models import SIGN, SeHGNN, named_model
 
 OPTIONS = HopsOptions(batch_size=32)
 SHAPE = {"hidden": 16, "dropout": 0.2, "lr": 0.02, "epochs": 8, "progress": False, "loader_options": OPTIONS}
-WRITES, REVERSE = ("author", "writes", "paper"), ("paper", "rev_writes", "author")
-NUM_PAPERS, NUM_AUTHORS = 300, 150
-
-
-def papers() -> TypedGiven:
-    """Classes are those of the authors, whose features have them, with noise; those of papers say nothing."""
-    random = np.random.default_rng(5)
-    of_authors = random.integers(0, 3, NUM_AUTHORS)
-    labels = np.arange(NUM_PAPERS) % 3
-    by_class = [np.flatnonzero(of_authors == number) for number in range(3)]
-    dst = np.repeat(np.arange(NUM_PAPERS), 4)
-    src = np.array([random.choice(by_class[labels[paper]]) for paper in dst])
-    writes = np.stack([src, dst])
-    features = {
-        "paper": random.standard_normal((NUM_PAPERS, 5)),
-        "author": np.eye(3, 8)[of_authors] + 0.7 * random.standard_normal((NUM_AUTHORS, 8)),
-    }
-    exact = {name: each.astype(np.float32).astype(float) for name, each in features.items()}
-    nodes = random.permutation(NUM_PAPERS)
-    seeds = {"train": nodes[:160], "valid": nodes[160:220], "test": nodes[220:]}
-    num_nodes = {"paper": NUM_PAPERS, "author": NUM_AUTHORS}
-    return TypedGiven(num_nodes, exact, {WRITES: writes, REVERSE: writes[::-1]}, "paper", seeds)
 
 
 def records_of_all(given: TypedGiven) -> dict[str, torch.Tensor]:

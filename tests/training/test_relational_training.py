@@ -83,7 +83,7 @@ def test_timestamps_count_against_the_time_of_the_seed(
     result = diskgnn.train(packed, epochs=15, best_by="roc_auc", **MODEL)
     assert result.scores()["test_roc_auc"] > 0.95
     users = result.model.encoders["users"]
-    assert users.dates == (1,)  # behind score
+    assert users.dates.tolist() == [1]  # behind score
     with diskgnn.Loader(packed, "test") as loader, torch.no_grad():
         batch = next(loader.epoch(0))
         moved = {**batch.x, "users": batch.x["users"].index_fill(1, torch.tensor([1]), 5.0)}

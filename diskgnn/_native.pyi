@@ -76,15 +76,15 @@ def propagate_labels(
         IndexError: offsets or neighbours out of range.
     """
 
-ROW_SET_BLOCK_NODES: int  # nodes of a block of a set of rows: its bits are whole blocks of uint64 words
-ROW_SET_BLOCK_COUNTS: int  # int64 numbers that say how many members are before the words of a block
-RowSetArrays = tuple[npt.NDArray[np.uint64], Int64, int]  # bits, counts of members, nodes
+RANKED_BLOCK_NODES: int  # nodes of a block of a set of rows: its bits are whole blocks of uint64 words
+RANKED_BLOCK_COUNTS: int  # int64 numbers that say how many members are before the words of a block
+RankedArrays = tuple[npt.NDArray[np.uint64], Int64, int]  # bits, counts of members, nodes
 
 def count_members(words: npt.NDArray[np.uint64], counts: Int64) -> None:
-    """Fill `counts` [ROW_SET_BLOCK_COUNTS * blocks + 1] with the members of a set before each block, those before each
+    """Fill `counts` [RANKED_BLOCK_COUNTS * blocks + 1] with the members of a set before each block, those before each
     of its words but the first (in 9 bits each), and at the end all of them."""
 
-def row_ranks(members: RowSetArrays, nodes: Int64, ranks: Int64) -> None:
+def row_ranks(members: RankedArrays, nodes: Int64, ranks: Int64) -> None:
     """Fill `ranks` [n] with how many members are before each of `nodes`.
 
     Raises:
@@ -96,7 +96,7 @@ def mark_sources(
     offsets: Int64,
     begin: int,
     sources: npt.NDArray[Any],
-    wanted: RowSetArrays,
+    wanted: RankedArrays,
     marked: npt.NDArray[np.uint64],
     num_sources: int,
 ) -> int:
@@ -119,8 +119,8 @@ def prune_edges(
     begin: int,
     sources: npt.NDArray[Any],
     weights: npt.NDArray[np.float32],
-    wanted: RowSetArrays,
-    sources_set: RowSetArrays,
+    wanted: RankedArrays,
+    sources_set: RankedArrays,
     add_own: bool,
 ) -> tuple[Int64, npt.NDArray[Any], npt.NDArray[np.float32], bool, bool]:
     """The lists of `wanted` nodes, with sources as ranks in `sources_set`; see `mark_sources`.

@@ -45,8 +45,10 @@ class ArtifactError(DiskGNNError):
     exit_code = 4
 
 
-class BusyError(ArtifactError):
+class BusyError(DiskGNNError):
     """Another process is writing the same output."""
+
+    exit_code = 4
 
 
 class OutputExistsError(DiskGNNError, FileExistsError):

@@ -137,7 +137,7 @@ def _taken_bytes(arriving: Path, names: set[str]) -> int:
 
 
 def _move(names: Iterable[str], folder: Path, target: Path, disk: DiskBudget) -> dict[str, tuple[str, int]]:
-    """Move files into the folder `target`, durable, on whatever file system: their names there, and bytes."""
+    """Moves files into the folder `target`, durable, on whatever file system. Returns their names there, and bytes."""
     moved = {}
     for name in names:
         path, file = folder / name, f"{name}.{uuid.uuid4().hex}"

@@ -55,7 +55,7 @@ def raise_write_error(error: BaseException | None, path: Path, kept: str) -> Non
 
 
 def _refusing_folder(error: OSError, path: Path) -> Path | None:
-    """In which something of `path` could not be written; None if it was something else, which is read."""
+    """Returns the folder in which something of `path` could not be written; None if it was something else."""
     if error.filename is None:
         return None
     refused, path = Path(os.fsdecode(error.filename)).absolute(), path.absolute()

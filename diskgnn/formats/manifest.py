@@ -130,10 +130,16 @@ class Manifest:
         The file is read once, front to back, and compared with its checksum.
 
         Raises:
-            ArtifactError, ReadError: see `parts`.
+            ArtifactError: there are no such elements; or see `parts`.
+            ReadError: see `parts`.
         """
         entry, first = self.files[name], 0
         assert entry.shape is not None
+        if len(positions) and not 0 <= positions[0] <= positions[-1] < entry.shape[0]:
+            raise ArtifactError(
+                f"{self.file(name)} has {entry.shape[0]} elements, and elements {positions[0]} to {positions[-1]} are "
+                f"wanted: {made_again(self)}"
+            )
         taken = np.empty((len(positions), *entry.shape[1:]), entry.dtype)
         for part in self.parts(name):
             begin, end = np.searchsorted(positions, [first, first + len(part)])

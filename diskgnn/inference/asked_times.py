@@ -150,11 +150,6 @@ class AskedTimes:
         if len(given) > 1:
             raise ConfigError(f"{given[0]}: expected one of times, at and ignore_times, found {' and '.join(given)}")
 
-    @property
-    def is_open(self) -> bool:
-        """Returns True if none of them was given."""
-        return self.times is None and self.at is None and not self.ignore_times
-
     def draws(
         self,
         graph: Graph,

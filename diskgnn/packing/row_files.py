@@ -125,7 +125,7 @@ class ExtentRowsFile(_RowRuns):
     """Rows of one row set in an extents file, whose space is reserved: a run in each extent."""
 
     def __init__(self, folder: PackFolder, split: PlacedSplit, number: int) -> None:
-        """For row set `number` in the file of `split`."""
+        """Describes the rows of row set `number` in the file of `split`."""
         index, rows, parts = split.index, split.row_sets[number], split.index.parts
         runs = _Runs(
             map_nodes(rows), rows.bounds, parts.offsets[1 + number],
@@ -139,7 +139,7 @@ class InitialCpuRowsFile(_RowRuns):
     """The rows that the cpu tier of a sequence starts with: one run behind the header of a .npy file."""
 
     def __init__(self, folder: PackFolder, split: PlacedSplit, number: int, row_set: RowSetConfig) -> None:
-        """For row set `number`."""
+        """Describes the rows of row set `number` that `split` starts with."""
         nodes, rows = split.row_sets[number].initial_cpu_nodes, row_set.rows
         header = npy_header_bytes(rows.storage, (len(nodes), rows.stored_columns))
         self._header, self.num_bytes = np.frombuffer(header, np.uint8), len(header) + len(nodes) * rows.row_bytes

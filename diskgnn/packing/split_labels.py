@@ -48,9 +48,12 @@ class SplitLabels:
             ArtifactError: seeds are not among those that have labels.
         """
         places = minibatch.places if self.nodes is None else np.searchsorted(self.nodes, minibatch.seeds)
-        if places is None or places.max() >= len(self.y):
+        if places is None or places.max() >= len(self.y) or not self._are(places, minibatch.seeds):
             raise ArtifactError("the samples have seeds that are not in the split; sample again")
         return self.y[places].reshape(-1)
+
+    def _are(self, places: npt.NDArray[np.int64], seeds: npt.NDArray[np.int64]) -> bool:
+        return self.nodes is None or np.array_equal(self.nodes[places], seeds)
 
 
 def label_row_bytes(graph: Graph, target: Target) -> int:

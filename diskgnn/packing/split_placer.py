@@ -93,7 +93,7 @@ class SplitPlacer:
         step, num_batches = placing_step(split), self._request.samples.config.splits[split].num_batches
         if num_batches > MAX_BATCHES:
             raise ConfigError(f"{split}: {num_batches} minibatches; at most {MAX_BATCHES} can be placed")
-        numbers = range(num_batches) if numbers is None else numbers
+        numbers = range(num_batches) if numbers is None else frozenset(numbers)
         tails = self._tail_pages(split, len(numbers) if is_written else 0)
         names = [row_set.config.name for row_set in self._request.row_sets]
         folder, samples = self.folder, self._request.samples

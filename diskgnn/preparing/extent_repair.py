@@ -182,7 +182,7 @@ def _disk_nodes(
 
 
 def _write_rows(path: Path, offset: int, nodes: npt.NDArray[np.int64], row_set: RowSet, threads: int) -> int:
-    """Write the rows of ascending `nodes` from byte `offset` of a file on; their CRC-32C."""
+    """Writes the rows of ascending `nodes` from byte `offset` of a file on, and returns their CRC-32C."""
     needed: npt.NDArray[np.bool_] = np.zeros(row_set.num_rows, np.bool_)
     needed[nodes] = True
     remainder, first = 0, 0

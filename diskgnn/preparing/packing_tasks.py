@@ -25,7 +25,7 @@ _BUSY_SECONDS = 120  # file systems of a network give up the locks of a dead mac
 
 
 def pack_by_tasks(engine: Engine, request: PrepareRequest, *, overwrite: bool) -> StageReport:
-    """By one task that places and one that packs, each where the one before it ended, finished or not."""
+    """Packs by one task that places and one that packs, each where the one before it ended, finished or not."""
     resources = request.resources
     sent = send_sampling(engine, replace(request, resources=replace(resources, reporter=SILENT)))
     arguments = (read_manifest(request.samples_path).digest, published(request.destination.there), overwrite)

@@ -108,7 +108,7 @@ class _PartRepair:
         return (_PartRepair(self._packed, damages) for damages in of_split.values())
 
     def sampled(self, graph: Graph, path: Path, resources: Resources) -> Samples:
-        """Samples of the splits that are needed: those that a killed repair made, if they are whole."""
+        """Returns samples of the splits that are needed: those that a killed repair made, if they are whole."""
         config, needed = self._packed.config, self._splits_needed()
         spec = replace(read_given(self._packed.manifest, config.samples.spec), splits=tuple(needed))
         plan = SamplingPlan(graph, spec)
@@ -118,7 +118,7 @@ class _PartRepair:
         return Samples.open(path)
 
     def static_nodes(self, graph: Graph, samples: Samples) -> dict[str, Nodes]:
-        """By row set, which rows are static, if anything that is wanted depends on that."""
+        """Returns by row set which rows are static, if anything that is wanted depends on that."""
         if (found := _static_nodes_of_ranks(self._packed)) is not None:
             return found
         if self._counts_accesses:
@@ -184,13 +184,13 @@ def _is_sampled(path: Path, plan: SamplingPlan) -> bool:
 
 
 def _index_in(writer: ArtifactWriter, packed: Packed, split: str) -> ExtentIndex:
-    """That of the extents that were made."""
+    """Returns the index of the extents that were made."""
     extents, rows = (np.load(writer.path(name(split))) for name in (artifacts.index_file, artifacts.rows_file))
     return ExtentIndex(extents, rows, packed.config.stored_row_bytes)
 
 
 def _static_nodes_of_ranks(packed: Packed) -> dict[str, Nodes] | None:
-    """Which rows are static, where several ranks have decided that together: as one of them says it, undamaged."""
+    """Returns which rows are static, where several ranks have decided that together, as an undamaged one says it."""
     names = [row_set.name for row_set in packed.config.row_sets]
     if not any(artifacts.static_nodes_file(name) in packed.manifest.files for name in names):
         return None

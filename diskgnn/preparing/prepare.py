@@ -31,7 +31,7 @@ from diskgnn.preparing.packing_tasks import pack_by_tasks
 from diskgnn.preparing.prepare_request import PrepareRequest
 from diskgnn.preparing.preparing_need import require_memory
 from diskgnn.preparing.rank_folders import preparing_alone, unfinished_ranks
-from diskgnn.preparing.repair import repair
+from diskgnn.preparing.repair import LostError, repair
 from diskgnn.preparing.static_sets import with_one_static_set
 from diskgnn.progress.default_reporter import reporter_for
 from diskgnn.progress.reporter import Reporter, StageReport, say
@@ -220,7 +220,7 @@ def _sample(request: PrepareRequest, engine: Engine) -> list[StageReport]:
     if request.is_sampled():
         if request.samples is not None:
             return []
-        with suppress(ArtifactError):  # what cannot be made again by itself
+        with suppress(LostError):
             repair(path, graph=request.graph, resources=resources)
             return []
     if request.samples is None:

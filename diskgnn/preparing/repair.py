@@ -35,6 +35,10 @@ from diskgnn.work.seed_files import given_files, read_given
 from diskgnn.work.writer import ArtifactWriter
 
 
+class LostError(ArtifactError):
+    """What is damaged of an artifact cannot be made again by itself."""
+
+
 @freed_memory_returned()
 def repair(
     path: AnyPath,
@@ -59,8 +63,9 @@ def repair(
     Raises:
         ConfigError: no graph was given and something is damaged, or its repair takes more memory; names the smallest
             budget that works.
-        ArtifactError: the manifest is damaged, the directory is of a kind that cannot be made again, it was made from
-            another graph or other samples, or these are damaged themselves.
+        LostError: what is damaged cannot be made again.
+        ArtifactError: the manifest is damaged, the directory was made from another graph or other samples, or these are
+            damaged themselves.
         BusyError: another process is writing the same directory.
         DiskFullError: a packed directory does not fit beside it.
         UnreadableError: the disk failed below some files: what cannot be read may be whole, so nothing is made again.
@@ -89,14 +94,14 @@ def _repair(
     if not damages:
         return []
     if manifest.format not in artifacts.REPAIRED:
-        raise ArtifactError(
+        raise LostError(
             f"{manifest.path} is damaged ({', '.join(damage.file for damage in damages)}), and a {manifest.format!r} "
             f"cannot be repaired: `{artifacts.MADE_BY[manifest.format]}` it again"
         )
     if given is None:
         raise ConfigError(f"graph: expected the graph that {manifest.path} was made from, to repair it; found none")
     if lost := {damage.file for damage in damages} & set(given_files()):
-        raise ArtifactError(
+        raise LostError(
             f"{manifest.path} is damaged in {', '.join(sorted(lost))}: seeds that were given, which do not follow from "
             f"the graph; `{artifacts.MADE_BY[manifest.format]}` it again"
         )
@@ -139,7 +144,7 @@ def _repair_samples(
         write_shards(writer, plan, resources, only=names)
         for name in names:
             if writer.files.get(name) != manifest.files[name]:
-                raise ArtifactError(f"{name} of {manifest.path} cannot be made again: sample it all again")
+                raise LostError(f"{name} of {manifest.path} cannot be made again: sample it all again")
             replace_file(writer.path(name), manifest.folder / name)
     sync(manifest.folder)
 

@@ -19,7 +19,7 @@ from diskgnn.formats.quantisation import Quantisation
 from diskgnn.formats.record_format import RecordFormat
 from diskgnn.formats.row_format import FeatureFile, RowFormat
 from diskgnn.graph.type_data import NodeSet
-from diskgnn.propagation.needed_rows import RowSet
+from diskgnn.propagation.needed_rows import RankedNodes
 from diskgnn.propagation.record_order import window_rows
 
 _SPANS_HELD = 4  # windows of rows: two that are read, one in use, its stripes
@@ -90,7 +90,7 @@ class HopFeatures:
         """Returns the bytes of the checksums, which are read once."""
         return 0 if self.file is None else 4 * -(-self.file.file_bytes // CHECKSUM_CHUNK_BYTES)
 
-    def windows(self, needed: RowSet) -> Iterator[tuple[int, int]]:
+    def windows(self, needed: RankedNodes) -> Iterator[tuple[int, int]]:
         """Yields [first, last) of the nodes whose rows are read at a time: without those before and after, if they are
         not needed."""
         num_nodes, step = self.nodes.num_nodes, self.window_rows

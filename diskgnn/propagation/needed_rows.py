@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn._native import ROW_SET_BLOCK_COUNTS, ROW_SET_BLOCK_NODES, count_members, mark_sources, row_ranks
+from diskgnn._native import RANKED_BLOCK_COUNTS, RANKED_BLOCK_NODES, count_members, mark_sources, row_ranks
 from diskgnn.errors import ArtifactError
 from diskgnn.files.traffic import Traffic
 from diskgnn.graph.graph import Graph
@@ -19,11 +19,11 @@ from diskgnn.specs.schema import EdgeType
 from diskgnn.system.allocators import pages_kept
 
 _WORD_NODES = 64
-_BLOCK_BYTES = ROW_SET_BLOCK_NODES // 8 + 8 * ROW_SET_BLOCK_COUNTS  # bits, and counts before them
+_BLOCK_BYTES = RANKED_BLOCK_NODES // 8 + 8 * RANKED_BLOCK_COUNTS  # bits, and counts before them
 
 
 @dataclass(frozen=True, eq=False)
-class RowSet:
+class RankedNodes:
     """Some of N nodes, numbered by rank: their place among the members in ascending order."""
 
     words: npt.NDArray[np.uint64]  # bits, in whole blocks
@@ -31,12 +31,12 @@ class RowSet:
     num_nodes: int  # N
 
     @staticmethod
-    def of(words: npt.NDArray[np.uint64], num_nodes: int) -> RowSet:
+    def of(words: npt.NDArray[np.uint64], num_nodes: int) -> RankedNodes:
         """Counts the members whose bits are set."""
-        blocks = len(words) * _WORD_NODES // ROW_SET_BLOCK_NODES
-        counts = np.empty(ROW_SET_BLOCK_COUNTS * blocks + 1, np.int64)
+        blocks = len(words) * _WORD_NODES // RANKED_BLOCK_NODES
+        counts = np.empty(RANKED_BLOCK_COUNTS * blocks + 1, np.int64)
         count_members(words, counts)
-        return RowSet(words, counts, num_nodes)
+        return RankedNodes(words, counts, num_nodes)
 
     @property
     def native(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64], int]:
@@ -64,8 +64,8 @@ class EdgeNeed:
     """Edges that a hop reads: the lists of some rows, whose sources are all among others."""
 
     edge_type: EdgeType
-    rows: RowSet
-    sources: RowSet
+    rows: RankedNodes
+    sources: RankedNodes
     num_edges: int
     most_edges: int  # of a piece of the topology
 
@@ -74,7 +74,7 @@ class EdgeNeed:
 class HopRows:
     """The rows of each tree node, and the edges that lead to them."""
 
-    sets: Sequence[RowSet]  # of each tree node: those of features that are needed, those that a hop makes
+    sets: Sequence[RankedNodes]  # of each tree node: those of features that are needed, those that a hop makes
     edges: Sequence[EdgeNeed]  # those that several tree nodes read are there once
     edges_of: Sequence[int | None]  # of each tree node, which of these it reads; None: features
     sweeps: Mapping[EdgeType, int]  # over all edges of each type that is used, that found them
@@ -88,7 +88,7 @@ class HopRows:
 def sets_bytes(tree: HopTree, graph: Graph) -> int:
     """Returns the memory that `find_rows` takes for sets."""
     num_nodes = (graph.nodes[node.node_type].num_nodes for node in tree.nodes)
-    return sum((-(-count // ROW_SET_BLOCK_NODES) + 1) * _BLOCK_BYTES for count in num_nodes)
+    return sum((-(-count // RANKED_BLOCK_NODES) + 1) * _BLOCK_BYTES for count in num_nodes)
 
 
 def find_rows(
@@ -117,7 +117,7 @@ def _seed_words(num_nodes: int, seeds: Iterable[npt.NDArray[np.int64]]) -> npt.N
 
 
 def _no_words(num_nodes: int) -> npt.NDArray[np.uint64]:
-    return np.zeros(-(-num_nodes // ROW_SET_BLOCK_NODES) * (ROW_SET_BLOCK_NODES // _WORD_NODES), np.uint64)
+    return np.zeros(-(-num_nodes // RANKED_BLOCK_NODES) * (RANKED_BLOCK_NODES // _WORD_NODES), np.uint64)
 
 
 _Key = tuple[str, bool, frozenset[tuple[EdgeType, int]]]  # what a set follows from: type, seeds, in-neighbours of sets
@@ -128,10 +128,10 @@ class _Finding:
 
     def __init__(self, tree: HopTree, graph: Graph, seeds: npt.NDArray[np.uint64], traffic: Traffic) -> None:
         self._tree, self._graph, self._seeds, self._traffic = tree, graph, seeds, traffic
-        self._sets: dict[int, RowSet] = {}  # by tree node
-        self._made: dict[_Key, RowSet] = {}
+        self._sets: dict[int, RankedNodes] = {}  # by tree node
+        self._made: dict[_Key, RankedNodes] = {}
         self._num_edges: dict[tuple[EdgeType, int], tuple[int, int]] = {}  # into a set, by its number: in all, and most
-        self._distinct: dict[str, list[RowSet]] = {name: [] for name in graph.nodes}
+        self._distinct: dict[str, list[RankedNodes]] = {name: [] for name in graph.nodes}
         self._sweeps: dict[EdgeType, int] = {}
         self.levels = [  # by length: the edge types that lead to paths that are one longer
             {tree.nodes[child].edge_type for number in self._of_length(length) for child in tree.children[number]}
@@ -144,7 +144,7 @@ class _Finding:
     def find(self, length: int, advance: Advance) -> None:
         """Finds the sets of the tree nodes of this length, those of the next being there."""
         tree, marked = self._tree, dict[_Key, npt.NDArray[np.uint64]]()
-        keys, wanted = dict[int, _Key](), dict[EdgeType, list[tuple[RowSet, npt.NDArray[np.uint64]]]]()
+        keys, wanted = dict[int, _Key](), dict[EdgeType, list[tuple[RankedNodes, npt.NDArray[np.uint64]]]]()
         for number in self._of_length(length):
             node, children = tree.nodes[number], tree.children[number]
             needs = {(tree.nodes[child].edge_type, id(self._sets[child])): self._sets[child] for child in children}
@@ -170,7 +170,7 @@ class _Finding:
 
     @pages_kept(KEPT_PAGES_BYTES)
     def _sweep(
-        self, edge_type: EdgeType, wanted: Sequence[tuple[RowSet, npt.NDArray[np.uint64]]], advance: Advance
+        self, edge_type: EdgeType, wanted: Sequence[tuple[RankedNodes, npt.NDArray[np.uint64]]], advance: Advance
     ) -> None:
         edges, sweeps = self._graph.edges[edge_type], self._sweeps.get(edge_type, 0)
         num_sources, counts = self._graph.nodes[edge_type[0]].num_nodes, [(0, 0)] * len(wanted)
@@ -189,12 +189,12 @@ class _Finding:
         for (rows, _), count in zip(wanted, counts, strict=True):
             self._num_edges[edge_type, id(rows)] = count
 
-    def _distinct_set(self, node_type: str, words: npt.NDArray[np.uint64]) -> RowSet:
+    def _distinct_set(self, node_type: str, words: npt.NDArray[np.uint64]) -> RankedNodes:
         there = self._distinct[node_type]
         for rows in there:
             if np.array_equal(rows.words, words):
                 return rows
-        there.append(RowSet.of(words, self._graph.nodes[node_type].num_nodes))
+        there.append(RankedNodes.of(words, self._graph.nodes[node_type].num_nodes))
         return there[-1]
 
     def found(self) -> HopRows:

@@ -21,7 +21,7 @@ from diskgnn.graph.type_data import NodeSet
 from diskgnn.ordered import Threads, in_order
 from diskgnn.progress.reporter import Reporter
 from diskgnn.propagation.hop_features import HopFeatures, viewing
-from diskgnn.propagation.needed_rows import RowSet
+from diskgnn.propagation.needed_rows import RankedNodes
 from diskgnn.specs.schema import ONE_NODE_TYPE
 from diskgnn.work.fold import Output
 from diskgnn.work.shuffle import Piece, Shuffle, piece_buffer
@@ -34,7 +34,7 @@ _READ_AHEAD = 1
 
 def transpose(
     features: HopFeatures,
-    needed: RowSet,
+    needed: RankedNodes,
     stripes: Shuffle,
     reporter: Reporter,
     traffic: Traffic,
@@ -156,7 +156,7 @@ def load(
     return sum(piece.num_bytes for window, _ in windows for piece in window)
 
 
-def first_rows(features: HopFeatures, needed: RowSet, most_rows: int) -> int:
+def first_rows(features: HopFeatures, needed: RankedNodes, most_rows: int) -> int:
     """Returns how many rows `load` fills, of the needed ones, where the first `most_rows` are wanted."""
     begins = np.array([first for first, _ in features.windows(needed)], np.int64)
     ranks = np.append(needed.ranks(begins), len(needed))

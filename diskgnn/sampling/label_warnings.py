@@ -226,7 +226,7 @@ def _is_nearly_all(agree: npt.NDArray[np.bool_], labels: npt.NDArray[Any]) -> bo
 
 
 def _is_most_frequent(labels: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """[n] of labels [n]."""
+    """Returns [n] which of labels [n] are the most frequent one."""
     values, counts = np.unique(labels, return_counts=True)
     found: npt.NDArray[np.bool_] = labels == values[counts.argmax()]
     return found

@@ -70,7 +70,7 @@ class AvoidedDestinations:
 
     @property
     def num_edges(self) -> int:
-        """In all lists at most: what is there twice counts twice."""
+        """Returns the edges in all lists at most: what is there twice counts twice."""
         return int(self._counts.sum())
 
     def fill(self) -> None:

@@ -50,16 +50,16 @@ class NodeSeeds:
 
     @property
     def negatives_bytes(self) -> int:
-        """Nothing: seeds are nodes."""
+        """Returns 0: seeds are nodes."""
         return 0
 
     @property
     def held_out_bytes(self) -> int:
-        """Nothing: seeds are nodes."""
+        """Returns 0: seeds are nodes."""
         return 0
 
     def held_out(self, reporter: Reporter) -> HeldOut:
-        """Nothing: seeds are nodes."""
+        """Returns no edges: seeds are nodes."""
         return HeldOut()
 
     def count(self, split: str) -> int:

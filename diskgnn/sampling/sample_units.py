@@ -50,17 +50,17 @@ class SampleUnit:
 
     @property
     def files(self) -> tuple[str]:
-        """Its name."""
+        """Returns its name."""
         return (self.name,)
 
     @property
     def amount(self) -> int:
-        """Minibatches."""
+        """Returns the number of minibatches."""
         return len(self.numbers)
 
     @property
     def disk_share(self) -> int:
-        """Minibatches: those of a plan take about as much each."""
+        """Returns the number of minibatches: those of a plan take about as much each."""
         return len(self.numbers)
 
 

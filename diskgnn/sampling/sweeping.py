@@ -68,7 +68,7 @@ class SweepingSampler:
 
     @property
     def read_bytes(self) -> int:
-        """Read from disk so far."""
+        """Returns the bytes read from disk so far."""
         return self._sweep.read_bytes
 
     def sample(self, minibatches: Iterable[PlannedMinibatch]) -> Iterator[SampledMinibatch]:

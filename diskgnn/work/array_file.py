@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn._native import crc32c
+from diskgnn._native import crc32c, crc32c_combine
 from diskgnn.files import faults
 from diskgnn.files.checked_files import (
     CHECKSUM_CHUNK_BYTES,
@@ -33,8 +33,8 @@ _HELD_CHUNKS = 1 << 16  # whose checksums are in memory before they are written
 class ArrayFile(StepFile):
     """One .npy file of an artifact, written front to back like `ChecksummedFile`: by a fold, or as a context manager.
 
-    `rows` None means as many as will have been written, which costs one read of the file for its checksum. `checksums`
-    names a .npy file for those of its chunks (see `ChunkChecksums`).
+    `rows` None means as many as will have been written. `checksums` names a .npy file for those of its chunks (see
+    `ChunkChecksums`).
 
     With `may_stream`, where the artifact goes to a store and the file has no room here, it is written there at once. A
     killed run makes it again.
@@ -142,9 +142,13 @@ class ArrayFile(StepFile):
         elif self._rows is not None:
             self.writer.add(self.name, crc32c=self._file.crc32c)
         else:
+            header = npy_header_bytes(self._dtype, shape)
             with self.path.open("r+b") as file:
-                file.write(npy_header_bytes(self._dtype, shape))
-            self.writer.add(self.name)
+                file.write(header)
+            # Not read again: a disk that has changed the rows since would be believed.
+            rows_bytes = self._bytes_of(self.rows_written) - len(header)
+            other_header = crc32c(self._header) ^ crc32c(header)
+            self.writer.add(self.name, crc32c=self._file.crc32c ^ crc32c_combine(other_header, 0, rows_bytes))
 
     def abandon(self) -> None:
         """Leaves it incomplete."""

@@ -4,7 +4,7 @@
 #include "bindings/arrays.h"
 #include "propagation/edge_pruning.h"
 #include "propagation/neighbour_means.h"
-#include "propagation/row_set.h"
+#include "propagation/ranked_nodes.h"
 #include "propagation/stripes.h"
 
 namespace diskgnn {
@@ -13,13 +13,13 @@ namespace {
 using Words = In<std::uint64_t>;
 using BoundSet = std::tuple<Words, In<std::int64_t>, std::int64_t>;  // bits, counts of members, nodes
 
-RowSet row_set(const BoundSet& set) {
+RankedNodes ranked_nodes(const BoundSet& set) {
   const auto& [words, counts, num_nodes] = set;
   return {span_of(words), span_of(counts), num_nodes};
 }
 
 void count_members(Words words, Out<std::int64_t> counts) {
-  constexpr std::size_t kBlock = RowSet::kBlockWords, kCounts = RowSet::kBlockCounts;
+  constexpr std::size_t kBlock = RankedNodes::kBlockWords, kCounts = RankedNodes::kBlockCounts;
   require(words.size() % kBlock == 0 && counts.size() == words.size() / kBlock * kCounts + 1,
           "counts do not fit the words");
   nb::gil_scoped_release release;
@@ -27,7 +27,7 @@ void count_members(Words words, Out<std::int64_t> counts) {
   for (std::size_t block = 0; block < words.size() / kBlock; ++block) {
     std::uint64_t in_block = 0, before_words = 0;
     for (std::size_t w = 0; w < kBlock; ++w) {
-      if (w > 0) before_words |= in_block << RowSet::kCountBits * (w - 1);
+      if (w > 0) before_words |= in_block << RankedNodes::kCountBits * (w - 1);
       in_block += static_cast<std::uint64_t>(std::popcount(words.data()[block * kBlock + w]));
     }
     counts.data()[block * kCounts] = found;
@@ -40,7 +40,7 @@ void count_members(Words words, Out<std::int64_t> counts) {
 void row_ranks(const BoundSet& set, In<std::int64_t> nodes, Out<std::int64_t> ranks) {
   require(nodes.size() == ranks.size(), "nodes and ranks differ in length");
   nb::gil_scoped_release release;
-  const RowSet members = row_set(set);
+  const RankedNodes members = ranked_nodes(set);
   for (std::size_t i = 0; i < nodes.size(); ++i) ranks.data()[i] = members.rank(nodes.data()[i]);
 }
 
@@ -72,7 +72,7 @@ void bind_edges(nb::module_& m) {
          Out<std::uint64_t> marked, std::int64_t num_sources) {
         const auto piece = edge_piece<Id>(first_node, offsets, begin, sources, In<float>());
         nb::gil_scoped_release release;
-        return mark_sources(piece, row_set(wanted), span_of(marked), num_sources);
+        return mark_sources(piece, ranked_nodes(wanted), span_of(marked), num_sources);
       },
       "first_node"_a, "offsets"_a.noconvert(), "begin"_a, "sources"_a.noconvert(), "wanted"_a, "marked"_a.noconvert(),
       "num_sources"_a);
@@ -84,7 +84,7 @@ void bind_edges(nb::module_& m) {
         PrunedEdges<Id> found;
         {
           nb::gil_scoped_release release;
-          found = prune_edges(piece, row_set(wanted), row_set(sources_set), add_own);
+          found = prune_edges(piece, ranked_nodes(wanted), ranked_nodes(sources_set), add_own);
         }
         return nb::make_tuple(to_numpy(std::move(found.offsets)), to_numpy(std::move(found.sources)),
                               to_numpy(std::move(found.weights)), found.continues, found.goes_on);
@@ -154,8 +154,8 @@ void place_some_columns(In<float> values, std::size_t width, std::size_t first, 
 }  // namespace
 
 void bind_propagation(nb::module_& m) {
-  m.attr("ROW_SET_BLOCK_NODES") = 64 * RowSet::kBlockWords;
-  m.attr("ROW_SET_BLOCK_COUNTS") = RowSet::kBlockCounts;
+  m.attr("RANKED_BLOCK_NODES") = 64 * RankedNodes::kBlockWords;
+  m.attr("RANKED_BLOCK_COUNTS") = RankedNodes::kBlockCounts;
   m.def("count_members", &count_members, "words"_a.noconvert(), "counts"_a.noconvert());
   m.def("row_ranks", &row_ranks, "members"_a, "nodes"_a.noconvert(), "ranks"_a.noconvert());
   m.def("add_weights", &add_edge_weights, "offsets"_a.noconvert(), "begin"_a, "weights"_a.noconvert(),

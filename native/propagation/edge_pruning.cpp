@@ -17,7 +17,7 @@ struct List {
 
 // Calls `work` with the lists of wanted nodes.
 template <typename Id, typename Work>
-void for_each_list(const EdgePiece<Id>& piece, const RowSet& wanted, const Work& work) {
+void for_each_list(const EdgePiece<Id>& piece, const RankedNodes& wanted, const Work& work) {
   const auto end = piece.begin + static_cast<std::int64_t>(piece.sources.size());
   for (std::size_t i = 0; i + 1 < piece.offsets.size(); ++i) {
     const std::int64_t node = piece.first_node + static_cast<std::int64_t>(i);
@@ -31,7 +31,7 @@ void for_each_list(const EdgePiece<Id>& piece, const RowSet& wanted, const Work&
 }
 
 template <typename Id>
-inline __attribute__((always_inline)) void rank_all(const RowSet& members, std::span<const Id> nodes, Id* ranks) {
+inline __attribute__((always_inline)) void rank_all(const RankedNodes& members, std::span<const Id> nodes, Id* ranks) {
   bool are_members = true;  // of all, without a branch
   for (const Id node : nodes) {
     are_members &= members.has(node);
@@ -41,13 +41,14 @@ inline __attribute__((always_inline)) void rank_all(const RowSet& members, std::
 }
 
 template <typename Id>
-void rank_each(const RowSet& members, std::span<const Id> nodes, Id* ranks) {
+void rank_each(const RankedNodes& members, std::span<const Id> nodes, Id* ranks) {
   rank_all(members, nodes, ranks);
 }
 
 #if defined(__x86_64__)
 template <typename Id>
-__attribute__((target("popcnt"))) void rank_each_popcnt(const RowSet& members, std::span<const Id> nodes, Id* ranks) {
+__attribute__((target("popcnt"))) void rank_each_popcnt(const RankedNodes& members, std::span<const Id> nodes,
+                                                        Id* ranks) {
   rank_all(members, nodes, ranks);
 }
 #endif
@@ -64,7 +65,7 @@ auto ranking() {
 }  // namespace
 
 template <typename Id>
-std::int64_t mark_sources(const EdgePiece<Id>& piece, const RowSet& wanted, std::span<std::uint64_t> marked,
+std::int64_t mark_sources(const EdgePiece<Id>& piece, const RankedNodes& wanted, std::span<std::uint64_t> marked,
                           std::int64_t num_nodes) {
   std::int64_t num_edges = 0;
   for_each_list(piece, wanted, [&](const List& list) {
@@ -81,7 +82,8 @@ std::int64_t mark_sources(const EdgePiece<Id>& piece, const RowSet& wanted, std:
 }
 
 template <typename Id>
-PrunedEdges<Id> prune_edges(const EdgePiece<Id>& piece, const RowSet& wanted, const RowSet& sources_set, bool add_own) {
+PrunedEdges<Id> prune_edges(const EdgePiece<Id>& piece, const RankedNodes& wanted, const RankedNodes& sources_set,
+                            bool add_own) {
   std::size_t num_rows = 0, num_edges = 0;
   for_each_list(piece, wanted, [&](const List& list) {
     ++num_rows;
@@ -113,11 +115,13 @@ PrunedEdges<Id> prune_edges(const EdgePiece<Id>& piece, const RowSet& wanted, co
   return found;
 }
 
-template std::int64_t mark_sources(const EdgePiece<std::int32_t>&, const RowSet&, std::span<std::uint64_t>,
+template std::int64_t mark_sources(const EdgePiece<std::int32_t>&, const RankedNodes&, std::span<std::uint64_t>,
                                    std::int64_t);
-template std::int64_t mark_sources(const EdgePiece<std::int64_t>&, const RowSet&, std::span<std::uint64_t>,
+template std::int64_t mark_sources(const EdgePiece<std::int64_t>&, const RankedNodes&, std::span<std::uint64_t>,
                                    std::int64_t);
-template PrunedEdges<std::int32_t> prune_edges(const EdgePiece<std::int32_t>&, const RowSet&, const RowSet&, bool);
-template PrunedEdges<std::int64_t> prune_edges(const EdgePiece<std::int64_t>&, const RowSet&, const RowSet&, bool);
+template PrunedEdges<std::int32_t> prune_edges(const EdgePiece<std::int32_t>&, const RankedNodes&, const RankedNodes&,
+                                               bool);
+template PrunedEdges<std::int64_t> prune_edges(const EdgePiece<std::int64_t>&, const RankedNodes&, const RankedNodes&,
+                                               bool);
 
 }  // namespace diskgnn

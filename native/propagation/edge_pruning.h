@@ -5,7 +5,7 @@
 #include <span>
 
 #include "files/page_array.h"
-#include "propagation/row_set.h"
+#include "propagation/ranked_nodes.h"
 
 namespace diskgnn {
 
@@ -24,7 +24,7 @@ struct EdgePiece {
 // Adds the sources of edges into `wanted` nodes to the set `marked`; returns how many edges these are. Throws
 // std::out_of_range where the topology leads outside of the set, std::invalid_argument where offsets do not ascend.
 template <typename Id>
-std::int64_t mark_sources(const EdgePiece<Id>& piece, const RowSet& wanted, std::span<std::uint64_t> marked,
+std::int64_t mark_sources(const EdgePiece<Id>& piece, const RankedNodes& wanted, std::span<std::uint64_t> marked,
                           std::int64_t num_nodes);
 
 template <typename Id>
@@ -38,6 +38,7 @@ struct PrunedEdges {
 // The lists of `wanted` nodes, with sources as ranks in `sources_set`. With `add_own` each ends with the node itself,
 // of weight 1. Throws as `mark_sources`.
 template <typename Id>
-PrunedEdges<Id> prune_edges(const EdgePiece<Id>& piece, const RowSet& wanted, const RowSet& sources_set, bool add_own);
+PrunedEdges<Id> prune_edges(const EdgePiece<Id>& piece, const RankedNodes& wanted, const RankedNodes& sources_set,
+                            bool add_own);
 
 }  // namespace diskgnn

@@ -200,3 +200,12 @@ def test_a_file_that_is_not_part_of_it(tmp_path: Path) -> None:
     opened = write(tmp_path / "graph")
     with pytest.raises(ArtifactError, match=r"has no file features; diskgnn convert again"):
         opened.array(FEATURES)
+
+
+@pytest.mark.parametrize("positions", [[-1, 3], [3, 20]])
+def test_elements_that_a_file_does_not_have_are_refused(tmp_path: Path, positions: list[int]) -> None:
+    """Positions may come from damaged bytes."""
+    manifest = write(tmp_path / "graph")
+    np.testing.assert_array_equal(manifest.take("a.npy", np.array([0, 19])), np.load(tmp_path / "graph/a.npy")[[0, 19]])
+    with pytest.raises(ArtifactError, match=r"a\.npy has 20 elements, and elements .* are wanted: `diskgnn convert`"):
+        manifest.take("a.npy", np.array(positions))

@@ -7,6 +7,7 @@ import warnings
 
 import numpy as np
 import pytest
+from packed_directories import flip
 from told_stages import Stages
 
 from diskgnn import ArtifactError, ConfigError, estimate, generate, prepare
@@ -310,6 +311,26 @@ def test_what_overwriting_goes_on_with_is_not_cleaned(graph, tmp_path):
     assert [report.stage for report in prepare(graph, tmp_path / "packed", **changed, cpu_cache="10%", overwrite=True)
             ] == ["pack"]  # fmt: skip
     assert names(tmp_path) == ["packed"]
+
+
+@pytest.mark.parametrize("of_graph", [False, True])
+def test_what_was_sampled_is_not_given_up_for_a_damaged_graph(graph, tmp_path, of_graph):
+    """Nor for one of its own shards, which is sampled again."""
+    shutil.copytree(graph, tmp_path / "graph")
+    told = pytest.warns(UserWarning, match="is kept")
+    with faults.armed("pack.header", KeyboardInterrupt()), told, pytest.raises(KeyboardInterrupt):
+        prepare(tmp_path / "graph", tmp_path / "packed", **SETTINGS, cpu_cache="10%")
+    samples = tmp_path / ".packed.preparing" / "samples"
+    flip(min(samples.glob("*.arrow")), 500)
+    if of_graph:
+        indices, *_ = (tmp_path / "graph").glob("indices-*.npy")
+        flip(indices, indices.stat().st_size // 2)
+        with pytest.warns(UserWarning, match="is kept"), pytest.raises(ArtifactError, match=indices.name):
+            prepare(tmp_path / "graph", tmp_path / "packed", **SETTINGS, cpu_cache="10%")
+        flip(indices, indices.stat().st_size // 2)
+    reports = prepare(tmp_path / "graph", tmp_path / "packed", **SETTINGS, cpu_cache="10%")
+    assert [report.stage for report in reports] == ["pack"]
+    verify_artifact(tmp_path / "packed")
 
 
 def test_kept_samples_are_never_replaced(graph, tmp_path):

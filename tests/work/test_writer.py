@@ -17,7 +17,7 @@ from hypothesis.extra import numpy as hnp
 from small_artifacts import names, write
 
 from diskgnn._native import crc32c
-from diskgnn.errors import ArtifactError, ConfigError, DiskFullError, OutputExistsError
+from diskgnn.errors import ArtifactError, BusyError, ConfigError, DiskFullError, OutputExistsError
 from diskgnn.files import faults
 from diskgnn.files.checked_lines import checked_line
 from diskgnn.files.disk_space import free_bytes, require_free_bytes
@@ -62,6 +62,19 @@ def test_array_file_equals_numpy(tmp_path: Path, array: np.ndarray, cuts: list[i
     verify_artifact(tmp_path / "graph")
     found = np.load(path)
     assert (found.dtype, found.shape, found.tobytes()) == (array.dtype, array.shape, array.tobytes())
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_bytes_that_the_disk_changes_before_the_file_is_whole_are_damage(tmp_path: Path, known: bool) -> None:
+    with ArtifactWriter(tmp_path / "graph", GRAPH, config={}) as writer:
+        with ArrayFile(writer, "x.npy", np.int64, 40_000 if known else None) as file:
+            file.write(np.arange(40_000))
+            with file.path.open("r+b") as disk:  # a page that is written already
+                disk.seek(200)
+                disk.write(b"!")
+        writer.publish()
+    with pytest.raises(ArtifactError, match=r"x\.npy"):
+        verify_artifact(tmp_path / "graph")
 
 
 def test_array_file_wants_the_rows_it_was_promised(tmp_path: Path) -> None:
@@ -332,7 +345,7 @@ def test_two_writers(tmp_path: Path) -> None:
     with first:
         first.save_array("a.npy", np.zeros(3))
         with (
-            pytest.raises(ArtifactError, match="another process is writing"),
+            pytest.raises(BusyError, match="another process is writing"),
             ArtifactWriter(tmp_path / "graph", GRAPH, config={}),
         ):
             pass

@@ -9,18 +9,18 @@
 
 namespace diskgnn {
 
-class RowSet {
+class RankedNodes {
  public:
   // Two counts stand before so many words, a quarter of the bits' bytes: the members before the block, then those in it
   // before each word but the first, in 9 bits each (Vigna, "Broadword Implementation of Rank/Select Queries", 2008).
   static constexpr std::size_t kBlockWords = 8, kBlockCounts = 2, kCountBits = 9;
 
   // `words` are the bits of `num_nodes` nodes, in whole blocks; `counts` are those of each block, then all members.
-  RowSet(std::span<const std::uint64_t> words, std::span<const std::int64_t> counts, std::int64_t num_nodes)
+  RankedNodes(std::span<const std::uint64_t> words, std::span<const std::int64_t> counts, std::int64_t num_nodes)
       : words_(words), counts_(counts), num_nodes_(num_nodes) {
     if (words.size() % kBlockWords != 0 || counts.size() != words.size() / kBlockWords * kBlockCounts + 1 ||
         num_nodes < 0 || static_cast<std::uint64_t>(num_nodes) > words.size() * 64) {
-      throw std::invalid_argument("a set of rows: bits and counts do not fit the nodes");
+      throw std::invalid_argument("ranked nodes: bits and counts do not fit the nodes");
     }
   }
 

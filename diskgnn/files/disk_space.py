@@ -101,15 +101,21 @@ class DiskBudget:
         """
         if self.num_bytes is None:
             return
-        while not self._has_room(num_bytes, is_journal=is_journal) and self._relieve():
-            pass
-        with _claiming:
-            if not self._has_room(num_bytes, is_journal=is_journal):
+        while not self._take(num_bytes, is_journal=is_journal):
+            if not self._relieve():  # unless another thread has given something back since
                 self.require(num_bytes, "the next piece", exact=True)
+
+    def _take(self, num_bytes: int, *, is_journal: bool) -> bool:
+        """Returns True if there was room, which is taken."""
+        with _claiming:
+            own_bytes = self._journal_bytes if is_journal else self._own_bytes
+            if self.num_bytes is not None and self._file_bytes + own_bytes + num_bytes > self.num_bytes:
+                return False
             if is_journal:
                 self._journal_bytes += num_bytes
             else:
                 self._file_bytes += num_bytes
+            return True
 
     def release(self, num_bytes: int, *, is_journal: bool = False) -> None:
         """Say that so many bytes that were claimed are removed."""
@@ -137,10 +143,6 @@ class DiskBudget:
     def _own_bytes(self) -> int:
         """Journals and locks take these bytes, or may."""
         return max(OWN_BYTES, self._journal_bytes + OWN_BYTES // 2)
-
-    def _has_room(self, num_bytes: int, *, is_journal: bool) -> bool:
-        own_bytes = self._journal_bytes if is_journal else self._own_bytes
-        return self.num_bytes is None or self._file_bytes + own_bytes + num_bytes <= self.num_bytes
 
     def require(self, needed_bytes: int, what: str, *, exact: bool = False) -> None:
         """Refuse to write `what`, which needs exactly or at least so many bytes more.

@@ -43,11 +43,13 @@ def relink(graph: PathLike, features: PathLike, *, node_type: str | None = None,
         >>> diskgnn.relink("graph", "/mnt/new/features.npy")
     """
     final = resolved(local(graph, "relinking"))
-    manifest = read_manifest(graph, artifacts.GRAPH)
-    name, path = _external_name(manifest, node_type), local(features, "relinking").absolute()
-    _require_same(manifest, name, path, verify)
-    external = ExternalFile(str(path), path.stat().st_mtime_ns, manifest.external[name].headerless)
-    with writing_alone(final):
+    path = local(features, "relinking").absolute()
+    read_manifest(graph, artifacts.GRAPH)  # says what is wrong with a path beside which there may be no lock
+    with writing_alone(final):  # also while files are compared: nobody else may replace the graph by another one
+        manifest = read_manifest(graph, artifacts.GRAPH)
+        name = _external_name(manifest, node_type)
+        _require_same(manifest, name, path, verify)
+        external = ExternalFile(str(path), path.stat().st_mtime_ns, manifest.external[name].headerless)
         document = json.loads((final / MANIFEST).read_text())
         document["external"][name] = external.to_json()
         partial = staging_of(final).with_suffix(".manifest")

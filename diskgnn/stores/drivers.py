@@ -26,6 +26,7 @@ _REFUSED = re.compile(
     r"|HTTP (status )?(401|403)|PERMISSION_DENIED|UNAUTHENTICATED|Permission denied",
     re.IGNORECASE,
 )
+_NAMES = re.compile(r"(?<!\w)'.*?'(?!\w)|\S*/\S*")  # of objects and buckets, and URLs, as drivers repeat them
 
 
 @lru_cache(maxsize=32)
@@ -122,7 +123,7 @@ def named_errors(doing: str) -> Iterator[None]:
 
 def is_refused(error: OSError) -> bool:
     """Returns True if asking again would not help: credentials are wrong, or do not allow it."""
-    return isinstance(error, (FileNotFoundError, PermissionError)) or bool(_REFUSED.search(str(error)))
+    return isinstance(error, (FileNotFoundError, PermissionError)) or bool(_REFUSED.search(_NAMES.sub("", str(error))))
 
 
 def problem(error: BaseException) -> str:

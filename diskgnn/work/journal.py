@@ -188,11 +188,17 @@ class Journal:
 def appended_scratch(path: Path) -> list[str]:
     """Returns what the journal at `path`, of a directory that was published, says is scratch in that. Only its names of
     files are believed."""
-    found: list[str] = []
+    found: list[Any] = []
     for line in filter(None, checked_lines(path.read_bytes())):
         with suppress(ValueError, KeyError, RecursionError):  # lines about other things
-            found = [file_name(typed(name, str)) for name in typed(typed(json.loads(line), dict)[_SCRATCH], list)]
-    return found
+            found = typed(typed(json.loads(line), dict)[_SCRATCH], list)
+    return [name for name in found if _names_file(name)]
+
+
+def _names_file(name: Any) -> bool:
+    with suppress(ValueError):
+        return bool(file_name(typed(name, str)))
+    return False
 
 
 def note_bytes(done: Mapping[str, npt.NDArray[Any]]) -> int:

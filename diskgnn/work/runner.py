@@ -64,6 +64,7 @@ import numpy.typing as npt
 
 from diskgnn.errors import InputError
 from diskgnn.files import faults
+from diskgnn.files.destination import lock_of
 from diskgnn.files.disk_space import UNLIMITED, DiskBudget, allocated_bytes
 from diskgnn.progress.reporter import Advance
 from diskgnn.work.damage import DamagedStepError
@@ -234,7 +235,9 @@ class Work:
         """
         self._folder.keep(name)
         path, made = self._folder.path(name), None
-        if not path.exists():
+        if path.exists():
+            lock_of(path).unlink(missing_ok=True)  # of a run that was killed when it had given the directory its name
+        else:
             made = make(path)
             self._folder.disk.look()
         return StepArtifact(self._folder, self._full(name), name, made)

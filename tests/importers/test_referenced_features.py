@@ -13,9 +13,11 @@ from commands import run
 from user_data import NUM_NODES, WIDTH, small_data
 
 import diskgnn
-from diskgnn.errors import ArtifactError, ConfigError, DataWarning, InputError
+from diskgnn.errors import ArtifactError, BusyError, ConfigError, DataWarning, InputError
+from diskgnn.files.checked_files import checksum_file
 from diskgnn.formats.manifest import open_artifact
 from diskgnn.formats.verification import verify_artifact
+from diskgnn.graph import relinking
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.convert import convert
 
@@ -108,6 +110,27 @@ def test_features_that_moved(tmp_path: Path, data: dict[str, Any], headerless: b
     with pytest.raises(ConfigError, match="holds its features itself"):
         diskgnn.relink(tmp_path / "own", new / "x")
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["graph", "new", "own"]
+
+
+def test_a_graph_is_not_replaced_while_features_are_compared(
+    tmp_path: Path, data: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would get a reference to what it holds itself."""
+    np.save(tmp_path / "x.npy", data["features"])
+    convert(tmp_path / "graph", **{**data, "features": tmp_path / "x.npy"}, reference_features=True)
+    (tmp_path / "x.npy").rename(tmp_path / "y.npy")
+    tried = []
+
+    def compare(path: Path) -> int:
+        with pytest.raises(BusyError):
+            convert(tmp_path / "graph", **data, overwrite=True)
+        tried.append(path)
+        return checksum_file(path)
+
+    monkeypatch.setattr(relinking, "checksum_file", compare)
+    diskgnn.relink(tmp_path / "graph", tmp_path / "y.npy", verify=True)
+    assert tried == [tmp_path / "y.npy"]
+    verify_artifact(tmp_path / "graph")
 
 
 @pytest.mark.parametrize("num_edges", [1000, 400_000])

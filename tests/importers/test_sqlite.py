@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sqlite3
 import tracemalloc
 from pathlib import Path
@@ -167,6 +169,27 @@ def test_a_killed_fetch_goes_on_with_the_next_table(tmp_path: Path) -> None:
     diskgnn.convert(tmp_path / "graph", source=path, reporter=Told())
     assert [stage for stage in told if stage.startswith("fetch")] == ["fetch visits"]
     assert Graph.open(tmp_path / "graph").manifest.digest == Graph.open(tmp_path / "whole").manifest.digest
+
+
+@pytest.mark.filterwarnings("ignore:.*fork")
+def test_a_kill_between_the_name_of_the_tables_and_their_end_leaves_nothing(tmp_path: Path) -> None:
+    path, out = database(tmp_path), tmp_path / "graph"
+
+    def die() -> None:
+        if (tmp_path / ".graph.partial" / "tables").exists():
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    if (child := os.fork()) == 0:
+        try:
+            with faults.armed("artifact.sync", die):
+                diskgnn.convert(out, source=path)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    assert (tmp_path / ".graph.partial" / ".tables.lock").exists()
+    diskgnn.convert(out, source=path)
+    assert {entry.name for entry in out.iterdir()} == {"manifest.json", *Graph.open(out).manifest.files}
+    diskgnn.convert(out, source=path, overwrite=True)
 
 
 def test_disk_for_the_graph_is_asked_for_beside_the_tables(tmp_path: Path) -> None:

@@ -46,6 +46,15 @@ def test_a_store_that_stays_busy_is_named_and_nothing_is_left(store, there, tmp_
     assert find_damage(tmp_path / "fetched")[1] == []
 
 
+def test_a_place_that_is_called_as_errors_are_is_not_taken_for_one(store, graph, tmp_path):
+    """What a driver says repeats the bucket and the key."""
+    url = store.upload(graph, f"{tmp_path.name}/signatures/Permission denied: EXPIRED")
+    busy = lambda request: Fault(status=503) if request.method == "HEAD" else None  # noqa: E731
+    with store.proxy.failing(busy), pytest.raises(StoreError, match="HTTP status 503") as failed:
+        diskgnn.fetch(url, tmp_path / "fetched")
+    assert "refused" not in str(failed.value)
+
+
 def test_refused_credentials_are_named_once_and_never_shown(store, there, tmp_path, recwarn):
     refused = lambda _: Fault(status=403, code="InvalidAccessKeyId")  # noqa: E731
     with store.proxy.failing(refused):

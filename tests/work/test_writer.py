@@ -198,6 +198,17 @@ def test_what_a_journal_says_of_leftovers_is_not_trusted(tmp_path: Path) -> None
         verify_artifact(path)
 
 
+def test_a_name_that_is_not_believed_keeps_no_other_one(tmp_path: Path) -> None:
+    path = write(tmp_path / "graph").folder
+    (tmp_path / "precious").touch()
+    (path / "scratch").mkdir()
+    said = checked_line(json.dumps({"leaving": ["../precious", 3, ".lock", "scratch"]}))
+    (path / "journal.jsonl").write_bytes(checked_line("{}") + said)
+    write(path, seed=1, overwrite=True)
+    assert names(tmp_path) == ["graph", "precious"]
+    assert names(path) == ["a.npy", "b.npy", "c.bin", "manifest.json"]
+
+
 def test_no_damage_of_a_journal_is_believed(tmp_path: Path) -> None:
     """Whatever byte changes: what was decided is that, or is decided anew, and then nothing counts that came after."""
 

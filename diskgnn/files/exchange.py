@@ -1,29 +1,35 @@
-"""Swapping two directories, atomically where the file system can."""
+"""Putting a directory in the place of another one, atomically where the file system can."""
 
 from __future__ import annotations
 
 import ctypes
 import errno
 import os
-import shutil
 from pathlib import Path
 
 from diskgnn.files import faults
 
 
-def exchange(one: Path, other: Path) -> None:
-    """Swaps two directories of one file system."""
+def exchange(one: Path, other: Path) -> Path:
+    """Gives a directory the name of the `other` one. Returns where that one is then, to be removed."""
     try:
         faults.point("artifact.exchange")
         _rename_exchange(one, other)
+        return one
     except OSError as error:
         if error.errno not in (errno.EINVAL, errno.ENOSYS):
             raise
-        aside = other.with_name(f".{other.name}.old")
-        shutil.rmtree(aside, ignore_errors=True)
-        other.rename(aside)
-        one.rename(other)
-        aside.rename(one)
+    aside = aside_of(other)
+    other.rename(aside)
+    faults.point("artifact.aside")
+    one.rename(other)
+    return aside
+
+
+def aside_of(path: Path) -> Path:
+    """Returns where a directory is from when it lost its name until the one that replaces it has that, and is durable:
+    whoever is killed meanwhile leaves it there."""
+    return path.with_name(f".{path.name}.replaced")
 
 
 def _rename_exchange(one: Path, other: Path) -> None:

@@ -12,6 +12,7 @@ from diskgnn.errors import ArtifactError, ConfigError, OutputExistsError
 from diskgnn.files.checked_files import sync
 from diskgnn.files.destination import lock_of, staging_of
 from diskgnn.files.disk_space import JOURNAL
+from diskgnn.files.exchange import aside_of
 from diskgnn.files.file_reading import read_whole
 from diskgnn.files.locks import FileLock
 from diskgnn.formats.artifacts import MANIFEST, rank_named
@@ -178,6 +179,20 @@ def _refuse_foreign(target: StoredPath, known: Set[str]) -> None:
             f"{target} holds files that are no part of what is to be there ({', '.join(foreign[:5])}): choose another "
             f"place, or remove them"
         )
+
+
+def restore_replaced(final: Path) -> None:
+    """Give a directory its name back that a run took for the one which replaces it, and was killed; remove it if that
+    one has the name.
+
+    Whoever calls this has the lock of whoever writes the directory.
+    """
+    if (aside := aside_of(final)).exists():
+        if final.exists():
+            shutil.rmtree(aside)
+        else:
+            aside.rename(final)
+        sync(final.parent)
 
 
 def remove_left(manifest: Manifest) -> None:

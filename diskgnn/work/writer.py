@@ -20,7 +20,7 @@ from diskgnn.files import faults
 from diskgnn.files.checked_files import ChecksummedFile, npy_header, npy_header_bytes, sync
 from diskgnn.files.destination import Destination
 from diskgnn.files.disk_space import JOURNAL, UNLIMITED, DiskBudget, file_bytes
-from diskgnn.files.exchange import exchange
+from diskgnn.files.exchange import aside_of, exchange
 from diskgnn.formats.artifacts import MANIFEST, PACKED, VERSIONS, version_of
 from diskgnn.formats.manifest import Manifest, open_artifact, read_manifest
 from diskgnn.formats.manifest_document import (
@@ -37,6 +37,7 @@ from diskgnn.work.overwriting import (
     refuse_other_bytes_than_text,
     remove_left,
     require_replaceable,
+    restore_replaced,
 )
 from diskgnn.work.work_folder import WorkFolder
 
@@ -83,6 +84,9 @@ class ArtifactWriter(WorkFolder):
         assert durable or not resumable
         self._overwrite, self._durable = overwrite, durable
         self._outbox = None if destination.target is None else Outbox(destination.target, disk)
+        if aside_of(self.final).exists() and self._lock.acquire():
+            restore_replaced(self.final)
+            self._lock.release()
         try:
             self._require_replaceable()
         except OutputExistsError as error:
@@ -97,6 +101,7 @@ class ArtifactWriter(WorkFolder):
         require_replaceable(self.final, self.format, overwrite=self._overwrite)
 
     def _begin(self) -> None:
+        restore_replaced(self.final)
         if (self.final / JOURNAL).exists():
             remove_left(read_manifest(self.final))
         if self._outbox is not None:
@@ -223,13 +228,15 @@ class ArtifactWriter(WorkFolder):
         # Until the directory has its name, the next run goes on with all of this; afterwards it removes it.
         Journal(self.staging / JOURNAL, None).append_scratch(scratch)
         faults.point("artifact.publish")
+        replaced = None
         if self.final.exists():
-            exchange(self.staging, self.final)
+            replaced = exchange(self.staging, self.final)
             faults.point("artifact.exchanged")
-            shutil.rmtree(self.staging, ignore_errors=True)  # the old one
         else:
             self.staging.rename(self.final)
         self._sync(self.final.parent)
+        if replaced is not None:  # not before: a power failure may undo the renaming
+            shutil.rmtree(replaced, ignore_errors=True)
         self._published = True
         manifest = open_artifact(self.final, self.format)
         with suppress(OSError):  # the next run does it

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -19,11 +20,13 @@ from small_artifacts import names, write
 from diskgnn._native import crc32c
 from diskgnn.errors import ArtifactError, BusyError, ConfigError, DiskFullError, OutputExistsError
 from diskgnn.files import faults
+from diskgnn.files.checked_files import sync
 from diskgnn.files.checked_lines import checked_line
 from diskgnn.files.disk_space import free_bytes, require_free_bytes
 from diskgnn.formats.artifacts import GRAPH, PACKED, SAMPLES
 from diskgnn.formats.manifest import open_artifact
 from diskgnn.formats.verification import verify_artifact
+from diskgnn.work import writer as writing
 from diskgnn.work.array_file import ArrayFile
 from diskgnn.work.journal import Journal
 from diskgnn.work.work_folder import Note
@@ -442,6 +445,60 @@ def test_where_directories_cannot_be_exchanged_at_once(tmp_path: Path, code: int
     write(tmp_path / "graph")
     with faults.armed("artifact.exchange", OSError(code, os.strerror(code))):
         assert write(tmp_path / "graph", seed=1, overwrite=True).config == {"seed": 1}
+    assert names(tmp_path) == ["graph"]
+
+
+@pytest.mark.filterwarnings("ignore:.*fork")
+@pytest.mark.parametrize("resumable", [False, True])
+@pytest.mark.parametrize(
+    ("point", "after", "seed"), [("artifact.aside", 0, 0), ("artifact.exchanged", 0, 1), ("artifact.sync", 4, 1)]
+)
+def test_killed_where_directories_cannot_be_exchanged_at_once(
+    tmp_path: Path, point: str, after: int, seed: int, resumable: bool
+) -> None:
+    """The name is that of one of both again when the next run begins, also of one that may not replace it."""
+    path = tmp_path / "graph"
+
+    def replace(seed: int, *, overwrite: bool = True) -> None:
+        with ArtifactWriter(path, GRAPH, config={"seed": seed}, overwrite=overwrite, resumable=resumable) as writer:
+            writer.save_array("a.npy", np.zeros(3))
+            writer.save_array("b.npy", np.zeros(3))
+            writer.publish()
+
+    before = write(path).digest
+    if (child := os.fork()) == 0:
+        try:
+            with faults.armed("artifact.exchange", OSError(errno.EINVAL, "no")), faults.armed(point, die, after=after):
+                replace(1)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    with pytest.raises(OutputExistsError, match="exists already"):
+        replace(1, overwrite=False)
+    assert verify_artifact(path).config == {"seed": seed}
+    assert (verify_artifact(path).digest == before) == (seed == 0)
+    replace(2)
+    assert verify_artifact(path).config == {"seed": 2}
+    assert names(tmp_path) == ["graph"]
+
+
+@pytest.mark.parametrize("atomic", [False, True])
+def test_what_is_replaced_stays_until_the_new_name_is_durable(
+    tmp_path: Path, atomic: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "graph")
+    synced = []
+
+    def sync_and_look(path: Path) -> None:
+        if path == tmp_path and open_artifact(tmp_path / "graph").config == {"seed": 1}:
+            synced.append([entry.name for entry in tmp_path.iterdir() if (entry / "c.bin").exists()])
+        sync(path)
+
+    monkeypatch.setattr(writing, "sync", sync_and_look)
+    refused = nullcontext() if atomic else faults.armed("artifact.exchange", OSError(errno.EINVAL, "no"))
+    with refused:
+        write(tmp_path / "graph", seed=1, overwrite=True)
+    assert [len(found) for found in synced] == [2]
     assert names(tmp_path) == ["graph"]
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
@@ -16,8 +18,12 @@ from diskgnn.formats.minibatch_columns import MinibatchLayout
 from diskgnn.formats.sampled_minibatch import SampledMinibatch
 from diskgnn.units import format_size
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 MAX_HEADER_BYTES = (1 << 31) - 1  # the native reader counts them in 31 bits
 _END_OF_STREAM_BYTES = 8
+_RECORD_BATCH = 3  # of Arrow's types of messages
 
 
 @dataclass(frozen=True)
@@ -63,12 +69,89 @@ def decode_header(data: Any, layout: MinibatchLayout) -> SampledMinibatch:
     Raises:
         pyarrow.ArrowException, EOFError, OSError, ValueError: not such a header.
     """
-    return layout.minibatch(header_arrays(data, layout))
+    return layout.minibatch(layout.arrays(pa.ipc.read_record_batch(pa.py_buffer(data), layout.schema)))
 
 
-def header_arrays(data: Any, layout: MinibatchLayout) -> list[npt.NDArray[Any]]:
-    """Returns the columns of the header in `data`, flat; raises what `decode_header` does."""
-    return layout.arrays(pa.ipc.read_record_batch(pa.py_buffer(data), layout.schema))
+@dataclass(frozen=True)
+class ColumnPlaces:
+    """Says where the values of each column lie in a header. Arrow tells, too, but in an object for each column."""
+
+    starts: list[int]  # bytes; a multiple of the size of a value
+    counts: list[int]  # values
+
+    @staticmethod
+    def of(data: npt.NDArray[np.uint8], layout: MinibatchLayout) -> ColumnPlaces:
+        """Finds them in a header's bytes.
+
+        Raises:
+            ValueError: it is no header, or a column does not lie in it.
+        """
+        try:
+            num_rows, body, nodes, buffers = _record_batch(data)
+        except (struct.error, ValueError) as error:
+            raise ValueError(f"its header cannot be decoded: {error}") from error
+        num_columns = len(layout.columns)
+        if (num_rows, len(nodes), len(buffers)) != (1, 2 * num_columns, 4 * num_columns):
+            raise ValueError(f"its header is not a row of {num_columns} lists")
+        # Nodes are each list and then its values: how many, how many of them null. Buffers are two of the list and two
+        # of its values, the last of which has the numbers: where, how many bytes.
+        if nodes[:, 1].any() or (nodes[::2, 0] != 1).any():
+            raise ValueError("its header has nulls")
+        counts, starts = nodes[1::2, 0], np.where(nodes[1::2, 0], body + buffers[3::4, 0], 0)
+        if (np.minimum(counts, starts) < 0).any() or (np.maximum(counts, starts) > len(data)).any():
+            raise ValueError("a column does not lie in its header")
+        if (starts + counts * layout.item_bytes > len(data)).any() or (starts % layout.item_bytes).any():
+            raise ValueError("a column does not lie in its header")
+        return ColumnPlaces(starts.tolist(), counts.tolist())
+
+    def arrays(self, data: npt.NDArray[np.uint8], layout: MinibatchLayout) -> list[npt.NDArray[Any]]:
+        """Returns the columns, flat, which share the memory of `data`."""
+        places = zip(layout.dtypes, self.counts, self.starts, strict=True)
+        return [np.frombuffer(data, dtype, count, start) for dtype, count, start in places]
+
+    def tensors(self, data: Tensor, layout: MinibatchLayout) -> list[Tensor]:
+        """Returns the same of a tensor of these bytes."""
+        import torch
+
+        found, views = list[torch.Tensor](), dict[str, torch.Tensor]()
+        for column, size, start, count in zip(
+            layout.columns, layout.item_bytes.tolist(), self.starts, self.counts, strict=True
+        ):
+            if column.dtype not in views:
+                views[column.dtype] = data[: len(data) // size * size].view(getattr(torch, column.dtype))
+            found.append(views[column.dtype][start // size : start // size + count])
+        return found
+
+
+def _record_batch(data: npt.NDArray[np.uint8]) -> tuple[int, int, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Returns of a record batch message how many rows it has, where its body starts, and what it says of its
+    [nodes, 2] columns and [buffers, 2], see Arrow's Message.fbs. What is compressed has buffers that hold no numbers.
+
+    Raises:
+        struct.error, ValueError: it leads out of `data`, or is something else.
+    """
+
+    def number(code: str, at: int) -> int:
+        found: int = struct.unpack_from(f"<{code}", data.data, at)[0]
+        return found
+
+    def field(table: int, which: int) -> int:  # the table itself, where it has none
+        fields, at = table - number("i", table), 4 + 2 * which
+        return table + number("H", fields + at) if at < number("H", fields) else table
+
+    def table(at: int) -> int:
+        return at + number("I", at)
+
+    def pairs(at: int) -> npt.NDArray[np.int64]:
+        return np.frombuffer(data, "<i8", 2 * number("I", table(at)), table(at) + 4).reshape(-1, 2)
+
+    message, body = table(8), 8 + number("i", 4)
+    if (number("i", 0), number("B", field(message, 1))) != (-1, _RECORD_BATCH) or not 8 <= body <= len(data):
+        raise ValueError("it is no record batch message")
+    batch = table(field(message, 2))
+    if field(batch, 3) != batch:
+        raise ValueError("it is compressed, so that a column does not lie in its header")
+    return number("q", field(batch, 0)), body, pairs(field(batch, 1)), pairs(field(batch, 2))
 
 
 def require_header_fits(

@@ -7,10 +7,12 @@ in what is forecast before minibatches are there: `packing/space.py`, `packing/p
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cached_property
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -161,13 +163,18 @@ class MinibatchLayout:
         return [column for column, _ in self._places]
 
     @cached_property
-    def _places(self) -> list[tuple[Column, _Path]]:
-        """Returns each column, and how a minibatch leads to it."""
+    def _of_columns(self) -> SampledMinibatch:
+        """Returns a minibatch that has columns in place of arrays."""
 
         def column(name: str, dtype: str | None, *args: Any, **kwargs: Any) -> Column | None:
             return None if dtype is None else Column(name, dtype, *args, **kwargs)
 
-        return list(_columns_in(self._declared(column), ()))
+        return self._declared(column)
+
+    @cached_property
+    def _places(self) -> list[tuple[Column, _Path]]:
+        """Returns each column, and how a minibatch leads to it."""
+        return list(_columns_in(self._of_columns, ()))
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -175,8 +182,14 @@ class MinibatchLayout:
         return pa.schema([(each.name, pa.list_(pa.from_numpy_dtype(np.dtype(each.dtype)))) for each in self.columns])
 
     @cached_property
-    def _dtypes(self) -> list[np.dtype[Any]]:
+    def dtypes(self) -> list[np.dtype[Any]]:
+        """Returns the dtype of each column."""
         return [np.dtype(each.dtype) for each in self.columns]
+
+    @cached_property
+    def item_bytes(self) -> npt.NDArray[np.int64]:
+        """Returns the bytes of a value of each column."""
+        return np.array([each.itemsize for each in self.dtypes], np.int64)
 
     @cached_property
     def schema_bytes(self) -> int:
@@ -188,7 +201,7 @@ class MinibatchLayout:
         arrays = [_array_at(minibatch, path) for _, path in self._places]
         lists = [
             pa.ListArray.from_arrays(_as_arrow(np.array([0, len(values)], np.int32)), _as_arrow(values, dtype))
-            for dtype, values in zip(self._dtypes, arrays, strict=True)
+            for dtype, values in zip(self.dtypes, arrays, strict=True)
         ]
         return pa.RecordBatch.from_arrays(lists, schema=self.schema)
 
@@ -201,7 +214,7 @@ class MinibatchLayout:
         batch.validate()  # Arrow believes what a message says about its buffers' lengths
         if batch.num_rows != 1:
             raise pa.ArrowInvalid(f"it has {batch.num_rows} rows, expected 1")
-        return [_as_numpy(column.values, dtype) for dtype, column in zip(self._dtypes, batch.columns, strict=True)]
+        return [_as_numpy(column.values, dtype) for dtype, column in zip(self.dtypes, batch.columns, strict=True)]
 
     def minibatch(self, arrays: Sequence[npt.NDArray[Any]]) -> SampledMinibatch:
         """Returns the minibatch whose columns are `arrays`, which may still not fit each other.
@@ -209,16 +222,17 @@ class MinibatchLayout:
         Raises:
             ValueError: one has a number of values that is not a multiple of what it should be.
         """
-        left = iter(arrays)
+        return self._making(arrays)
 
-        def column(
-            _name: str, dtype: str | None, _count: object = None, _end: object = None, shape: Any = None
-        ) -> npt.NDArray[Any] | None:
-            if dtype is None:
-                return None
-            return next(left) if shape is None else next(left).reshape(shape)
+    @cached_property
+    def numbers(self) -> Any:
+        """Returns a minibatch that has numbers of columns in place of arrays."""
+        left = itertools.count()
+        return self._declared(lambda _name, dtype, *_, **__: None if dtype is None else next(left))
 
-        return self._declared(column)
+    @cached_property
+    def _making(self) -> Callable[[Sequence[Any]], SampledMinibatch]:
+        return _making(self._of_columns, itertools.count())
 
     def value_bytes(self, minibatch: SampledMinibatch) -> int:
         """Returns the bytes of the values of all columns, without addresses and admissions."""
@@ -254,6 +268,21 @@ def _columns_in(found: Any, path: _Path) -> Iterator[tuple[Column, _Path]]:
     elif is_dataclass(found):
         for field in fields(found):
             yield from _columns_in(getattr(found, field.name), (*path, field.name))
+
+
+def _making(found: Any, left: Iterator[int]) -> Callable[[Sequence[Any]], Any]:
+    """Returns what makes of a list of arrays what `found` is, with those whose numbers are left in place of columns."""
+    if isinstance(found, Column):
+        number, shape = next(left), found.shape
+        return itemgetter(number) if shape is None else lambda arrays: arrays[number].reshape(shape)
+    if isinstance(found, tuple):
+        makers = [_making(each, left) for each in found]
+        return lambda arrays: tuple([make(arrays) for make in makers])
+    if is_dataclass(found):
+        parts = [(name, _making(each, left)) for name, each in vars(found).items()]
+        kind: Any = type(found)
+        return lambda arrays: kind(**{name: make(arrays) for name, make in parts})
+    return lambda _: found
 
 
 def _array_at(found: Any, path: _Path) -> npt.NDArray[Any]:

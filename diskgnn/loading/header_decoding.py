@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,39 +15,16 @@ from diskgnn.batches.blocks import Block, Pairs
 from diskgnn.batches.minibatch import AnyMiniBatch, TypedMiniBatch
 from diskgnn.batches.table_records import ByType, TableRows
 from diskgnn.batches.tensor_frames import in_order
+from diskgnn.formats.extent_headers import ColumnPlaces
 from diskgnn.formats.extents import ExtentIndex
-from diskgnn.formats.minibatch_checks import checked_header
+from diskgnn.formats.minibatch_checks import checked_columns
 from diskgnn.formats.packed import Packed
 from diskgnn.formats.sampled_minibatch import SampledMinibatch
 from diskgnn.specs.schema import EdgeType
 
-_TORCH_DTYPES = {
-    np.dtype(np.int32): torch.int32, np.dtype(np.int64): torch.int64, np.dtype(np.uint8): torch.uint8,
-    np.dtype(np.float32): torch.float32,
-}  # fmt: skip
-
 # The rows of a row set, one for each address: of (its number, addresses [U] int32 on the host, the same on the device).
 Rows = Callable[[int, Tensor, Tensor], Tensor]
-
-
-@dataclass(frozen=True, eq=False)
-class _Arrays:
-    """The arrays of a header as tensors: views of its bytes on the host, and of a copy of them on the device."""
-
-    address: int  # of the header's bytes
-    host: Tensor
-    moved: Tensor
-
-    def on_host(self, array: npt.NDArray[Any]) -> Tensor:
-        return self._view(array, self.host)
-
-    def __call__(self, array: npt.NDArray[Any]) -> Tensor:
-        return self._view(array, self.moved)
-
-    def _view(self, array: npt.NDArray[Any], source: Tensor) -> Tensor:
-        # Arrow's views are read-only; this one of the same bytes may be written, as torch expects.
-        start = array.ctypes.data - self.address if len(array) else 0
-        return source[start : start + array.nbytes].view(_TORCH_DTYPES[array.dtype])
+_Tensors = Callable[[int], Tensor]  # of a header, by the numbers of columns
 
 
 class HeaderReader:
@@ -86,25 +62,28 @@ class HeaderReader:
         Raises:
             DamagedExtentError: it is not one, although its checksum fits.
         """
+        layout = self._layout
         try:
-            decoded = checked_header(header, self._layout, self._index.rows[extent])
+            places = ColumnPlaces.of(header, layout)
+            on_host = checked_columns(header, places, layout, self._index.rows[extent])
         except ValueError as error:
             raise DamagedExtentError(f"extent {extent} of {self._path} is damaged: {error}") from error
-        host = moved = torch.from_numpy(header)
+        moved = torch.from_numpy(header)
         if self._device.type != "cpu":
             # One copy instead of one for each array, and a block of the same size each time, as for x.
-            moved = torch.empty(self._index.max_header_bytes, dtype=torch.uint8, device=self._device)[: len(header)]
-            moved.copy_(host, non_blocking=True)
-        batch = self._minibatch(decoded, _Arrays(header.ctypes.data, host, moved), rows, epoch, number)
+            host, moved = moved, torch.empty(self._index.max_header_bytes, dtype=torch.uint8, device=self._device)
+            moved = moved[: len(header)].copy_(host, non_blocking=True)
+        batch = self._minibatch(on_host, places.tensors(moved, layout), rows, epoch, number)
         return batch if self._is_typed else batch.of_one_type()
 
     def _minibatch(
-        self, header: SampledMinibatch, tensor: _Arrays, rows: Rows, epoch: int, number: int
+        self, on_host: SampledMinibatch, tensors: list[Tensor], rows: Rows, epoch: int, number: int
     ) -> TypedMiniBatch:
+        header, tensor = self._layout.numbers, tensors.__getitem__
         x: dict[str, Any] = {}  # tensors, and rows of tables
         edge_x: dict[EdgeType, tuple[Tensor, ...]] = {}
         for k, (type_, places) in enumerate(zip(self._types, header.rows, strict=True)):
-            found = rows(k, tensor.on_host(places.addresses), tensor(places.addresses))
+            found = rows(k, torch.from_numpy(on_host.rows[k].addresses), tensor(places.addresses))
             spread, view = None if places.spread is None else tensor(places.spread), self._views[k]
             if view is not None and isinstance(type_, str):
                 x[type_] = TableRows(found, spread, view)
@@ -115,12 +94,12 @@ class HeaderReader:
                 x[type_] = found
             else:
                 e = self._edge_types.index(type_)
-                edge_x[type_] = torch.split(found, [len(blocks[e].indices) for blocks in header.blocks])
+                edge_x[type_] = torch.split(found, [len(blocks[e].indices) for blocks in on_host.blocks])
         for name in self._constants:
-            num_nodes = int(header.node_counts[0, self._node_types.index(name)])
+            num_nodes = int(on_host.node_counts[0, self._node_types.index(name)])
             x[name] = torch.ones((num_nodes, 1), device=self._device)
         tables = {name: part for name, part in x.items() if isinstance(part, TableRows)}
-        counts = [dict(zip(self._node_types, layer, strict=True)) for layer in header.node_counts.tolist()]
+        counts = [dict(zip(self._node_types, layer, strict=True)) for layer in on_host.node_counts.tolist()]
         return TypedMiniBatch(
             x=ByType(x, "x") if tables else x,
             y=self._y(header, tensor),
@@ -153,21 +132,21 @@ class HeaderReader:
             seed_times=None if header.seed_times is None else tensor(header.seed_times),
         )  # fmt: skip
 
-    def _pairs(self, header: SampledMinibatch, tensor: _Arrays) -> Pairs | None:
+    def _pairs(self, header: Any, tensor: _Tensors) -> Pairs | None:
         if (pairs := header.pairs) is None:
             return None
         return Pairs(tensor(pairs.src).long(), tensor(pairs.dst).long(), tensor(pairs.label))
 
-    def _y(self, header: SampledMinibatch, tensor: _Arrays) -> Tensor | None:
+    def _y(self, header: Any, tensor: _Tensors) -> Tensor | None:
         if header.y is None:
             pairs = self._pairs(header, tensor)
             return None if pairs is None else pairs.y(self._schema.target_kind)
         y = tensor(header.y)
         return y if self._schema.target_kind == "class" else y.view(-1, self._layout.num_outputs)
 
-    def _kept_nodes(self, header: SampledMinibatch, tensor: _Arrays) -> Mapping[str, Tensor] | None:
+    def _kept_nodes(self, header: Any, tensor: _Tensors) -> Mapping[str, Tensor] | None:
         by_type = zip(self._node_types, header.input_nodes, self._layout.node_dtypes, strict=True)
         return {name: tensor(nodes).long() for name, nodes, dtype in by_type if dtype is not None} or None
 
-    def _by_type(self, arrays: tuple[npt.NDArray[Any], ...], tensor: _Arrays) -> dict[str, Tensor]:
-        return {name: tensor(array).long() for name, array in zip(self._node_types, arrays, strict=True)}
+    def _by_type(self, columns: tuple[int, ...], tensor: _Tensors) -> dict[str, Tensor]:
+        return {name: tensor(column).long() for name, column in zip(self._node_types, columns, strict=True)}

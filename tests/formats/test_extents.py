@@ -3,12 +3,13 @@
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from minibatch_arrays import arrays_of
 
 from diskgnn._native import check_block
-from diskgnn.formats.extent_headers import EncodedHeader, Span, decode_header, encode_header
+from diskgnn.formats.extent_headers import ColumnPlaces, EncodedHeader, Span, decode_header, encode_header
 from diskgnn.formats.extents import ExtentIndex
 from diskgnn.formats.minibatch_checks import checked_header
 from diskgnn.formats.minibatch_columns import MinibatchLayout, RowSetLayout
@@ -91,6 +92,13 @@ def test_what_is_encoded_is_decoded(data, layout):
     # Anybody's Arrow can read it, too: a batch of one row of lists.
     batch = pa.ipc.read_record_batch(pa.py_buffer(message), layout.schema)
     assert batch.to_pylist()[0]["seeds"] == header.seeds.tolist()
+    bytes_of_it = np.frombuffer(message, np.uint8).copy()
+    places = ColumnPlaces.of(bytes_of_it, layout)
+    found = places.arrays(bytes_of_it, layout), places.tensors(torch.from_numpy(bytes_of_it), layout)
+    for expected, array, tensor in zip(layout.arrays(batch), *found, strict=True):
+        for each in (array, tensor.numpy()):
+            assert each.dtype == expected.dtype
+            np.testing.assert_array_equal(each, expected)
 
 
 def test_records_say_where_parts_are():
@@ -130,6 +138,8 @@ def test_what_was_cut_off_is_no_header(length):
     message = encode_header(header, layout).message.to_pybytes()
     with pytest.raises((pa.ArrowException, EOFError, OSError)):
         decode_header(message[:length], layout)
+    with pytest.raises(ValueError, match=r"its header|in its header"):
+        ColumnPlaces.of(np.frombuffer(message[:length], np.uint8), layout)
 
 
 small = st.lists(st.integers(-2, 6), max_size=8)

@@ -480,6 +480,31 @@ class RowReader:
     @property
     def engine(self) -> str: ...
 
+def fill_record_features(
+    records: npt.NDArray[np.uint8],
+    row_bytes: int,
+    columns: npt.NDArray[np.int64],
+    scales: npt.NDArray[np.float64],
+    code_scale: npt.NDArray[np.float32],
+    code_zero_point: npt.NDArray[np.float32],
+    places: npt.NDArray[np.int32] | None,
+    out: npt.NDArray[np.float32],
+    threads: int,
+) -> None:
+    """Fill out [U * D] with the features of records (native/files/record_features.h).
+
+    Args:
+        records: [R * row_bytes].
+        columns: [6 * C], what `FeatureColumn` there has.
+        scales: [2 * C] means and deviations.
+        code_scale, code_zero_point: of quantised codes.
+        places: [U] of the record of each row; None: U is R, and each record is a row.
+
+    Raises:
+        IndexError: a place outside.
+        ValueError: lengths that do not fit each other, or a column that does not lie in its record.
+    """
+
 def dequantise_rows(
     codes: npt.NDArray[np.uint8],
     bits: int,

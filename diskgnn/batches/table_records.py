@@ -30,6 +30,10 @@ class View(Protocol):
         """Returns x [R, D] float32 of records that were decoded."""
         ...
 
+    def widened(self, words: Tensor, places: Tensor | None, /) -> Tensor:
+        """Returns x [U, D] float32 of records [R, words] at `places` [U]."""
+        ...
+
 
 @dataclass(frozen=True, eq=False)
 class SpreadRows(Mapping[str, Tensor]):
@@ -70,6 +74,8 @@ class TableRows:
     def x(self) -> Tensor:
         """Returns [U, D] float32 features."""
         with torch.inference_mode(False):  # another one may train on it
+            if self.words.device.type == "cpu":  # in one pass; elsewhere passes are cheap, and columns are decoded once
+                return self.view.widened(self.words, self.places)
             return _spread(self.view.x(self._decoded, len(self.words), self.words.device), self.places)
 
     @cached_property

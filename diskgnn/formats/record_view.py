@@ -9,8 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
+
+from diskgnn._native import fill_record_features
 from diskgnn.formats.quantisation import Quantisation
 from diskgnn.formats.record_format import WIDE, WORD_BYTES, RecordField, RecordFormat
 from diskgnn.formats.row_format import RowFormat
@@ -22,6 +27,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 PER_SECOND = 10**6  # of timestamps
+_NOTHING, _INTEGER, _TIMESTAMP, _FLOAT, _CODE, _FLOATS, _BYTES, _QUANTISED = range(8)  # native/files/record_features.h
 
 
 @dataclass(frozen=True)
@@ -94,9 +100,45 @@ class RecordView:
             first += column.width
         return out
 
-    def widened(self, words: Tensor) -> Tensor:
-        """Returns x [n, D] float32 of records as `RowFormat.as_tensor` has them."""
-        return self.x(self.decode(words), len(words), words.device)
+    def widened(self, words: Tensor, places: Tensor | None = None) -> Tensor:
+        """Returns x [U, D] float32 of records as `RowFormat.as_tensor` has them: of those at `places` [U] int32, or of
+        each. On the host in one pass, without decoding them.
+        """
+        import torch
+
+        if words.device.type != "cpu":
+            x = self.x(self.decode(words), len(words), words.device)
+            return x if places is None else x.index_select(0, places)
+        num_rows = len(words if places is None else places)
+        if not self.features:
+            return torch.ones((num_rows, 1), dtype=torch.float32)
+        x = torch.empty((num_rows, self.rows.num_features), dtype=torch.float32)
+        columns, scales, code_scale, zero_point = self._sources
+        fill_record_features(
+            words.reshape(-1).view(torch.uint8).numpy(), self.rows.row_bytes, columns, scales, code_scale, zero_point,
+            None if places is None else places.numpy(), x.numpy().reshape(-1), torch.get_num_threads(),
+        )  # fmt: skip
+        return x
+
+    @cached_property
+    def _sources(self) -> tuple[npt.NDArray[Any], ...]:
+        """Returns what the native code knows of x: its columns, what scales them, and what codes mean."""
+        first_codes, num_codes = dict[str, int](), 0
+        for each in self.rows.fields:
+            if each.quantised:
+                first_codes[each.name], num_codes = num_codes, num_codes + each.width
+        columns, scales = list[tuple[int, ...]](), list[tuple[float, float]]()
+        fields, left = {each.name: each for each in self.rows.fields}, self.rows.num_features
+        for column in self.features:
+            field, encoding = fields[column.name], column.encoding
+            null_bit = -1 if field.null_bit is None else 8 * self.rows.nulls_offset + field.null_bit
+            first = first_codes.get(column.name, int(encoding == "boolean"))
+            columns.append((_source_of(column, field), field.offset, column.width, null_bit, first, encoding != "raw"))
+            scales.append((column.mean or 0, column.deviation or (HASH_STEPS if encoding == "text" else 1)))
+            left -= column.width
+        columns.append((_NOTHING, 0, left, -1, 0, 0))  # of columns without any features, x is a single 0
+        codes = np.empty((2, 0), np.float32) if self.quantisation is None else self.quantisation.to_array()
+        return np.array(columns, np.int64).reshape(-1), np.array([*scales, (0, 1)], np.float64).reshape(-1), *codes
 
     def tensor_frame(self, words: Tensor) -> torch_frame.TensorFrame:
         """Returns records [n, words] as `RowFormat.as_tensor` has them as a TensorFrame of n rows, see
@@ -125,6 +167,19 @@ def view_of(
 ) -> RecordView | None:
     """Returns the view of records of a manifest that says these `columns` of x; None of other rows."""
     return RecordView(rows, columns or (), quantisation) if isinstance(rows, RecordFormat) else None
+
+
+def _source_of(column: FeatureColumn, field: RecordField) -> int:
+    """Returns of which kind the numbers are that a column of x is made of."""
+    if column.encoding in ("vector", "text"):
+        return _QUANTISED if field.quantised else _BYTES if field.dtype == "int8" else _FLOATS
+    if column.encoding in ("category", "boolean"):
+        return _CODE
+    if column.encoding != "raw" and (column.mean is None or not column.deviation):
+        return _NOTHING
+    if field.kind == "timestamp":
+        return _TIMESTAMP
+    return _INTEGER if field.dtype == "int64" else _FLOAT
 
 
 def _fill(out: Tensor, column: FeatureColumn, field: RecordField, values: Tensor, null: Tensor | None) -> None:

@@ -1,9 +1,14 @@
 // Rows by node: caches, random reads, gathering from memory maps.
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/unique_ptr.h>
+
+#include <cstring>
+#include <optional>
 
 #include "baselines/row_cache.h"
 #include "baselines/row_gather.h"
 #include "bindings/arrays.h"
+#include "files/record_features.h"
 #include "files/row_copy.h"
 #include "files/row_io.h"
 #include "files/row_widening.h"
@@ -87,6 +92,31 @@ void dequantise(Bytes codes, unsigned bits, In<float> scale, In<float> zero_poin
   dequantise_rows(span_of(codes), bits, span_of(scale), span_of(zero_point), span_of(out), threads);
 }
 
+template <typename Record, typename Number>
+std::vector<Record> to_records(const In<Number>& numbers) {
+  constexpr std::size_t kFields = sizeof(Record) / sizeof(Number);
+  require(numbers.size() % kFields == 0, "columns and scales have not the numbers that they should");
+  std::vector<Record> records(numbers.size() / kFields);
+  if (!records.empty()) std::memcpy(records.data(), numbers.data(), records.size() * sizeof(Record));
+  return records;
+}
+
+void fill_record_features(Bytes records, std::size_t row_bytes, In<std::int64_t> columns, In<double> scales,
+                          In<float> code_scale, In<float> code_zero_point, std::optional<In<std::int32_t>> places,
+                          Out<float> out, unsigned threads) {
+  require(row_bytes > 0 && threads > 0, "records of no bytes, or no threads");
+  require(records.size() % row_bytes == 0, "records are not whole");
+  const auto what = to_records<FeatureColumn>(columns);
+  const auto scaled = to_records<FeatureScale>(scales);
+  const RecordFeatures features{row_bytes, what, scaled, span_of(code_scale), span_of(code_zero_point)};
+  features.require_sound();
+  const std::size_t num_rows = places.has_value() ? places->size() : records.size() / row_bytes;
+  require(out.size() == num_rows * features.width(), "out has not the size of its rows");
+  nb::gil_scoped_release release;
+  features.fill(span_of(records), places.has_value() ? span_of(*places) : std::span<const std::int32_t>(),
+                places.has_value(), span_of(out), threads);
+}
+
 void read_file_rows(int descriptor, std::uint64_t row_bytes, In<std::int64_t> rows, Out<std::uint8_t> x) {
   require(x.size() == rows.size() * row_bytes, "x has not the size of its rows");
   nb::gil_scoped_release release;
@@ -123,6 +153,9 @@ void bind_rows(nb::module_& m) {
         "segments"_a.noconvert(), "segment_bytes"_a);
   m.def("read_file_rows", &read_file_rows, "descriptor"_a, "row_bytes"_a, "rows"_a.noconvert(), "x"_a.noconvert());
   m.def("write_file_rows", &write_file_rows, "descriptor"_a, "row_bytes"_a, "rows"_a.noconvert(), "x"_a.noconvert());
+  m.def("fill_record_features", &fill_record_features, "records"_a.noconvert(), "row_bytes"_a, "columns"_a.noconvert(),
+        "scales"_a.noconvert(), "code_scale"_a.noconvert(), "code_zero_point"_a.noconvert(),
+        "places"_a.noconvert().none(), "out"_a.noconvert(), "threads"_a);
   m.def("dequantise_rows", &dequantise, "codes"_a.noconvert(), "bits"_a, "scale"_a.noconvert(),
         "zero_point"_a.noconvert(), "out"_a.noconvert(), "threads"_a);
 }

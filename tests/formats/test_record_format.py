@@ -15,6 +15,7 @@ from diskgnn.errors import ConfigError
 from diskgnn.formats.quantisation import Quantisation
 from diskgnn.formats.record_format import NULLS, ROWS, RecordField, RecordFormat
 from diskgnn.formats.record_view import RecordView
+from diskgnn.specs.feature_columns import FeatureColumn
 
 KINDS = (
     ("numerical", "int64"), ("timestamp", "int64"), ("numerical", "float32"), ("categorical", "int32"),
@@ -73,6 +74,69 @@ def test_columns_are_those_that_numpy_reads(rows: RecordFormat, num_rows: int, s
             np.testing.assert_array_equal(decoded.nulls[each.name], bits[:, each.null_bit].astype(bool))
 
 
+@st.composite
+def featured(draw: Any) -> tuple[RecordFormat, tuple[FeatureColumn, ...]]:
+    """A format, and features of some of its columns."""
+    fields, features = draw(formats()).fields, list[FeatureColumn]()
+    for field in draw(st.permutations(fields))[: draw(st.integers(1, len(fields)))]:
+        if field.kind == "embedding":
+            column = FeatureColumn(field.name, draw(st.sampled_from(["vector", "text"])), field.width)
+        elif field.kind in ("categorical", "boolean"):
+            encoding = "boolean" if field.kind == "boolean" else "category"
+            column = FeatureColumn(field.name, encoding, 1 if encoding == "boolean" else draw(st.integers(0, 9)))
+        elif field.kind == "multicategorical":
+            continue
+        else:
+            scales = st.sampled_from([(3.5, 2.0), (-1e18, 1e-3), (0.0, 0.0), (None, None)])
+            column = FeatureColumn(field.name, draw(st.sampled_from(["number", "raw", "time"])), 1, *draw(scales))
+        features.append(column)
+    return RecordFormat.of(fields, max(1, sum(each.width for each in features))), tuple(features)
+
+
+@settings(max_examples=300, deadline=None)
+@given(found=featured(), num_rows=st.integers(1, 5), spread=st.booleans(), seed=st.integers(0, 99))
+@np.errstate(all="ignore")
+def test_x_is_what_numpy_makes_of_columns(
+    found: tuple[RecordFormat, tuple[FeatureColumn, ...]], num_rows: int, spread: bool, seed: int
+) -> None:
+    """Of records with small codes and of random bytes: in one pass on the host, and of columns as elsewhere."""
+    rows, features = found
+    random = np.random.default_rng(seed)
+    array = random.integers(0, 256, num_rows * rows.row_bytes, np.uint8).view(rows.file_dtype)
+    scale, zero_point = random.random(rows.num_codes, np.float32), random.integers(-200, 200, rows.num_codes)
+    view = RecordView(rows, features, Quantisation(scale, zero_point.astype(np.float32)) if rows.are_codes else None)
+    fields = {each.name: (each, name) for each, name in zip(rows.fields, array.dtype.names, strict=False)}
+    for field, name in fields.values():
+        if field.dtype == "int32":
+            array[name] = array[name] % 5 - 1
+    decoded = view.decode(rows.as_tensor(array))
+    expected = np.zeros((num_rows, rows.num_features), np.float32) if features else np.ones((num_rows, 1), np.float32)
+    first = 0
+    for column in features:
+        field, name = fields[column.name]
+        values, to = array[name], expected[:, first : first + column.width]
+        null = decoded.nulls.get(column.name, torch.zeros(num_rows, dtype=torch.bool)).numpy()
+        first += column.width
+        if field.quantised:
+            to[:] = decoded.columns[column.name]
+        elif field.kind == "embedding":
+            to[:] = values.reshape(to.shape)
+            to /= np.float32(127 if (column.encoding, field.dtype) == ("text", "int8") else 1)
+        elif field.kind in ("categorical", "boolean"):
+            to[:] = values[:, None] == np.arange(column.width) + (field.kind == "boolean")
+        else:
+            numbers = (values // 10**6 if field.kind == "timestamp" else values).astype(np.float64)
+            if column.encoding == "raw":
+                to[:, 0] = np.where(null, np.nan, numbers)
+            elif column.deviation:
+                scaled = (numbers - column.mean) / column.deviation
+                to[:, 0] = np.where(np.isfinite(scaled) & ~null, scaled, 0)
+    places = random.integers(0, num_rows, 7, np.int32) if spread else None
+    x = view.widened(rows.as_tensor(array), None if places is None else torch.from_numpy(places))
+    np.testing.assert_array_equal(x, expected if places is None else expected[places])
+    np.testing.assert_array_equal(view.x(decoded, num_rows, torch.device("cpu")), expected)
+
+
 @given(rows=formats())
 def test_manifests_have_all_of_it(rows: RecordFormat) -> None:
     assert ROWS.read(ROWS.write(rows)) == rows
@@ -109,6 +173,14 @@ def test_names_that_a_header_cannot_have(tmp_path: Any) -> None:
         assert rows.file_dtype.names == (*(f"column_{number}" for number in range(len(names))), NULLS)
         np.save(tmp_path / "rows.npy", np.zeros(3, rows.file_dtype))
         assert np.load(tmp_path / "rows.npy").dtype == rows.file_dtype
+
+
+def test_places_without_a_record_are_refused() -> None:
+    rows = RecordFormat.of([RecordField("a", "numerical", "float32")], 1)
+    view = RecordView(rows, (FeatureColumn("a", "raw"),))
+    for place in (-1, 2):
+        with pytest.raises(IndexError, match="place"):
+            view.widened(rows.as_tensor(np.zeros(2, rows.file_dtype)), torch.tensor([place], dtype=torch.int32))
 
 
 def test_refusals() -> None:

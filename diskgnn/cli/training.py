@@ -261,14 +261,16 @@ def evaluate(
     output.result(record)
     out, what = _wanted(checkpoint)
     wanted = ("GRAPH", "--checkpoint", checkpoint, "--out", out, *what)
+    from diskgnn.formats.hops import is_hops
     from diskgnn.inference.asked_times import is_temporal, trained_sampling
 
     if is_temporal(trained_sampling(checkpoint)):
         output.next("diskgnn", "predict", *wanted, "--at", "TIME",
                     why="for the graph directory GRAPH, by what was there at TIME, such as 2024-01-31")  # fmt: skip
     else:
-        output.next("diskgnn", "infer", *wanted,
-                    why="for all nodes of the graph directory GRAPH; `predict` says it of some")  # fmt: skip
+        why = "for all nodes of the graph directory GRAPH; `predict` says it of some"
+        with_times = "; with --ignore-times if `propagate` was given it" if is_hops(packed) else ""
+        output.next("diskgnn", "infer", *wanted, why=why + with_times)
 
 
 def _wanted(checkpoint: Path) -> tuple[str, tuple[str, ...]]:

@@ -44,7 +44,7 @@ from diskgnn.propagation.hop_tree import HopTree
 from diskgnn.propagation.needed_rows import find_rows
 from diskgnn.propagation.panels import Panels
 from diskgnn.propagation.propagation_plan import PropagationPlan, fixed_need, make_plan, sources_of
-from diskgnn.propagation.record_order import RecordOrder
+from diskgnn.propagation.record_order import WITHOUT_SPLITS, RecordOrder
 from diskgnn.propagation.stripes import stripes_of, transpose
 from diskgnn.sampling.timed_types import require_times_to_ignore
 from diskgnn.specs.schema import edge_type_name, require_node_type
@@ -382,7 +382,11 @@ def _seed_nodes(graph: Graph, target: str | None) -> NodeSet:
     if len(found) != 1:
         raise ConfigError(
             f"target: expected the node type of the seeds, one of {', '.join(graph.nodes)}: "
-            f"{' and '.join(nodes.name for nodes in found) or 'none of them'} have a train split"
+            + (
+                f"{' and '.join(nodes.name for nodes in found)} have a train split"
+                if found
+                else f"none of them has a train split; {WITHOUT_SPLITS}"
+            )
         )
     return found[0]
 

@@ -18,6 +18,11 @@ from diskgnn.specs.split_arrays import SplitArrays
 
 WINDOW_BYTES = 16 << 20  # of records that are put together at a time
 _MOST_ROWS = 1 << 16
+WITHOUT_SPLITS = (  # what errors advise
+    "give `nodes`, 'all' or a list of them; or make the graph with a split (`diskgnn convert --train`, or `train` of a "
+    "node type in a --schema; of relational tables, `tasks` in relational.yaml). Seeds in tables of their own are for "
+    "`diskgnn prepare --target-seeds`"
+)
 
 
 @dataclass(frozen=True)
@@ -48,10 +53,7 @@ class RecordOrder:
         """
         if chosen is None:
             if not any(map(len, nodes.splits.values())):
-                raise InputError(
-                    f"{nodes.manifest.path} has no seeds (no split of its nodes): give nodes='all' or a list of them, "
-                    f"or `diskgnn convert` it with a split"
-                )
+                raise InputError(f"{nodes.manifest.path} has no seeds (no split of its nodes): {WITHOUT_SPLITS}")
             splits = dict(nodes.splits)
             for split, seeds in splits.items():
                 if len(seeds) and (seeds.min() < 0 or seeds.max() >= nodes.num_nodes):

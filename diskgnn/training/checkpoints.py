@@ -18,7 +18,7 @@ import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import MISSING, asdict, fields, replace
+from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ from diskgnn.paths import PathLike
 from diskgnn.specs.feature_columns import FeatureColumn
 from diskgnn.specs.schema import NO_LABELS, TARGET_KINDS, EdgeType, SourceSchema
 from diskgnn.stores.locations import local
-from diskgnn.training.meaning import check_classes, check_features
+from diskgnn.training.meaning import check_classes, check_features, differing_facts
 from diskgnn.training.named_models import model_for
 from diskgnn.training.result_files import writing
 from diskgnn.training.task import Task, saved_task
@@ -198,18 +198,18 @@ def check_config(directory: PathLike, saved: Mapping[str, Any], wanted: Mapping[
     old, new = (SourceSchema.of_record(config["schema"]) for config in (saved, wanted))
     check_features(_named(directory), old, new.known_columns, "this run")
     check_classes(_named(directory), old, new, "this run")
-    # They mean the same then, and messages are shorter without them.
-    saved, wanted = ({**config, "schema": asdict(replace(each, columns=()))}
-                     for config, each in ((saved, old), (wanted, new)))  # fmt: skip
-    # Whether minibatches are others is compared by their source, which knows more of them.
-    compared = {**saved, **wanted}.keys() - {"sampling"}
+    # Whether minibatches are others is compared by their source, too, which knows more of them.
+    compared = {**saved, **wanted}.keys() - {"sampling", "schema"}
     differing = [name for name in {**saved, **wanted} if name in compared and saved.get(name) != wanted.get(name)]
-    if differing:
-        found = ", ".join(f"{name}={saved.get(name)}" for name in differing)
-        expected = ", ".join(f"{name}={wanted.get(name)}" for name in differing)
+    found, expected = ([f"{name}={config.get(name)}" for name in differing] for config in (saved, wanted))
+    if replace(old, columns=()) != replace(new, columns=()):  # these mean the same
+        only_old, only_new = differing_facts(old, new)
+        found, expected = [*found, *only_old], [*expected, *only_new]
+    if found or expected:
         raise ConfigError(
-            f"the checkpoint in {directory} was made with {found}, this run has {expected}; "
-            f"go on with the same settings, or choose another checkpoint directory"
+            f"the checkpoint in {directory} was made with {', '.join(found) or 'none of it'}, this run has "
+            f"{', '.join(expected) or 'none of it'}; go on with the same settings and minibatches, or choose another "
+            "checkpoint directory"
         )
 
 

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping
 
 from diskgnn.errors import ConfigError, DataWarning, callers_level
 from diskgnn.specs.feature_columns import FeatureColumn, difference
-from diskgnn.specs.schema import EdgeType, SourceSchema, edge_type_name
+from diskgnn.specs.schema import EdgeType, SourceSchema, TableColumn, edge_type_name
 
 _Columns = tuple[FeatureColumn, ...]
 _NAMES_SHOWN = 8
+_FACTS_SHOWN = 3
 
 
 def check_features(
@@ -48,6 +49,46 @@ def check_features(
                 DataWarning,
                 stacklevel=callers_level(),
             )
+
+
+def differing_facts(old: SourceSchema, new: SourceSchema) -> tuple[list[str], list[str]]:
+    """Returns what only one of two sources says of its minibatches, and what only the other does: some of it each."""
+    of_old, of_new = _facts(old), _facts(new)
+    return _some(of_old, without=of_new), _some(of_new, without=of_old)
+
+
+def _some(facts: list[str], without: list[str]) -> list[str]:
+    left = [each for each in facts if each not in without]
+    return left[:_FACTS_SHOWN] + [f"{len(left) - _FACTS_SHOWN} more differences"] * (len(left) > _FACTS_SHOWN)
+
+
+def _facts(schema: SourceSchema) -> list[str]:
+    """Returns what a schema says, but for the columns of features, in some words each."""
+    classes = "" if schema.classes is None else f" {', '.join(map(str, schema.classes[:_NAMES_SHOWN]))}"
+    facts = [
+        f"seeds of type {_shown(schema.target)}",
+        f"{schema.num_outputs} outputs of each ({schema.target_kind}{classes})",
+    ]
+    for name, count, width in schema.node_types:
+        facts.append(f"{count:,} nodes of type {name} with {_width_text(width)}")
+    facts += [f"edges of type {_shown(name)} with {_width_text(width)}" for name, width in schema.edge_types]
+    facts += [f"a segment {name} of {width} numbers" for name, width in schema.segments]
+    for name, columns in schema.tables:
+        facts += [f"a column {name}.{each.name} ({_column_text(each)})" for each in columns]
+    if schema.timed is not None:
+        facts.append(f"times of {', '.join(schema.timed) or 'seeds'} in {schema.time_unit or 'no unit that is known'}")
+    return facts
+
+
+def _column_text(column: TableColumn) -> str:
+    values = "" if column.num_values is None else f"{column.num_values} values {column.values_digest or ''}".strip()
+    null = "with null" if column.may_be_null else ""
+    said = column.kind, column.dtype, f"{column.width} wide", values, column.embedder or "", null
+    return ", ".join(each for each in said if each)
+
+
+def _width_text(width: int | None) -> str:
+    return "no features" if width is None else f"{width} features"
 
 
 def check_classes(model: object, trained: SourceSchema, found: SourceSchema, source: object) -> None:

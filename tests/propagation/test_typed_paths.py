@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -230,6 +231,9 @@ def test_what_cannot_be_propagated_is_refused_with_what_does(tmp_path: Path) -> 
     }.values():
         with pytest.raises(ConfigError, match=told):
             propagate(**asked)
+    without = convert(replace(given, seeds={}), tmp_path / "without")
+    with pytest.raises(ConfigError, match=r"none of them has a train split; give `nodes`, .*--target-seeds"):
+        diskgnn.propagate(without, tmp_path / "hops")
     with pytest.raises(DiskFullError, match=r"Each of 120 records has x \(36 bytes\), .*with `paths`"):
         propagate(disk="20KiB")
     assert not (tmp_path / "hops").exists()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
+import shutil
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 from click.testing import CliRunner
+from commands import run
 from packed_directories import flip
 from rank_processes import in_ranks, trained
 from torch import nn
@@ -400,6 +403,37 @@ def test_from_the_command_line(folder: Path, tmp_path: Path) -> None:
         refused = CliRunner().invoke(main, [*map(str, words)])
         assert refused.exit_code == 2, refused.output
         assert told in refused.output
+
+
+def test_a_checkpoint_of_other_minibatches_is_told_in_short(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder / "sign", tmp_path / "run")
+    diskgnn.propagate(folder / "graph", tmp_path / "hops", hops=1, operators="mean,symmetric", progress=False)
+    with pytest.raises(ConfigError) as refused:
+        diskgnn.train(tmp_path / "hops", model="sign", checkpoint=tmp_path / "run", resume=True,
+                      loader_options=OPTIONS, **SHAPE)  # fmt: skip
+    told = str(refused.value)
+    assert f"a segment mean/2 of {WIDTH} numbers" in told
+    assert "this run has none of it; go on with the same settings and minibatches" in told
+    assert "schema" not in told
+    assert len(told) < 400
+
+
+def test_what_evaluate_proposes_names_the_times_to_ignore(tmp_path: Path) -> None:
+    """`infer` refuses without it where `propagate` does."""
+    node = {"features": np.eye(20, dtype=np.float32), "labels": np.arange(20) % 2, "train": np.arange(10),
+            "test": np.arange(10, 20)}  # fmt: skip
+    edges = {"edges": np.stack([np.arange(20), np.roll(np.arange(20), 1)]), "times": np.arange(20)}
+    diskgnn.convert(tmp_path / "graph", schema={"nodes": {"node": node}, "edges": {"node:to:node": edges}})
+    diskgnn.propagate(tmp_path / "graph", tmp_path / "hops", hops=1, ignore_times=True)
+    diskgnn.train(tmp_path / "hops", model="sgc", epochs=1, checkpoint=tmp_path / "run")
+    said = run("evaluate", tmp_path / "hops", "--checkpoint", tmp_path / "run").stderr
+    (line,) = (line for line in said.splitlines() if line.startswith("next: "))
+    words = shlex.split(line.removeprefix("next: diskgnn ").partition("   #")[0])
+    given = {"GRAPH": tmp_path / "graph", "predictions.parquet": tmp_path / "out.parquet"}
+    asked = [given.get(word, word) for word in words]
+    assert "pass --ignore-times" in " ".join(run(*asked, exit_code=2).stderr.split())
+    assert "with --ignore-times" in line
+    run(*asked, "--ignore-times")
 
 
 def test_statistics_come_with_the_checkpoint(folder: Path) -> None:

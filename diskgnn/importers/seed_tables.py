@@ -29,7 +29,7 @@ from diskgnn.paths import PathLike
 from diskgnn.specs.near_names import near_name
 from diskgnn.specs.schema import ClassValue, EdgeType, are_class_values, edge_type_name, parse_edge_type
 from diskgnn.specs.targets import SEED_TASKS, LinkTarget, NodeTarget
-from diskgnn.specs.time_windows import require_seconds
+from diskgnn.specs.time_windows import unit_of_dates
 
 _LABEL = "label"
 _INDEX = re.compile(r"__index_level_\d+__")  # of pandas, in the files that it writes
@@ -70,7 +70,7 @@ def read_target(
 
     Raises:
         ConfigError: no such type of nodes or edges, task or split; labels that do not fit it, or several of a pair; or
-            dates and timestamps where the graph's times are no seconds.
+            dates and timestamps where the graph's times are in minutes or longer units.
         InputError: a table that cannot be read, columns that are not what they should be, ids that no node has, or a
             label that is none of `classes`.
 
@@ -302,9 +302,8 @@ def _nodes_by_split(nodes: NodeSet, ids: Mapping[str, pa.ChunkedArray]) -> dict[
 
 def _times(split: str, values: pa.ChunkedArray, time_unit: str | None) -> npt.NDArray[np.int64]:
     where = f"seeds: times of split {split!r}"
-    if not counts_numbers(values.type):
-        require_seconds(where, time_unit)
-    return np.asarray(seconds(values.combine_chunks(), where))
+    unit = "s" if counts_numbers(values.type) else unit_of_dates(where, time_unit)
+    return np.asarray(seconds(values.combine_chunks(), where, unit))
 
 
 def _labels(

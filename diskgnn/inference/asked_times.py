@@ -12,17 +12,17 @@ import pyarrow as pa
 from torch import nn
 
 from diskgnn.draws import shuffled_seeds
-from diskgnn.errors import ArtifactError, ConfigError
+from diskgnn.errors import ArtifactError, ConfigError, InputError
 from diskgnn.formats.artifacts import given_file
 from diskgnn.formats.packed import Packed
 from diskgnn.graph.graph import Graph
-from diskgnn.importers.tables.times import Moment, counts_numbers, is_number, moment
+from diskgnn.importers.tables.times import Moment, column_of, counts_numbers, is_number, moment, seconds
 from diskgnn.paths import PathLike
 from diskgnn.progress.reporter import Reporter, say
 from diskgnn.sampling.timed_types import timed_types
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.targets import LinkTarget, NodeTarget
-from diskgnn.specs.time_windows import require_seconds
+from diskgnn.specs.time_windows import unit_of_dates
 from diskgnn.training.checkpoints import load_checkpoint
 
 _CHOICES = (
@@ -65,11 +65,11 @@ class SeedTimes:
     """A time for each seed.
 
     Attributes:
-        seconds: [n] what draws go by.
+        counted: [n] what draws go by: whole numbers as the graph's times are.
         as_given: [n] what tables of predictions say, so that they can be joined with what was asked.
     """
 
-    seconds: npt.NDArray[np.int64]
+    counted: npt.NDArray[np.int64]
     as_given: pa.Array | pa.ChunkedArray
 
 
@@ -127,7 +127,7 @@ class Draws:
         """Returns [num_seeds] of the seeds, in their order; None where none were given."""
         if self.at is not None:
             return np.full(num_seeds, self.at, np.int64)
-        return None if self.by_seed is None else self.by_seed.seconds
+        return None if self.by_seed is None else self.by_seed.counted
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ class AskedTimes:
 
         Raises:
             ConfigError: draws have to go by times and nobody says by which; not one time for each seed; or dates and
-                timestamps where the graph's times are no seconds.
+                timestamps where the graph's times are in minutes or longer units.
         """
         ignored = replace(spec, temporal="ignore", **_as_in_training(graph, sampling))
         temporal = sampling["temporal"] if sampling is not None and is_temporal(sampling) else "uniform"
@@ -183,19 +183,14 @@ class AskedTimes:
             return Draws(ignored)
         unit = graph.config.time_unit
         if self.at is not None:
-            if not is_number(self.at):
-                require_seconds("at", unit)
-            return Draws(in_time, moment("at", self.at))
+            return Draws(in_time, moment("at", self.at, "s" if is_number(self.at) else unit_of_dates("at", unit)))
         if self.times is not None:
-            if np.asarray(self.times).dtype.kind == "M":
-                require_seconds("times", unit)
-            return Draws(in_time, by_seed=SeedTimes(_checked(self.times, num_seeds), pa.array(self.times)))
+            return Draws(in_time, by_seed=_given(self.times, num_seeds, unit))
         if sampling is not None and not is_temporal(sampling):
             return Draws(ignored)
         if is_temporal(sampling) and of_table is not None:
-            if not counts_numbers(of_table.as_given.type):
-                require_seconds("times", unit)
-            _checked(of_table.seconds, num_seeds)
+            if len(of_table.counted) != num_seeds:
+                raise ConfigError(f"times: expected one for each of {num_seeds} seeds, found {len(of_table.counted)}")
             return Draws(in_time, by_seed=of_table)
         timed = timed_types(graph, target, [np.array(spec.fanouts_by_type("test", tuple(graph.edges)), np.int32)])
         if not timed:
@@ -214,16 +209,26 @@ class AskedTimes:
         )
 
 
-def _checked(times: npt.ArrayLike, num_seeds: int) -> npt.NDArray[np.int64]:
+def _given(times: npt.ArrayLike, num_seeds: int, unit: str | None) -> SeedTimes:
+    """Returns the times that were given for seeds.
+
+    Raises:
+        ConfigError: not one for each.
+    """
     found = np.asarray(times)
-    if found.dtype.kind == "M":
-        found = found.astype("datetime64[s]").astype(np.int64)
-    if found.dtype.kind not in "iu" or found.shape != (num_seeds,):
-        raise ConfigError(
-            f"times: expected a whole number or a datetime64 for each of {num_seeds} seeds, found {found.dtype} "
-            f"{list(found.shape)}"
-        )
-    return found.astype(np.int64)
+    expected = f"times: expected a whole number, a date or a timestamp for each of {num_seeds} seeds"
+    if found.shape != (num_seeds,) or found.dtype.kind not in "iuMOU":
+        raise ConfigError(f"{expected}, found {found.dtype} {list(found.shape)}")
+    try:
+        given = column_of(found)
+        counted_in = "s" if counts_numbers(given.type) else unit_of_dates("times", unit)
+        counted = seconds(given, "times", counted_in)
+    except (InputError, pa.ArrowException, TypeError) as error:
+        raise ConfigError(f"{expected}, found others ({error})") from error
+    if counted.null_count:
+        place = int(np.asarray(counted.is_null()).argmax())
+        raise ConfigError(f"{expected}, found none at {place} (from 0)")
+    return SeedTimes(np.asarray(counted), given)
 
 
 def _as_in_training(graph: Graph, sampling: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -15,9 +15,10 @@ from diskgnn.importers.containers.rows import CHUNK_EDGES
 from diskgnn.importers.ids.id_columns import end_ids, node_ids
 from diskgnn.importers.ids.named_nodes import called, id_column, id_columns_of, node_numbers, open_ids
 from diskgnn.importers.tables.table import Table, TableColumns, is_table
-from diskgnn.importers.tables.times import seconds
+from diskgnn.importers.tables.times import counts_numbers, seconds
 from diskgnn.inference.asked_times import SeedTimes
 from diskgnn.paths import PathLike
+from diskgnn.specs.time_windows import unit_of_dates
 
 _IDS = {"nodes": ("id",), "pairs": ("src", "dst")}  # the columns of ids, by what a table is of
 _READING = ("exclude", "names", "delimiter", "types")  # how a table is read, whatever it is of
@@ -52,10 +53,17 @@ def columns_of(given: TableColumns | None, *, timed: bool, **tables: object) -> 
     return given
 
 
-def read_times(name: str, given: object, columns: TableColumns | None = None) -> SeedTimes | None:
+def read_times(name: str, given: object, unit: str | None, columns: TableColumns | None = None) -> SeedTimes | None:
     """Returns the column of times of a table; None if `given` is no table, or has no such column and none was named.
 
+    Args:
+        name: of the argument, for messages.
+        given: the table, if it is one.
+        unit: of the graph's times; None: nobody knows.
+        columns: what those of the table are called.
+
     Raises:
+        ConfigError: dates and timestamps, where the graph's times are in a unit that has none.
         InputError: the column has no times, or some are missing.
     """
     if not isinstance(given, str | os.PathLike) or not is_table(given):
@@ -67,7 +75,8 @@ def read_times(name: str, given: object, columns: TableColumns | None = None) ->
     table.field(column)
     where = f"{name}: column {column!r} of {given}"
     given_times = pa.chunked_array([batch.column(0) for batch in table.batches([column], CHUNK_EDGES)])
-    times = pa.chunked_array([seconds(chunk, where) for chunk in given_times.chunks], pa.int64())
+    counted_in = "s" if counts_numbers(given_times.type) else unit_of_dates(where, unit)
+    times = pa.chunked_array([seconds(chunk, where, counted_in) for chunk in given_times.chunks], pa.int64())
     if times.null_count:
         raise InputError(f"{where}: expected a time in each row, found none in {times.null_count}")
     return SeedTimes(np.asarray(times), given_times)

@@ -127,9 +127,9 @@ def predict(
         split: of a packed or a hops directory; 'nodes' of one that was propagated to nodes.
         fanouts: neighbours drawn per layer, from the seeds outwards; by default all of them, in as many layers as the
             model has, or if it was trained by times as many as its evaluation drew.
-        times: [n] of `nodes` or `pairs`, a whole number or datetime64 for each: what is later is not drawn. A node may
-            then be asked several times; rows are in the order given, and tables have a column `time` as it was given.
-            The column `time` of a table is taken if the model was trained by times.
+        times: [n] of `nodes` or `pairs`, a whole number, a date or a timestamp for each: what is later is not drawn. A
+            node may then be asked several times; rows are in the order given, and tables have a column `time` as it was
+            given. The column `time` of a table is taken if the model was trained by times.
         at: one time for all of them: a whole number as the graph's times are, a date or a timestamp, also as text.
         ignore_times: draw what is later, too. A model that was trained with temporal='uniform' or 'last' needs times,
             `at` or this, unless it was trained at the nodes' own times: they are then asked at these, too. So does a
@@ -266,13 +266,13 @@ def _predict_nodes(
     if nodes is None and takes_all and isinstance(asked.net, BlockModel | TypedModel):
         say(drawn.reporter, lambda: "for all nodes, `diskgnn infer` is faster by far: it computes layer by layer")
     warn_of_held_out(graph, sampling, graph.edges, Resources.of(drawn.memory, drawn.threads, drawn.reporter))
-    of_table = _times_of("nodes", nodes, columns, sampling)
+    of_table = _times_of("nodes", nodes, graph, columns, sampling)
     seeds = np.arange(node_set.num_nodes) if chosen is None else chosen
     spec = drawn.spec(asked.net, None if times.ignore_times else sampling)
     draws = times.draws(graph, sampling, spec, NodeTarget(asked.node_type), len(seeds), of_table, drawn.reporter)
     target = (
         # A node may be asked at several times. Who asks twice is answered twice: `SplitArrays` are not warned of.
-        NodeTarget(asked.node_type, SplitArrays.of("nodes", {SPLIT: seeds}), {SPLIT: draws.by_seed.seconds})
+        NodeTarget(asked.node_type, SplitArrays.of("nodes", {SPLIT: seeds}), {SPLIT: draws.by_seed.counted})
         if draws.by_seed
         else NodeTarget(asked.node_type, {SPLIT: np.unique(seeds)})
     )
@@ -282,7 +282,7 @@ def _predict_nodes(
 
 
 def _times_of(
-    name: str, table: object, columns: TableColumns, sampling: Mapping[str, Any] | None
+    name: str, table: object, graph: Graph, columns: TableColumns, sampling: Mapping[str, Any] | None
 ) -> SeedTimes | None:  # fmt: skip
     """Returns the times of a table for a model that was trained by times; None: it has none, or they do not count.
 
@@ -290,7 +290,7 @@ def _times_of(
         ConfigError: the column was named, and does not count.
     """
     if is_temporal(sampling):
-        return read_times(name, table, columns)
+        return read_times(name, table, graph.config.time_unit, columns)
     if columns.time is not None:
         raise ConfigError(
             "columns: time: expected a checkpoint that was trained by times, found another one; leave it out"
@@ -333,7 +333,7 @@ def _predict_pairs(
     sampling = trained_sampling(model)
     messages = replace(messages, reverse_edge_type=trained_reverse_type(sampling, graph, found))
     target = messages.target(graph, found, chosen)
-    of_table = _times_of("pairs", pairs, columns, sampling)
+    of_table = _times_of("pairs", pairs, graph, columns, sampling)
     draws = times.draws(
         graph,
         sampling,

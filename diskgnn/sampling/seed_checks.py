@@ -16,7 +16,6 @@ from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.schema import edge_type_name
 from diskgnn.specs.split_arrays import SplitArrays
 from diskgnn.specs.targets import LinkTarget, NodeTarget
-from diskgnn.specs.time_windows import require_seconds
 
 
 def require_splits(graph: Graph, spec: SamplingSpec, found: tuple[str, ...], what: str, *, given: bool = False) -> None:
@@ -45,7 +44,13 @@ def check_times(graph: Graph, spec: SamplingSpec, target: NodeTarget | LinkTarge
             "called time in a table of seeds is taken without being named); temporal='ignore' does not look at them"
         )
     if isinstance(target.times, SplitArrays) and target.times.were_dates:
-        require_seconds("times", graph.config.time_unit, f"the times of {graph.manifest.path}", "datetime64")
+        unit = graph.config.time_unit
+        if unit not in (None, "s"):
+            raise ConfigError(
+                f"times: expected whole numbers, as the times of {graph.manifest.path} are in {unit}; found "
+                "datetime64, which is seconds since 1970"
+                + (f": give times.astype('datetime64[{unit}]').astype('int64')" if unit in ("ms", "us", "ns") else "")
+            )
 
 
 def require_known(times: npt.NDArray[np.int64], split: str, called: Callable[[int], str]) -> None:

@@ -22,6 +22,7 @@ _LENGTHS: dict[str, int | None] = {
     "w": 7 * 86400 * _SECOND, "y": None,
 }  # fmt: skip
 TIME_UNITS = tuple(_LENGTHS)
+_OF_DATES = ("s", "ms", "us", "ns")
 _FORMS = "a whole number as the graph's times are, or one with a unit, such as 180d or 12h"
 _WINDOW = re.compile(r"\s*(\d+)\s*([a-z]*)\s*")
 
@@ -87,24 +88,25 @@ def window_in_unit(window: Window, unit: str | None, where: str) -> int:
     return _limited("temporal_window", number, window)
 
 
-def require_seconds(
-    where: str, unit: str | None, whose: str = "the graph's times", found: str = "a date or timestamp"
-) -> None:
-    """Checks that what was given as seconds since 1970 can be compared with the times of a graph.
+def unit_of_dates(where: str, unit: str | None) -> str:
+    """Returns what dates and timestamps are counted in, to be compared with the times of a graph: their unit, from 1970
+    on.
 
     Args:
-        where: it stands, for messages.
-        unit: of the graph's times; None: nobody knows.
-        whose: these are, for messages.
-        found: in place of whole numbers.
+        where: they stand, for messages.
+        unit: of the graph's times; None: nobody knows, and dates are seconds.
 
     Raises:
-        ConfigError: the graph's times are no seconds.
+        ConfigError: a unit that says neither which moment in it is meant, nor since when it counts.
     """
-    if unit not in (None, "s"):
+    if unit is None:
+        return "s"
+    if unit not in _OF_DATES:
         raise ConfigError(
-            f"{where}: expected whole numbers, as {whose} are in {unit}; found {found}, which is seconds since 1970"
+            f"{where}: expected whole numbers, as the graph's times are in {unit}; found a date or timestamp, which is "
+            f"a number only where times are in {', '.join(_OF_DATES)}"
         )
+    return unit
 
 
 def named_windows(windows: Mapping[EdgeType, int], unit: str | None) -> dict[EdgeType, Window]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import shlex
 import warnings
-from datetime import date, datetime
+from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
@@ -253,7 +254,7 @@ def test_without_a_time_it_is_refused(made, tmp_path):
         (lambda: said(made, tmp_path, net), "the model does not say how its minibatches were drawn"),
         (lambda: said(made, tmp_path, made / "links", pairs=[[0, 1]]), "times: the model was trained with temporal"),
         (lambda: said(made, tmp_path, made / "users", at=3, ignore_times=True), "at: expected one of times, at and"),
-        (lambda: said(made, tmp_path, made / "users", nodes=[1, 2], times=[3]), "or a datetime64 for each"),
+        (lambda: said(made, tmp_path, made / "users", nodes=[1, 2], times=[3]), "or a timestamp for each of 2 seeds"),
         (lambda: said(made, tmp_path, made / "users", times=[3]), "times: expected the `nodes` or `pairs`"),
         (lambda: said(made, tmp_path, made / "users", at="soon"), "at: expected a whole number .* found 'soon'"),
         (lambda: said(made, tmp_path, made / "users", made / "ignoring-packed", split="train"),
@@ -355,6 +356,53 @@ def test_windows_of_training_are_those_of_predictions(made, tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error", DataWarning)
         assert len(said(made, tmp_path, model, made / "windowed-packed", split="train")) == USERS
+
+
+@pytest.mark.parametrize("unit", ["ms", "ns"])
+def test_dates_are_counted_in_the_unit_of_the_graph(tmp_path, unit):
+    item = {"features": X["item"], "times": ITEM_TIMES}
+    diskgnn.convert(tmp_path / "graph", time_unit=unit, schema={
+        "nodes": {"user": {"features": X["user"]}, "item": item},
+        "edges": {":".join(BUYS): {"edges": EDGES, "times": EDGE_TIMES, "reverse": True}},
+    })  # fmt: skip
+    day = np.datetime64(0, unit)
+    table = pa.table({"id": np.arange(USERS), "time": np.full(USERS, day + 70), "label": np.arange(USERS) % 2})
+    pq.write_table(table, tmp_path / "train.parquet")
+    target = diskgnn.read_target(tmp_path / "graph", {"train": tmp_path / "train.parquet"}, node_type="user")
+    assert target.times["train"].tolist() == [70] * USERS
+    model = trained(tmp_path, "run", target, temporal="last")
+    by_number = said(tmp_path, tmp_path, model, at=50)
+    assert np.abs(by_number - said(tmp_path, tmp_path, model, at=20)).max() > 1e-4
+    text = {"ms": "1970-01-01T00:00:00.050"}
+    moments = [day + 50, *([text[unit]] if unit in text else []), pd.Timestamp(50, unit=unit, tz="UTC")]
+    for at in moments:
+        np.testing.assert_array_equal(said(tmp_path, tmp_path, model, at=at), by_number)
+    nodes, times = np.arange(USERS), [pd.Timestamp(50, unit=unit)] * USERS
+    np.testing.assert_array_equal(said(tmp_path, tmp_path, model, nodes=nodes, times=times), by_number)
+    pq.write_table(table.set_column(1, "time", pa.array(np.full(USERS, day + 50))), tmp_path / "asked.parquet")
+    np.testing.assert_array_equal(said(tmp_path, tmp_path, model, nodes=tmp_path / "asked.parquet"), by_number)
+    dated = NodeTarget("user", {"train": nodes}, {"train": np.full(USERS, day)})
+    with pytest.raises(ConfigError, match=rf"are in {unit}; .* give times.astype\('datetime64\[{unit}\]'\)"):
+        diskgnn.prepare(tmp_path / "graph", tmp_path / "dated", target=dated, temporal="last", **OPTIONS)
+
+
+def test_times_of_python(made, tmp_path):
+    """Of lists: days beside moments are their first second, and what has a zone is when it is in UTC."""
+    hours = [0, 7, 24]
+    numbers = np.array(hours) * 3600
+    expected = said(made, tmp_path, made / "users", nodes=[1, 2, 3], times=numbers)
+    zoned = pd.Series(pd.to_datetime(numbers, unit="s")).dt.tz_localize("UTC").dt.tz_convert("Asia/Tokyo")
+    for times in (
+        [date(1970, 1, 1), datetime(1970, 1, 1, 7), date(1970, 1, 2)],
+        [datetime(1970, 1, 1, 2, tzinfo=timezone(timedelta(hours=2))), datetime(1970, 1, 1, 7), datetime(1970, 1, 2)],
+        ["1970-01-01", "1970-01-01T09:00+02:00", "1970-01-02 00:00:00"],
+        zoned, [*zoned], numbers.astype("datetime64[s]").astype("datetime64[h]"),
+    ):  # fmt: skip
+        np.testing.assert_array_equal(said(made, tmp_path, made / "users", nodes=[1, 2, 3], times=times), expected)
+    for wrong, told in (([date(1970, 1, 1), None, 3], "found others"), ([True] * 3, "found bool"),
+                        ([date(1970, 1, 1), None, None], r"found none at 1 \(from 0\)")):  # fmt: skip
+        with pytest.raises(ConfigError, match=f"a date or a timestamp for each of 3 seeds, {told}"):
+            said(made, tmp_path, made / "users", nodes=[1, 2, 3], times=wrong)
 
 
 def test_dates_are_seconds_and_no_days(made, tmp_path):

@@ -6,12 +6,13 @@ Times are whole numbers: what the user's numbers are, or seconds since 1970 in U
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from datetime import date, datetime
+from collections.abc import Iterable, Sequence
+from datetime import date, datetime, time
 from itertools import groupby
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -26,13 +27,14 @@ _BY_DAY = re.compile(r"(\d{1,2})([./-])(\d{1,2})\2(\d{4})(?!\d)")  # or by month
 _TIME_OF_DAY = re.compile(r"\d{1,2}:\d\d(:\d\d(\.\d+)?)?$")
 
 
-def seconds(values: pa.Array, where: str) -> pa.Array:
+def seconds(values: pa.Array, where: str, unit: str = "s") -> pa.Array:
     """Times as int64 seconds since 1970: timestamps, dates, and text such as 2024-01-31 or 2024-01-31T12:00:00+01:00,
     rounded down. Whole numbers stay as they are.
 
     Args:
         values: of a column. Null and empty text stay null.
         where: it stands, for messages.
+        unit: what is counted in place of seconds: ms, us or ns.
 
     Raises:
         InputError: something else; names the first text that is no time, and says how to convert it.
@@ -52,7 +54,10 @@ def seconds(values: pa.Array, where: str) -> pa.Array:
                 f"{where}: expected timestamps, dates or whole numbers, found fractions ({error})"
             ) from error
     values = _as_timestamps(values, where)
-    return _floored(values, _PER_SECOND[values.type.unit])
+    given, asked = _PER_SECOND[values.type.unit], _PER_SECOND[unit]
+    if asked > given:
+        return _scaled(values, asked // given, where, unit)
+    return _floored(values, given // asked)
 
 
 def microseconds(values: pa.Array, where: str) -> pa.Array:
@@ -61,13 +66,7 @@ def microseconds(values: pa.Array, where: str) -> pa.Array:
     Raises:
         InputError: something else, or a time that is too far off.
     """
-    values = _as_timestamps(values, where)
-    if values.type.unit == "ns":
-        return _floored(values, 1000)
-    try:
-        return values.cast(pa.timestamp("us", values.type.tz)).cast(pa.int64())
-    except pa.ArrowInvalid as error:
-        raise InputError(f"{where}: expected times within 290,000 years of 1970 ({error})") from error
+    return seconds(_as_timestamps(values, where), where, "us")
 
 
 def _as_timestamps(values: pa.Array, where: str) -> pa.Array:
@@ -80,13 +79,21 @@ def _as_timestamps(values: pa.Array, where: str) -> pa.Array:
     return values
 
 
+def _scaled(values: pa.Array, factor: int, where: str, unit: str) -> pa.Array:
+    try:
+        return pc.multiply_checked(values.cast(pa.int64()), factor)
+    except pa.ArrowInvalid as error:
+        years = f"{(1 << 63) // _PER_SECOND[unit] // 31_556_952:,}"
+        raise InputError(f"{where}: expected times within {years} years of 1970 ({error})") from error
+
+
 def _floored(values: pa.Array, divisor: int) -> pa.Array:
     counts = values.cast(pa.int64())
     floored = np.asarray(counts.fill_null(0)) // divisor
     return pa.array(floored, mask=np.asarray(counts.is_null()))
 
 
-def moment(argument: str, given: Moment) -> int:
+def moment(argument: str, given: Moment, unit: str = "s") -> int:
     """Returns one time, as `seconds` reads those of a column; text of digits is a whole number.
 
     Raises:
@@ -97,13 +104,34 @@ def moment(argument: str, given: Moment) -> int:
     try:
         if isinstance(given, float | bool):
             raise TypeError(given)
-        value = given.astype("datetime64[us]") if isinstance(given, np.datetime64) else given  # Arrow has no days
-        found = seconds(pa.array([value]), argument)[0].as_py()
+        found = seconds(column_of([given]), argument, unit)[0].as_py()
     except (InputError, pa.ArrowException, ValueError, TypeError, OverflowError) as error:
         raise ConfigError(_no_moment(argument, given)) from error
     if found is None:
         raise ConfigError(_no_moment(argument, given))
     return int(found)
+
+
+def column_of(given: Sequence[Any] | npt.NDArray[Any]) -> pa.Array:
+    """Returns moments of Python, NumPy and pandas, whole numbers or text as a column. What has a zone is of UTC in it.
+
+    Raises:
+        pa.ArrowException, TypeError, ValueError: they are no column.
+    """
+    if not isinstance(given, np.ndarray) or given.dtype.kind == "O":
+        # Of pandas as NumPy has them, since Arrow would cut nanoseconds off, and days beside moments as moments, which
+        # it would cut down to their days.
+        values = [each.to_datetime64() if hasattr(each, "to_datetime64") else each for each in given]
+        if len({isinstance(each, date) for each in values if each is not None}) > 1:
+            raise TypeError("dates beside others")  # of which Arrow would make dates, too
+        if any(isinstance(each, datetime) for each in values):
+            values = [datetime.combine(each, time()) if type(each) is date else each for each in values]
+        if not all(isinstance(each, np.datetime64) for each in values):
+            return pa.array(values)
+        given = np.array(values)
+    if given.dtype.kind == "M" and np.datetime_data(given.dtype)[0] not in ("D", *_PER_SECOND):
+        given = given.astype("datetime64[s]")  # Arrow has no hours and no months
+    return pa.array(given)
 
 
 def as_told(given: date | np.datetime64) -> str:

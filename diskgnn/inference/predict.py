@@ -101,8 +101,9 @@ def predict(
         source: graph directory, or an opened one, whose nodes are given; or a packed directory, of which the seeds of
             `split` are taken as they were sampled; or a hops directory, for a model of hop features.
         out: the file to write: .npy [n, ...], or .parquet or .csv with the nodes or pairs beside the values, and with
-            their times if each was given one; of a packed directory these are whole numbers like the graph's. CSV has
-            a column for each number: logits_0, logits_1, ...
+            their times if each was given one; of a packed directory these are whole numbers like the graph's. Rows of
+            a task have the id of their entity beside their number, and their own time unless `at` says another. CSV
+            has a column for each number: logits_0, logits_1, ...
         model: what `diskgnn.train` left in a checkpoint directory; or any module that takes (blocks, x), as
             `diskgnn.train` takes it.
         nodes: [n] numbers of rows, or bool [N], or text or dates, which are ids of your own; or a file of ids, .npy or
@@ -278,7 +279,9 @@ def _predict_nodes(
     )
     loader = drawn.loader(graph, asked.net, target, draws)
     found = rows_of_nodes(asked, loader, drawn.reporter)
-    write_nodes(drawn.folder, asked, *found, chosen, node_set, draws.by_seed)
+    write_nodes(
+        drawn.folder, asked, *found, chosen, graph, draws.by_seed, own_times=draws.at is None and draws.by_seed is None
+    )  # fmt: skip
 
 
 def _times_of(
@@ -316,7 +319,7 @@ def _predict_by_hops(
             return rows_of_nodes(asked, loader, drawn.reporter)
 
     found = Work(drawn.folder, "predict").run(stage)
-    write_nodes(drawn.folder, asked, *found, chosen, graph.nodes[asked.node_type])
+    write_nodes(drawn.folder, asked, *found, chosen, graph, own_times=True)
 
 
 def _predict_pairs(

@@ -15,11 +15,11 @@ from diskgnn.batches.minibatch import AnyBatch, pairs_of
 from diskgnn.errors import ConfigError
 from diskgnn.files.checked_files import ChecksummedFile
 from diskgnn.graph.graph import Graph
-from diskgnn.graph.type_data import NodeSet
 from diskgnn.inference.asked_times import SeedTimes
 from diskgnn.inference.asking import Asked
 from diskgnn.inference.output_folder import OutputFolder
 from diskgnn.inference.prediction_files import FiniteRows, OutputFormat, RowNames, TableWriter, ids_of, open_output
+from diskgnn.inference.row_names import names_of
 from diskgnn.loading.hops_loader import HopsLoader
 from diskgnn.loading.loader import Loader
 from diskgnn.nn.decoders import DotProduct
@@ -48,19 +48,20 @@ def rows_of_nodes(
 
 def write_nodes(
     folder: OutputFolder, asked: Asked, known: npt.NDArray[np.int64], values: npt.NDArray[np.float32],
-    chosen: npt.NDArray[Any] | None, nodes: NodeSet | None, times: SeedTimes | None = None,
+    chosen: npt.NDArray[Any] | None, graph: Graph | None, times: SeedTimes | None = None, *, own_times: bool = False,
 ) -> None:  # fmt: skip
     """Write the rows of `chosen` nodes [n], in this order, or of all that are `known` in ascending order.
 
-    A table has a column of `times` where there are some.
+    A table has a column of `times` where there are some, or where rows of a task are asked at their own.
 
     Args:
         folder: of the output.
         asked: what the model was asked for.
         known, values: of whom it says what, see `rows_of_nodes`.
         chosen: nodes to write: the known ones as they are, or such as are known once.
-        nodes: those of their type, which may have ids of the user's.
+        graph: that they are of, which may keep ids of the user's; None: nobody has it.
         times: of the known ones.
+        own_times: they are asked at the times that they have in the graph.
     """
     places = np.argsort(known, kind="stable")
     if chosen is None:
@@ -72,7 +73,7 @@ def write_nodes(
     content, suffix = OutputFormat(asked.what, asked.kind, values.shape[1], asked.classes), folder.output.suffix
     columns, finite = dict[str, pa.Array | pa.ChunkedArray](), FiniteRows()
     if suffix != ".npy":
-        columns |= [ids_of(nodes, chosen)]
+        columns |= names_of(graph, asked.node_type, chosen, own_times=own_times)
         columns |= {} if times is None else {"time": times.as_given.take(pa.array(places))}
     with (
         folder.publishing() as path,

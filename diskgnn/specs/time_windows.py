@@ -22,7 +22,7 @@ _LENGTHS: dict[str, int | None] = {
     "w": 7 * 86400 * _SECOND, "y": None,
 }  # fmt: skip
 TIME_UNITS = tuple(_LENGTHS)
-_OF_DATES = ("s", "ms", "us", "ns")
+OF_DATES = ("s", "ms", "us", "ns")  # units in which dates and timestamps are whole numbers
 _FORMS = "a whole number as the graph's times are, or one with a unit, such as 180d or 12h"
 _WINDOW = re.compile(r"\s*(\d+)\s*([a-z]*)\s*")
 
@@ -101,10 +101,10 @@ def unit_of_dates(where: str, unit: str | None) -> str:
     """
     if unit is None:
         return "s"
-    if unit not in _OF_DATES:
+    if unit not in OF_DATES:
         raise ConfigError(
             f"{where}: expected whole numbers, as the graph's times are in {unit}; found a date or timestamp, which is "
-            f"a number only where times are in {', '.join(_OF_DATES)}"
+            f"a number only where times are in {', '.join(OF_DATES)}"
         )
     return unit
 

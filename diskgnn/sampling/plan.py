@@ -25,6 +25,7 @@ from diskgnn.sampling.empty_windows import warn_of_empty_windows
 from diskgnn.sampling.grouping import nearness_order
 from diskgnn.sampling.label_warnings import warn_of_labels
 from diskgnn.sampling.planned_minibatch import DrawRules, PlannedEpoch, PlannedMinibatch, Sampler
+from diskgnn.sampling.seed_checks import warn_of_early_seeds
 from diskgnn.sampling.seeds import SeedBatch, Seeds
 from diskgnn.sampling.target_seeds import seeds_of
 from diskgnn.sampling.timed_types import has_times, reached_with_times, require_temporal
@@ -156,7 +157,8 @@ class SamplingPlan:
         warn_of_labels(self.graph, self.target, {split: self._seeds.listed(split) for split in self.splits})
 
     def warn_of_times(self) -> None:
-        """Warn if times by which is drawn look like those of different units, or leave seeds nothing to draw."""
+        """Warn if times by which is drawn look like those of different units, leave seeds nothing to draw, or
+        are before the seeds themselves."""
         if self.spec.is_temporal and self.spec.sampler is None:
             target = self.target
             given = [np.asarray(target.times[split]) for split in self.splits] if target.times is not None else []
@@ -166,6 +168,7 @@ class SamplingPlan:
             windows = {each: self._windows.get(each) for each in types}
             warn_of_empty_windows(self.graph, windows, given)
             warn_of_rows_without_times(self.graph, types)
+            warn_of_early_seeds(self.graph, target, self.splits)
             self._warn_of_splits()
 
     def _warn_of_splits(self) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn.errors import ArtifactError, ConfigError, InputError
+from diskgnn.errors import ArtifactError, ConfigError, DataWarning, InputError, callers_level
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.type_data import NodeSet
 from diskgnn.specs.null_times import is_missing
@@ -16,6 +17,8 @@ from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.schema import edge_type_name
 from diskgnn.specs.split_arrays import SplitArrays
 from diskgnn.specs.targets import LinkTarget, NodeTarget
+
+_LOOKED_AT = 1 << 20  # seeds of a split, whose own times are read all over a file
 
 
 def require_splits(graph: Graph, spec: SamplingSpec, found: tuple[str, ...], what: str, *, given: bool = False) -> None:
@@ -67,6 +70,41 @@ def require_known(times: npt.NDArray[np.int64], split: str, called: Callable[[in
             f"temporal: expected a time for each seed of {split}, found none for {len(missing)} of {len(times)}, the "
             f"first of which is {called(int(missing[0]))}; give `seeds` with their times, or leave those out"
         )
+
+
+def warn_of_early_seeds(graph: Graph, target: NodeTarget | LinkTarget, splits: Sequence[str]) -> None:
+    """Warns of seeds that are asked about before they are there, by the own times of their nodes: what is known of such
+    a row is of later, and what a model says of it answers a question that nobody could ask.
+
+    Args:
+        graph: whose nodes they are.
+        target: with seeds and their times; others have those of their nodes.
+        splits: whose seeds are looked at, about `_LOOKED_AT` of each.
+    """
+    if target.seeds is None or target.times is None:
+        return
+    ends = target.edge_type[::2] if isinstance(target, LinkTarget) else [target.node_type]
+    for place, nodes in enumerate(graph.nodes[str(each)] for each in ends):
+        early, looked_at, first = 0, 0, None
+        if (appeared := nodes.times) is None:
+            continue
+        for split in splits:
+            step = 1 + len(target.seeds[split]) // _LOOKED_AT
+            seeds, times = (np.asarray(each[split])[::step] for each in (target.seeds, target.times))
+            seeds = seeds[:, place] if seeds.ndim == 2 else seeds
+            own = appeared[seeds]
+            is_early = (own > times) & ~is_missing(own)
+            early, looked_at = early + int(is_early.sum()), looked_at + len(seeds)
+            first = int(seeds[is_early.argmax()]) if first is None and is_early.any() else first
+        if first is not None:
+            warnings.warn(
+                f"{early:,} of {looked_at:,} seeds are nodes of type {nodes.name} that come after the moment they are "
+                f"asked about, by their own times in {graph.manifest.path} (the first is {nodes.called(first)}): they "
+                "are asked all the same, by columns of a row that is not there yet. Tasks of RelBench have no such "
+                "rows: leave them out, by naming the others",
+                DataWarning,
+                stacklevel=callers_level(),
+            )
 
 
 def check_nodes(graph: Graph, split: str, ids: npt.NDArray[Any], nodes: NodeSet, *, given: bool = False) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sqlite3
 import warnings
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 import diskgnn
@@ -76,3 +78,24 @@ def test_splits_in_another_order_than_their_times_are_told(shop: Path, tmp_path:
         found = [each for each in told(tmp_path / "graph", seeds) if "were the two swapped" in each]
         assert [each for each in found if not any(part in each for part in swapped)] == []
         assert len(found) == len(swapped)
+
+
+def test_seeds_that_are_asked_before_they_are_there_are_told(shop: Path, tmp_path: Path) -> None:
+    """As users of today at a moment of the past: RelBench's tasks only have those who had joined."""
+    diskgnn.convert(tmp_path / "graph", source=f"sqlite:{shop}", options={"times": "users.joined,orders.at"})
+    joined = np.datetime64("2020-01-01", "h") + np.arange(60)
+    seeds = np.random.default_rng(0).permutation(60)[:20]
+    later = int((joined[seeds] > np.datetime64("2020-01-02", "s") + np.arange(20)).sum())
+    assert 0 < later < 20
+    (message,) = [each for each in told(tmp_path / "graph", {"train": "2020-01-02"}) if "seeds are nodes" in each]
+    assert message.startswith(f"{later} of 20 seeds are nodes of type users that come after the moment")
+    assert not [each for each in told(tmp_path / "graph", {"train": "2020-03-01"}) if "seeds are nodes" in each]
+    diskgnn.train(tmp_path / "packed", hidden=4, epochs=1, checkpoint=tmp_path / "run")
+    ask = partial(diskgnn.predict, tmp_path / "graph", tmp_path / "said.parquet", tmp_path / "run", overwrite=True)
+    # At the very moment a user is there; ids are 0, 1, 2, ... and each joined an hour after the one before.
+    with pytest.warns(DataWarning, match=r"^35 of 60 seeds .*\(the first is .*25\)"):
+        ask(at="2020-01-02")
+    assert pq.read_metadata(tmp_path / "said.parquet").num_rows == 60
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DataWarning)
+        ask(nodes=np.arange(25), at="2020-01-02")

@@ -20,7 +20,7 @@ from diskgnn.specs.targets import LinkTarget, NodeTarget, Target
 from diskgnn.specs.time_windows import Window, Windows
 from diskgnn.specs.user_sampler import UserSampler
 
-_NumNodes = Annotated[int, whole(1, MOST_64_BITS)]
+_NumNodes = Annotated[int, whole(0, MOST_64_BITS)]
 _NumEdges = Annotated[int, whole(0, MOST_64_BITS)]
 
 

@@ -81,7 +81,7 @@ def _edge_facts(edges: EdgeSet) -> dict[str, Any]:
     return {
         "type": edge_type_name(edges.type),
         "edges": edges.num_edges,
-        "mean_in_degree": edges.num_edges / edges.num_destinations,
+        "mean_in_degree": edges.num_edges / max(1, edges.num_destinations),
         "features": _row(config.rows),
         "feature_bytes": 0 if config.rows is None else config.rows.row_bytes * edges.num_edges,
         "unusual_values": str(config.values),

@@ -74,6 +74,10 @@ class GivenEncoding:
             self.opened.without([each for each in kept if any(_is_called(each, name) for name in exclude)])
         )
 
+    def has_table(self, node_type: str) -> bool:
+        """Returns True if the graph has such nodes: a model that knows them needs them, be there none yet."""
+        return node_type in self.opened.nodes
+
     def leaves_out(self, name: str) -> bool:
         """Returns True if such a column is called `name`."""
         return any(_is_called(each, name) for each in self.opened.left_out)

@@ -80,6 +80,7 @@ class NodeInput:
     # What a missing time means: seen by no seed ("never"), or by every one ("always"). None: there shall be none.
     null_time: str | None = None
     columns: TableColumns = field(default_factory=TableColumns)  # of the table
+    may_be_empty: bool = False  # N may be 0: a model knows the type
     constant: bool = False  # there are no features but a 1, which is not stored
     bfloat16: bool = False  # features stored as uint16 are bfloat16 bits
     reference_features: bool = False  # leave the feature file where it is, and refer to it

@@ -118,7 +118,7 @@ def open_nodes(
     num_nodes = _agreed(given.num_nodes, {
         **counted, **{each.name: each.num_rows for each in (rows, rows_of_labels, times) if each is not None},
         **({} if table is None else {table.name: table.num_rows}),
-    }, owner)  # fmt: skip
+    }, owner, may_be_empty=given.may_be_empty)  # fmt: skip
     sources: dict[str, Source] = {split: getattr(given, split) for split in SPLITS if getattr(given, split) is not None}
     if table is not None and given.train is None and "splits" in taken:
         if not (found := table_rows.splits(table, taken["splits"])):
@@ -304,7 +304,7 @@ def _times(given: NodeInput | EdgeInput, table: Table | None, owner: str) -> Row
     return None
 
 
-def _agreed(given: int | None, counts: Mapping[str, int], owner: str) -> int:
+def _agreed(given: int | None, counts: Mapping[str, int], owner: str, *, may_be_empty: bool) -> int:
     """Returns the number of nodes of one type, on which all sources must agree."""
     known = {**({} if given is None else {"the number of nodes given": given}), **counts}
     if not known:
@@ -319,7 +319,7 @@ def _agreed(given: int | None, counts: Mapping[str, int], owner: str) -> int:
                 f"{name}: expected {expected} rows (one per node, as {first} says), found {found}; "
                 f"are the files of the same graph?"
             )
-    if expected < 1:
+    if expected < 1 and not may_be_empty:
         where = f"{owner and owner + ': '}" if given is not None else f"{first}: "
         raise InputError(f"{where}expected at least one node, found none")
     return expected

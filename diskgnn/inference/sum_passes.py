@@ -48,7 +48,8 @@ class SumPasses:
             for _ in in_order(self._workers, calls, self._plan.workers - 1):
                 pass
             rows = torch.from_numpy(buffer[: num_nodes * row_bytes].view(np.float32))
-            found[stored] = rows.view(heads, num_nodes, -1).transpose(0, 1)
+            width = row_bytes // (heads * np.dtype(np.float32).itemsize)
+            found[stored] = rows.view(heads, num_nodes, width).transpose(0, 1)
         return found
 
     def _load(self, stored: Stored, window: int, buffer: npt.NDArray[np.uint8], heads: int) -> None:

@@ -20,11 +20,12 @@ from diskgnn.importers.source_formats.relational import (
     VALIDATION,
     dated,
     graph_of,
+    is_left_empty,
     require_graph,
     time_unit,
 )
 from diskgnn.importers.source_formats.relational_keys import require_comparable
-from diskgnn.importers.source_formats.table_keys import by_name, id_column, looked_up
+from diskgnn.importers.source_formats.table_keys import by_name, id_column, looked_up, type_word
 from diskgnn.importers.source_listing import Listed
 from diskgnn.importers.tables.times import Moment
 from diskgnn.system.resources import Resources
@@ -206,7 +207,7 @@ def read(
     """
     del keys, links
     shown = catalogue if encoding is None else catalogue.without_encodings()
-    empty = [name for name, table in catalogue.tables.items() if not table.rows.num_rows]
+    empty = [name for name, table in catalogue.tables.items() if is_left_empty(type_word(name), table.rows, encoding)]
     source = source_of(shown, times, empty, skip_unknown=skip_unknown)
     exclude, encode = catalogue.spelt(exclude), catalogue.spelt(encode or {})
     return graph_of(

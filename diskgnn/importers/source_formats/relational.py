@@ -181,7 +181,7 @@ def graph_of(
     source = require_graph(source, val_timestamp, until, keep_columns, exclude, encode, encoding, listing, quantise)
     _warn_of_counted_times(source)
     source = _cut(source, source.until if until == AUTO else until, listing)
-    source = _without_empty(source, listing)
+    source = _without_empty(source, listing, encoding)
     val_timestamp = source.val_timestamp if val_timestamp is None else val_timestamp
     is_all = val_timestamp is None or statistics == "all"
     statistics_until = None if is_all else moment("val_timestamp", val_timestamp)
@@ -519,9 +519,16 @@ def _cut(source: RelationalSource, until: Any, listing: SourceListing) -> Relati
     return replace(source, tables=tables)
 
 
-def _without_empty(source: RelationalSource, listing: SourceListing) -> RelationalSource:
-    """Returns `source` without tables that have no rows, which are no types of nodes."""
-    empty = {name for name, table in source.tables.items() if not table.rows.num_rows}
+def is_left_empty(node_type: str, rows: RowTable, encoding: GivenEncoding | None) -> bool:
+    """Returns True for a table without rows, which is no type of nodes, unless it is one of the graph of `encoding`."""
+    return not rows.num_rows and (encoding is None or not encoding.has_table(node_type))
+
+
+def _without_empty(
+    source: RelationalSource, listing: SourceListing, encoding: GivenEncoding | None
+) -> RelationalSource:  # fmt: skip
+    """Returns `source` without tables that are left out as they have no rows."""
+    empty = {name for name, table in source.tables.items() if is_left_empty(name, table.rows, encoding)}
     for name in empty:
         listing.leave_out(name, "table", "it has no rows")
     tables = {}
@@ -573,6 +580,7 @@ def _nodes(
         encoding.warn_of_later(name, table.time)
     nodes = NodeInput(
         num_nodes=rows.num_rows,
+        may_be_empty=not rows.num_rows,
         ids=None if table.pkey is None else primary_key(name, rows, table.pkey, may_lack=table.may_lack_key),
         features=None if is_constant else encoding.rows(f"features of table {name}", rows),
         constant=is_constant,

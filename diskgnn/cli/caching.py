@@ -16,7 +16,7 @@ from diskgnn.units import format_size
 
 
 @click.command(cls=Command, short_help="List or clear what diskgnn.pyg prepared.")
-@click.argument("action", type=click.Choice(["list", "clear"]))
+@click.argument("action", type=options.Choice(["list", "clear"]))
 @click.option(
     "--cache", "folder", type=options.OUTPUT, help="The folder, as loaders have it.  [default: ~/.cache/diskgnn/pyg]"
 )

@@ -189,7 +189,7 @@ class _Convert(Command):
 @_nodes("--reference-features", is_flag=True, help="Leave the features where they are instead of copying them.")
 @_nodes(
     "--quantise",
-    type=click.Choice(["int8", "int4", "float16", "bfloat16"]),
+    type=options.Choice(["int8", "int4", "float16", "bfloat16"]),
     help="Store the features in fewer bits; says what that changes. Of tables that keep their columns, int8 is for "
     "embeddings.  [default: as they are]",
 )
@@ -232,19 +232,19 @@ class _Convert(Command):
 )
 @_tables(
     "--null-time",
-    type=click.Choice(list(NULL_TIMES)),
+    type=options.Choice(list(NULL_TIMES)),
     help="What a missing time of a node or an edge means: no seed sees it, or every seed does.  [default: there shall "
     "be none]",
 )
 @_tables(
     "--time-unit",
-    type=click.Choice(TIME_UNITS),
+    type=options.Choice(TIME_UNITS),
     help="What whole numbers that are times count, so that windows of time may be given as 180d.  [default: s, "
     "where all times are dates or timestamps]",
 )
 @_edges(
     "--order",
-    type=click.Choice(ORDERS),
+    type=options.Choice(ORDERS),
     help="Of the in-neighbours of each node: time, if draws shall go by it, or hash.  [default: time for tables with "
     "keys, otherwise hash]",
 )
@@ -335,7 +335,7 @@ def _refuse_beside_schema(names: Iterable[str]) -> None:
 @click.option("--num-features", type=int, default=128, show_default=True, help="Numbers per feature row.")
 @click.option(
     "--feature-dtype",
-    type=click.Choice(["float32", "float16", "bfloat16", "int8"]),
+    type=options.Choice(["float32", "float16", "bfloat16", "int8"]),
     default="float32",
     show_default=True,
     help="Type of the features.",

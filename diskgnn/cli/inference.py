@@ -19,7 +19,7 @@ _checkpoint = click.option(
 )
 _what = click.option(
     "--what",
-    type=click.Choice(["logits", "probabilities", "classes", "embeddings"]),
+    type=options.Choice(["logits", "probabilities", "classes", "embeddings"]),
     help="What to write of each node or pair; embeddings are the rows that enter the last layer.  "
     "[default: logits; of nodes, by a model for links, embeddings]",
 )
@@ -108,7 +108,7 @@ def infer(
 )
 @click.option(
     "--message-edges",
-    type=click.Choice(MESSAGE_EDGES),
+    type=options.Choice(MESSAGE_EDGES),
     default="train",
     show_default=True,
     help="Of pairs: draw neighbourhoods as evaluation does, without the graph's seed edges of valid and test and their "
@@ -120,7 +120,7 @@ def infer(
 @click.option("--node-type", metavar="TYPE", help="Of the nodes.  [default: what the model was trained for]")
 @click.option(
     "--split",
-    type=click.Choice(["train", "valid", "test", "nodes"]),
+    type=options.Choice(["train", "valid", "test", "nodes"]),
     default="test",
     show_default=True,
     help="Whose seeds, where SOURCE is a packed or a hops directory; of the latter, nodes where these were chosen.",

@@ -192,6 +192,19 @@ class Setting(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 SETTING = Setting()
 
 
+class Choice(click.Choice[str]):
+    """One of several words; the one that was meant is told of a wrong one."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Returns it, as click does."""
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter as error:
+            raise click.BadParameter(
+                error.message.rstrip(".") + (near_name(value, self.choices) or "."), ctx, param
+            ) from None
+
+
 class Option(click.Option):
     """A click option that --help lists under the title of its `section`."""
 
@@ -248,7 +261,7 @@ threads = click.option(
 overwrite = click.option("--overwrite", is_flag=True, help="Replace the output if it exists.")
 engine = combined(
     click.option(
-        "--engine", type=click.Choice(ENGINES), default=ENGINES[0], show_default=True,
+        "--engine", type=Choice(ENGINES), default=ENGINES[0], show_default=True,
         help="ray: by the workers of a cluster, which see GRAPH and OUT at the same paths. The bytes are the same.",
     ),
     click.option(
@@ -274,7 +287,7 @@ minibatches = combined(
     _sampling("--batch-size", type=click.IntRange(min=1), default=1024, show_default=True, help="Seeds per minibatch."),
     _sampling("--eval-fanouts", type=TypedFanouts(), multiple=True,
               help="Fanouts of the validation and test splits.  [default: as --fanouts]"),
-    _sampling("--draws", type=click.Choice(DRAWS), default="independent", show_default=True,
+    _sampling("--draws", type=Choice(DRAWS), default="independent", show_default=True,
               help="Coordinated: all nodes of a minibatch agree on which neighbours to draw; it needs fewer rows."),
     _experts("--draw-period", type=click.IntRange(min=1), default=1, show_default=True,
               help="With --draws coordinated: minibatches in which draws move round all neighbours; 1 draws anew."),
@@ -283,7 +296,7 @@ minibatches = combined(
     _types("--target", metavar="TYPE",
            help="What the seeds are: nodes of a type, or for link prediction the seed edges of an edge type, "
                 "author:writes:paper.  [default: the only node type with a train split]"),
-    _types("--temporal", type=click.Choice(TEMPORAL),
+    _types("--temporal", type=Choice(TEMPORAL),
            help="Of a graph with times, which has to say it: draw nothing later than the seed, uniformly or the last "
                 "ones; or ignore times, so that seeds see what comes after them."),
     _types("--temporal-window", type=TypedWindow(), multiple=True,
@@ -299,16 +312,16 @@ minibatches = combined(
     _types("--negatives", type=click.IntRange(min=0),
            help="Of links: pairs without an edge for each seed edge in training; 0: those of the batch.  [default: 1]"),
     _types("--eval-negatives", type=click.IntRange(min=0), help="The same in the other splits.  [default: 100]"),
-    _types("--avoid", type=click.Choice(AVOIDED),
+    _types("--avoid", type=Choice(AVOIDED),
            help="Of links: what negatives are not; seed edges of any split, all known edges (filtered ranks), or none "
                 "as in PyG.  [default: seeds]"),
-    _types("--negatives-by", type=click.Choice(NEGATIVES_BY),
+    _types("--negatives-by", type=Choice(NEGATIVES_BY),
            help="Of links: draw destinations uniformly, or in proportion to the train edges that they have.  "
                 "[default: uniform]"),
-    _types("--message-edges", type=click.Choice(MESSAGE_EDGES),
+    _types("--message-edges", type=Choice(MESSAGE_EDGES),
            help="Of links: what neighbourhoods are drawn from; the graph without the seed edges of valid and test and "
                 "their reverses, or all of it: then evaluation sees its own answers.  [default: train]"),
-    _types("--exclude", type=click.Choice(EXCLUSIONS),
+    _types("--exclude", type=Choice(EXCLUSIONS),
            help="Of links: what a train minibatch does not draw; its seed edges themselves, or the reverse ones too.  "
                 "[default: reverse]"),
     _types("--reverse-edge-type", metavar="TYPE",
@@ -321,7 +334,7 @@ given_seeds = combined(
     _seeds("--target-column", "columns", type=Column("id", "src", "dst", "time", "label", "split"), multiple=True,
            help="What a column of them is called, such as time=day; label=NAME may come several times.  [default: id, "
                 "of edge types src and dst, time, label and split; there need be no times and no labels]"),
-    _seeds("--target-task", "task", type=click.Choice(SEED_TASKS),
+    _seeds("--target-task", "task", type=Choice(SEED_TASKS),
            help="What their labels are.  [default: class of whole numbers and truth values, multilabel of several of "
                 "them for each seed, regression of other numbers]"),
     _seeds("--target-classes", "classes", metavar="VALUE,VALUE,...",

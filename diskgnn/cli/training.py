@@ -27,7 +27,7 @@ _reading_options = combined(
              help="GPU memory for the hottest static rows: 4GiB, or 10% of all rows; the others stay in pinned host "
                   "memory.  [default: what the model leaves, for evaluate half of what is free]"),
     _experts("--prefetch", type=int, help="Minibatches read ahead.  [default: 1, on a GPU 2]"),
-    _experts("--engine", type=click.Choice(["auto", "io_uring", "threads"]), default="auto", show_default=True,
+    _experts("--engine", type=options.Choice(["auto", "io_uring", "threads"]), default="auto", show_default=True,
              help="How the disk is read."),
     _reading("--verify/--no-verify", default=True, show_default=True,
              help="Compare rows with their checksums as they are read."),
@@ -52,12 +52,12 @@ _records = options.section("Records")
 @model_options.shape
 @_model(
     "--task",
-    type=click.Choice(["classification", "multilabel", "regression", "link"]),
+    type=options.Choice(["classification", "multilabel", "regression", "link"]),
     help="Refuse minibatches that are for another task.  [default: what they are for]",
 )
 @_model(
     "--loss",
-    type=click.Choice(["mse", "l1", "bce", "softmax"]),
+    type=options.Choice(["mse", "l1", "bce", "softmax"]),
     help="mse or l1 for regression; bce or softmax for links.  [default: mse; bce, softmax for in-batch negatives]",
 )
 @_model("--layers", "num_layers", type=int, help="Layers.  [default: as many as were prepared]")
@@ -65,7 +65,7 @@ _records = options.section("Records")
 @_model("--bases", "num_bases", type=int, help="Edge types mix their weights from so many (R-GCN).  [default: none]")
 @_model(
     "--embeddings",
-    type=click.Choice(EMBEDDINGS),
+    type=options.Choice(EMBEDDINGS),
     default="memory",
     show_default=True,
     help="Where the vectors of nodes without features lie: on disk, in the folder of --checkpoint.",
@@ -236,7 +236,7 @@ def _score_text(name: str, value: float) -> str:
 )
 @click.option(
     "--split",
-    type=click.Choice(["train", "valid", "test"]),
+    type=options.Choice(["train", "valid", "test"]),
     default="test",
     show_default=True,
     help="Which nodes to evaluate on.",

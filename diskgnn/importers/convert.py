@@ -68,7 +68,14 @@ class ConvertReport(StageReport):
     contents: SourceContents = field(default_factory=SourceContents)
 
 
-@published(artifacts.GRAPH)
+_OF_FORMATS = ("times", "val_timestamp", "until", "keys", "links", "keep_columns")
+_ELSEWHERE = {  # what a keyword that there is not should have been
+    **dict.fromkeys(("embed_text", "encode"), "columns=TableColumns(encode={'reviews.text': 'hash:256'})"),
+    **{name: f"options={{{name!r}: ...}}" for name in _OF_FORMATS},
+}
+
+
+@published(artifacts.GRAPH, elsewhere=_ELSEWHERE)
 @freed_memory_returned()
 def convert(
     out: PathLike,
@@ -342,7 +349,8 @@ def _chosen(
     files = [topology["edges"], *(given_on_nodes.get(name) for name in ("nodes", "ids", "features", "labels", *SPLITS))]
     encode: Mapping[str, str] = {}
     if source is not None and _says_encodings(given_on_nodes.get("columns")) and not any(map(is_table, files)):
-        encode = given_on_nodes.pop("columns").encode
+        of_tables = given_on_nodes.pop("columns")
+        encode, exclude = of_tables.encode, [*exclude, *of_tables.exclude]
     if "columns" in given_on_nodes and not any(map(is_table, files)):
         raise ConfigError(
             "columns: expected a table that has them, a Parquet or CSV file, found none; leave out `columns`. What a "
@@ -374,7 +382,7 @@ def _described(
 
 
 def _says_encodings(columns: TableColumns | None) -> bool:
-    return columns is not None and columns == TableColumns(encode=columns.encode)
+    return columns is not None and columns == TableColumns(encode=columns.encode, exclude=columns.exclude)
 
 
 def _plain(topology: Mapping[str, Any], on_nodes: Mapping[str, Any], on_edges: Mapping[str, bool]) -> GraphInput:

@@ -74,6 +74,10 @@ class GivenEncoding:
             self.opened.without([each for each in kept if any(_is_called(each, name) for name in exclude)])
         )
 
+    def times(self) -> dict[str, str]:
+        """Returns the columns that were taken as the times of rows, by node type."""
+        return {item.of: item.name for item in self.opened.config.contents.read if item.use == "times"}
+
     def has_table(self, node_type: str) -> bool:
         """Returns True if the graph has such nodes: a model that knows them needs them, be there none yet."""
         return node_type in self.opened.nodes

@@ -5,16 +5,18 @@ from __future__ import annotations
 import inspect
 import shutil
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from functools import wraps
 from pathlib import Path
+from types import MappingProxyType
 from typing import ParamSpec, TypeVar
 
 from diskgnn.errors import OutputExistsError, callers_level
 from diskgnn.files.destination import Destination, make_scratch, scratch_of
 from diskgnn.formats.artifacts import MANIFEST, rank_directory
 from diskgnn.formats.rank_directories import ranks_in
+from diskgnn.specs.near_names import near_name
 from diskgnn.stores.locations import StoredPath, located
 from diskgnn.stores.uploads import sending_bytes
 from diskgnn.work.outbox import Outbox
@@ -26,11 +28,15 @@ Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 
-def published(format: str) -> Callable[[Callable[Arguments, Result]], Callable[Arguments, Result]]:  # noqa: A002
+def published(
+    format: str,  # noqa: A002
+    elsewhere: Mapping[str, str] = MappingProxyType({}),
+) -> Callable[[Callable[Arguments, Result]], Callable[Arguments, Result]]:
     """Lets a function that writes an artifact `out` of `format` take a URL for it: it writes to scratch, which is sent.
 
     The function takes `overwrite`, `progress` and `reporter` as well, and maybe `ranks`. Of a path of this machine it
-    gets what `located` makes of it.
+    gets what `located` makes of it. A keyword that it does not take is a TypeError, which tells the one that was meant,
+    or for a name of `elsewhere` what to pass in its place.
     """
 
     def decorate(make: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
@@ -38,7 +44,12 @@ def published(format: str) -> Callable[[Callable[Arguments, Result]], Callable[A
 
         @wraps(make)
         def wrapped(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
-            bound = signature.bind(*args, **kwargs)
+            try:
+                bound = signature.bind(*args, **kwargs)
+            except TypeError as error:
+                wrong = next((name for name in kwargs if name not in signature.parameters), "")
+                hint = f"; pass {elsewhere[wrong]}" if wrong in elsewhere else near_name(wrong, signature.parameters)
+                raise TypeError(f"{make.__name__}: {error}{hint}") from None
             target = located(bound.arguments["out"])
             if not isinstance(target, StoredPath):
                 bound.arguments["out"] = target

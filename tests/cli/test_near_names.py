@@ -48,6 +48,12 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_a_word_of_several_is_told(tmp_path: Path) -> None:
+    told = run("train", tmp_path, "--model", "relationl", exit_code=2).stderr
+    assert "'sehgnn'; did you mean 'relational'?" in " ".join(told.split())
+    assert "did you mean" not in run("train", tmp_path, "--model", "xxxx", exit_code=2).stderr
+
+
 @pytest.mark.parametrize(
     ("given", "meant"),
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sqlite3
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -26,6 +27,7 @@ from diskgnn.graph.artifact_description import describe
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.convert import convert
 from diskgnn.importers.seed_tables import read_target
+from diskgnn.importers.tables.table import TableColumns
 from diskgnn.importers.value_scan import ValueScan
 
 
@@ -357,3 +359,40 @@ def test_a_list_of_two_pairs_may_be_meant_otherwise(tmp_path: Path, data: dict[s
 def test_a_graph_without_edges_is_made_with_a_warning(data, tmp_path):
     with pytest.warns(DataWarning, match="the graph has no edges"):
         convert(tmp_path / "out", **{**data, "edges": np.zeros((2, 0), np.int64)})
+
+
+def test_keywords_that_there_are_not_say_what_was_meant(tmp_path: Path):
+    for wrong, told in (
+        ("embed_text", r"'embed_text'; pass columns=TableColumns\(encode={"),
+        ("val_timestamp", r"'val_timestamp'; pass options={'val_timestamp': ...}"),
+        ("option", "'option'; did you mean 'options'"),
+        ("xyzzy", "'xyzzy'$"),
+    ):
+        with pytest.raises(TypeError, match=f"^convert: got an unexpected keyword argument {told}"):
+            convert(tmp_path / "graph", source="sqlite:shop.db", **{wrong: 1})
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
+def test_a_folder_is_no_database(tmp_path: Path, kind: str):
+    (tmp_path / "shop").mkdir()
+    with pytest.raises(InputError, match=r"file of a database, found the folder .*shop; .* format='relational'"):
+        convert(tmp_path / "graph", source=tmp_path / "shop", format=kind)
+
+
+def test_columns_of_a_database_are_left_out_by_either_name(tmp_path: Path):
+    """`columns` has `exclude`, too, for tables that are files."""
+    with sqlite3.connect(tmp_path / "shop.db") as connection:
+        connection.executescript(
+            "CREATE TABLE users (id INTEGER PRIMARY KEY, age REAL, left INTEGER); INSERT INTO users VALUES (1, 2, 0);"
+            "CREATE TABLE orders (id INTEGER PRIMARY KEY, user INTEGER REFERENCES users);"
+            "INSERT INTO orders VALUES (1, 1);"
+        )
+    connection.close()
+    given = {"source": tmp_path / "shop.db", "overwrite": True}
+    digests = set()
+    for said in ({"exclude": ["users.left"]}, {"columns": TableColumns(exclude=["users.left"])}):
+        convert(tmp_path / "graph", **given, **said)
+        digests.add(Graph.open(tmp_path / "graph").manifest.digest)
+    assert len(digests) == 1
+    with pytest.raises(ConfigError, match=r"exclude: expected .* found 'users.lft'.*did you mean 'users.left'"):
+        convert(tmp_path / "graph", **given, columns=TableColumns(exclude=["users.lft"]))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import diskgnn
-from diskgnn.errors import InputError
+from diskgnn.errors import ConfigError, InputError
 
 TABLES = """
 CREATE TABLE users (id INTEGER PRIMARY KEY, age INTEGER);
@@ -60,6 +60,16 @@ def test_without_another_graph_it_is_no_type(tmp_path: Path) -> None:
     empty = "CREATE TABLE visits (id INTEGER PRIMARY KEY, user_id INTEGER REFERENCES users (id));"
     diskgnn.convert(tmp_path / "graph", source=database(tmp_path / "shop.db", TABLES, ORDERS, empty), options=AT)
     assert [*diskgnn.Graph.open(tmp_path / "graph").nodes] == ["users", "orders"]
+    edges = {"n:to:n": {"edges": np.empty((2, 0), np.int64)}}
     with pytest.raises(InputError, match="expected at least one node, found none"):
-        edges = {"n:to:n": {"edges": np.empty((2, 0), np.int64)}}
         diskgnn.convert(tmp_path / "none", schema={"nodes": {"n": {"num_nodes": 0}}, "edges": edges})
+
+
+def test_times_that_were_forgotten_are_refused(tmp_path: Path) -> None:
+    """The graph says which column they are; predictions at a time would draw rows of later."""
+    source = database(tmp_path / "shop.db", TABLES, ORDERS)
+    diskgnn.convert(tmp_path / "graph", source=source, options=AT)
+    with pytest.raises(ConfigError, match=r"rows of orders appear at 'at' in .*`--set times=orders.at` of a database"):
+        diskgnn.convert(tmp_path / "later", source=source, encoding_of=tmp_path / "graph")
+    assert not (tmp_path / "later").exists()
+    diskgnn.convert(tmp_path / "later", source=source, encoding_of=tmp_path / "graph", options=AT)

@@ -577,6 +577,23 @@ def test_files_that_name_no_nodes(numbered: list[int], tmp_path: Path, content: 
         diskgnn.predict(tmp_path / "graph", tmp_path / "out.npy", make_model("sage", 3, 4, 2, 1), nodes=path)
 
 
+def test_tables_that_name_no_rows(graph: Graph, tmp_path: Path):
+    """Ids of their own are told to whoever has none in the graph; no cast would make numbers of rows of these."""
+    (tmp_path / "ids.csv").write_text("id\nu1\nu2\n")
+    pq.write_table(pa.table({"id": ["u1", "u2"]}), tmp_path / "ids.parquet")
+    for name, told in (
+        (
+            "ids.csv",
+            "nodes: expected numbers of rows, as .* keeps no ids of 'node' nodes, found string; make the graph",
+        ),
+        ("ids.parquet", "nodes: expected numbers of rows, as .* keeps no ids of 'node' nodes, found string; make the"),
+        ("missing.csv", "nodes: expected a table, found no file .*missing.csv$"),
+        ("missing.parquet", "nodes: expected a table, found no file .*missing.parquet$"),
+    ):
+        with pytest.raises(InputError, match=told):
+            diskgnn.predict(graph, tmp_path / "out.npy", make_model("sage", 3, 4, 2, 1), nodes=tmp_path / name)
+
+
 def test_a_checkpoint_for_types_that_the_graph_has_not(graph: Graph, tmp_path: Path):
     citations(tmp_path / "typed")
     np.save(tmp_path / "pairs.npy", np.array([[0, 1]]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
+from typing import TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -17,11 +18,21 @@ from diskgnn.importers.containers.rows import CHUNK_EDGES
 from diskgnn.importers.ids.id_types import id_keys, id_kind, readable_kind
 from diskgnn.importers.ids.near_ids import near_id
 
+MAKE_IDS = (  # what errors advise where there are none
+    "make the graph again with them (`ids` of convert, an id column of the table of nodes, or `keys` of a database)"
+)
+
 
 def kept_kind(nodes: NodeSet) -> pa.DataType:
     """Returns how ids of `nodes` are compared (`id_types.id_kind`); int64 where they are numbers of rows."""
     with nodes.user_ids or nullcontext() as file:
         return _kind(file)
+
+
+def keeps_ids(nodes: NodeSet | None) -> TypeGuard[NodeSet]:
+    """Returns True for nodes that have ids of the user's own."""
+    with (nodes and nodes.user_ids) or nullcontext() as file:
+        return file is not None
 
 
 def _kind(file: pq.ParquetFile | None) -> pa.DataType:
@@ -53,7 +64,12 @@ def nodes_of_ids(
         kind = _kind(file)
         for each in ids:
             if each.type != kind:
-                near = near_id(each[0].as_py(), _ids(file)) if len(each) and file is not None else ""
+                if file is None:
+                    raise InputError(
+                        f"{name}: expected numbers of rows, as {nodes.manifest.path} keeps no ids of {nodes.name!r} "
+                        f"nodes, found {readable_kind(each.type)}; {MAKE_IDS}{hint}"
+                    )
+                near = near_id(each[0].as_py(), _ids(file)) if len(each) else ""
                 raise InputError(
                     f"{name}: expected ids of type {readable_kind(kind)}, as of the nodes of type {nodes.name!r}, "
                     f"found {readable_kind(each.type)}"

@@ -21,7 +21,7 @@ from diskgnn.importers.containers.rows import CHUNK_EDGES
 from diskgnn.importers.ids.id_columns import node_ids
 from diskgnn.importers.ids.id_streams import IdColumns
 from diskgnn.importers.ids.id_types import readable_kind
-from diskgnn.importers.ids.kept_ids import kept_kind, nodes_of_ids
+from diskgnn.importers.ids.kept_ids import MAKE_IDS, keeps_ids, kept_kind, nodes_of_ids
 from diskgnn.importers.tables.table import Table, TableColumns, is_table
 from diskgnn.importers.tables.times import moment_texts
 from diskgnn.paths import PathLike
@@ -61,8 +61,7 @@ def chosen_nodes(nodes: npt.ArrayLike | None, node_set: NodeSet) -> npt.NDArray[
             path = node_set.manifest.path
             with node_set.user_ids or nullcontext() as file:
                 hint = (
-                    f"{path} keeps no ids of {node_set.name!r} nodes; make it again with them (`ids` of convert, an id "
-                    "column of the table of nodes, or `keys` of a database)"
+                    f"{path} keeps no ids of {node_set.name!r} nodes; {MAKE_IDS}"
                     if file is None
                     else f"ids of your own, which are numbers in {path}, go into a file, in a column `id`"
                 )
@@ -106,7 +105,7 @@ def id_columns_of(given: TableColumns | None, kept: Mapping[str, NodeSet | None]
         kept: by role, the nodes; None: numbers of rows.
     """
     given = given or TableColumns()
-    types = {called(given, role): str(kept_kind(nodes)) for role, nodes in kept.items() if nodes is not None}
+    types = {called(given, role): str(kept_kind(nodes)) for role, nodes in kept.items() if keeps_ids(nodes)}
     return replace(given, types={**types, **given.types})
 
 

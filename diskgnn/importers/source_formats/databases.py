@@ -25,6 +25,7 @@ from diskgnn.importers.source_formats.relational import (
     time_unit,
 )
 from diskgnn.importers.source_formats.relational_keys import require_comparable
+from diskgnn.importers.source_formats.relational_source import DESCRIPTION
 from diskgnn.importers.source_formats.table_keys import by_name, id_column, looked_up, type_word
 from diskgnn.importers.source_listing import Listed
 from diskgnn.importers.tables.times import Moment
@@ -98,6 +99,11 @@ class DatabaseFile:
             InputError, UnavailableError: it cannot be read.
         """
         del encode
+        if self._path.is_dir():
+            raise InputError(
+                f"source: expected the file of a database, found the folder {self._path}; a folder of Parquet and CSV "
+                f"with keys is read by format='relational', from {DESCRIPTION} in it"
+            )
         if not self._path.stat().st_size:
             raise InputError(
                 f"source: expected a database with tables in {self._path}, found an empty file, as is made of a path "

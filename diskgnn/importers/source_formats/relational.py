@@ -271,6 +271,8 @@ def require_graph(
             "relational.yaml), or leave it out"
         )
     encodings = []
+    if encoding is not None:
+        _require_times_of(source, encoding)
     for name, table in source.tables.items():
         encodings.append(_encoding(name, table, encoding, keep_columns, wanted=False)[0])
         called = dict[tuple[str, str], str]()
@@ -303,6 +305,20 @@ def require_graph(
             found += "; `links` names them where the database does not"
         raise ConfigError(f"expected tables with foreign keys, found {found}")
     return source
+
+
+def _require_times_of(source: RelationalSource, encoding: GivenEncoding) -> None:
+    """Refuses tables whose times nobody said, while they have the column that says these in the other graph: what is
+    asked of a model at a time would draw rows of later."""
+    said = encoding.times()
+    for name, table in source.tables.items():
+        if table.time is None and (column := said.get(name)) in table.rows.schema.names:
+            shown = ",".join(f"{each}.{of_each}" for each, of_each in said.items() if each in source.tables)
+            raise ConfigError(
+                f"encoding_of: rows of {name} appear at {column!r} in {encoding.graph}, and nobody says when they do "
+                f"here: a model would be shown rows that come later than it is asked. Say it as there: `--set "
+                f"times={shown}` of a database, `time: {column}` in {DESCRIPTION}"
+            )
 
 
 def _keeps_columns(said: bool | None, encoding: GivenEncoding | None) -> bool:

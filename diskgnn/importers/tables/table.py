@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import TypeGuard
 
 import pyarrow as pa
@@ -152,6 +152,8 @@ class Table:
 
     def __init__(self, name: str, path: str | os.PathLike[str], columns: TableColumns | None = None) -> None:
         self.name, self.path = name, located(path)
+        if isinstance(self.path, Path) and not self.path.exists():
+            raise InputError(f"{name}: expected a table, found no file {path}")
         columns = columns or TableColumns()
         files = table_files(self.path)
         kinds = {_kind(file) for file in files}

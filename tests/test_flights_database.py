@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from test_docs import DOCS, blocks, commands_in, outcome
 
 import diskgnn
 from diskgnn.graph.graph import Graph
@@ -70,3 +71,18 @@ def test_it_is_what_the_tutorial_converts_and_prepares(tmp_path: Path) -> None:
     assert len(batch.x["flights"]) == 0  # its flight of that week is not known yet
     (batch,) = diskgnn.Loader(tmp_path / "packed")
     assert len(batch.x["flights"]) == 0  # what was known on 14 January, the flight of the day before was not
+
+
+def test_the_python_of_the_tutorial_does_what_its_commands_do(tmp_path: Path) -> None:
+    page, said = DOCS / "database-tutorial.md", {}
+    for language in ("bash", "python"):
+        (tmp_path / language / "shop").mkdir(parents=True)
+        flights_database.write(TABLES, tmp_path / language / "shop")
+        lines = [["-c", text] for text in blocks(page, "python")]
+        if language == "bash":
+            lines = [each for text in blocks(page, "bash") for each in commands_in(text) if each[0] == "-m"]
+        for each in lines:
+            outcome(each, tmp_path / language)
+        said[language] = pq.read_table(tmp_path / language / "week.parquet")
+    assert said["bash"]["id"].to_pylist() == ["A", "B"]
+    assert said["bash"].equals(said["python"])

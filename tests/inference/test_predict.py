@@ -435,7 +435,7 @@ def test_days_and_moments_name_nodes(tmp_path: Path):
 
 def test_text_names_no_nodes_of_a_graph_without_ids(graph: Graph, tmp_path: Path):
     for given, said in (["ann"], "ann"), ([date(2024, 1, 2)], "2024-01-02"):
-        with pytest.raises(ConfigError, match=rf"found '{said}'; .* keeps no ids of 'node' nodes; make it again with"):
+        with pytest.raises(ConfigError, match=rf"found '{said}'; .* keeps no ids of 'node' nodes; make the"):
             diskgnn.predict(graph, tmp_path / "no.npy", make_model("sage", 3, 4, 2, 1), nodes=given)
 
 

@@ -24,9 +24,9 @@ T = TypeVar("T")
 # All names, so that a test that misspells one fails instead of testing nothing.
 POINTS = frozenset({
     "artifact.aside", "artifact.exchange", "artifact.exchanged", "artifact.pin", "artifact.publish", "artifact.sync",
-    "artifact.write", "baseline.gather", "baseline.load", "baseline.sample", "cgroup.delegate", "checkpoint.sync", "disk.reserve",
-    "embeddings.saved", "embeddings.write", "fetch.range", "fresh_epochs.pack", "ginex.inspect", "infer.window",
-    "loading.minibatch",
+    "artifact.write", "baseline.gather", "baseline.load", "baseline.sample", "cgroup.delegate", "checkpoint.sync",
+    "disk.reserve", "embeddings.saved", "embeddings.write", "fetch.range", "fresh_epochs.pack",
+    "ginex.inspect", "infer.window", "loading.minibatch",
     "loading.page_lock", "loading.transfer", "output.published", "pack.header", "pack.rows",
     "pack.schedule", "pack.window", "partition.read", "prepare.packed", "push.file", "push.files",
     "push.part", "push.published", "repair.made", "sample.minibatch", "sample.sweep", "shuffle.write", "training.step",

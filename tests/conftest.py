@@ -3,18 +3,23 @@ import io
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import hypothesis
 import pyarrow as pa
 import pytest
 import torch
+from forked_python import fork_command
 from object_store import ObjectStore, object_store
 from pyarrow import csv as pacsv
 
+from diskgnn.compare import measurement
 from diskgnn.files import faults
 
 if not torch.cuda.is_available():  # before anything imports triton: its kernels then run in NumPy
@@ -87,6 +92,18 @@ def store(started_store: ObjectStore, tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("TMPDIR", str(tmp_path / "scratch"))
     started_store.proxy.reset()
     return started_store
+
+
+@pytest.fixture
+def measured_forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands that benchmarks of tools/ measure without a limit find torch imported: 2 seconds of a core for each."""
+
+    def start(command: Sequence[str], **given: Any) -> subprocess.Popen[Any]:
+        return (fork_command if command[0] == sys.executable else subprocess.Popen)(command, **given)
+
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "tools"))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setattr(measurement, "subprocess", SimpleNamespace(Popen=start))
 
 
 @pytest.fixture

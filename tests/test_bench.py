@@ -5,14 +5,11 @@ import json
 import sys
 from collections import OrderedDict
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from commands import fork_command, forked_mib
+from commands import forked_mib
 from graphs import make_graph
-
-from diskgnn.compare import measurement
 
 ROOT = Path(__file__).parents[1]
 
@@ -23,6 +20,7 @@ def importable(monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("measured_forked")
 def test_every_line_of_the_table_is_measured(tmp_path, monkeypatch, capsys):
     from benchmarks.__main__ import main
 
@@ -31,8 +29,6 @@ def test_every_line_of_the_table_is_measured(tmp_path, monkeypatch, capsys):
                "--fanouts", "3,3", "--batch-size", "64", "--repeat", "1", "--train-minibatches", "3", "--hidden", "8",
                "--memory", f"{forked_mib() + 110}MiB", "--draws", "coordinated", "--draw-period", "4",
                "--group-seeds", "8", "--quantise", "int8"]  # fmt: skip
-    monkeypatch.setattr(measurement, "subprocess", SimpleNamespace(Popen=fork_command))
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setattr("sys.argv", ["bench", "--folder", str(folder), "--json", str(record), *options])
     main()
     told = capsys.readouterr().out

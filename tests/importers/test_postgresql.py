@@ -5,13 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
-import subprocess
 import traceback
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import date
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
-from commands import run, run_python
+from commands import forked_mib, run, run_python
 from postgresql_server import PASSWORD, PostgresServer, started_server
 from table_features import x_of
 
@@ -704,15 +703,17 @@ def test_a_password_of_a_graph_is_not_kept(tmp_path: Path, server: PostgresServe
         assert secret.encode() not in told
 
 
-def test_the_benchmark_runs(server: PostgresServer, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("measured_forked")
+def test_the_benchmark_runs(
+    server: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """On a tiny database, so that it cannot rot."""
-    tool = Path(__file__).parents[2] / "tools" / "bench_database.py"
-    done = run_python(
-        tool, tmp_path / "bench", "--database", server.database("bench", ""), "--rows=3000", "--seeds=200",
-        "--memory=400MiB", "--limit=none",
-        env={**os.environ, "PYTHONPATH": str(tool.parents[1])}, stdout=subprocess.PIPE, text=True, check=True,
-    )  # fmt: skip
-    found = {record["stage"]: record for record in map(json.loads, done.stdout.splitlines())}
+    bench_database = import_module("bench_database")
+    arguments = [tmp_path / "bench", "--database", server.database("bench", ""), "--rows=3000", "--seeds=200",
+                 f"--memory={forked_mib() + 200}MiB", "--limit=none"]  # fmt: skip
+    monkeypatch.setattr("sys.argv", ["bench_database.py", *map(str, arguments)])
+    bench_database.main()
+    found = {record["stage"]: record for record in map(json.loads, capsys.readouterr().out.splitlines())}
     assert sum(found["fill"]["tables"].values()) == pytest.approx(3000, abs=6)
     assert found["fetch"]["of_copy"] > 0
     assert found["epoch"]["of_raw_rate"] > 0

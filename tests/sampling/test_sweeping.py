@@ -1,7 +1,6 @@
 """Sampling by sweeps against sampling in memory: the same bytes, whatever the budget, threads and windows."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -11,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import run_python
 from graphs import INDICES, INDPTR, random_bits, write_graph
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -315,15 +313,16 @@ def test_memory_stays_within_the_budget(tmp_path):
     assert Samples.open(tmp_path / "swept").manifest.digest == Samples.open(tmp_path / "whole").manifest.digest
 
 
-def test_the_benchmark_runs(tmp_path):
+@pytest.mark.usefixtures("measured_forked")
+def test_the_benchmark_runs(tmp_path, monkeypatch, capsys):
     """On a tiny graph, so that it cannot rot."""
-    tool = Path(__file__).parents[2] / "tools" / "bench_sampling.py"
-    arguments = ["--nodes=20000", "--degree=8", "--train-fraction=0.05", "--batch-size=64", "--repeat=1"]
-    arguments += ["--draws", "independent", "coordinated"]
-    finished = run_python(
-        tool, "--folder", tmp_path / "bench", "--json", tmp_path / "records.json", *arguments,
-        env={**os.environ, "PYTHONPATH": str(tool.parents[1])}, stdout=subprocess.PIPE, text=True, check=True,
-    )  # fmt: skip
+    import bench_sampling
+
+    arguments = ["--nodes=20000", "--degree=8", "--train-fraction=0.05", "--batch-size=64", "--repeat=1",
+                 "--draws", "independent", "coordinated", "--folder", tmp_path / "bench",
+                 "--json", tmp_path / "records.json"]  # fmt: skip
+    monkeypatch.setattr("sys.argv", ["bench_sampling.py", *map(str, arguments)])
+    bench_sampling.main()
     records = json.loads((tmp_path / "records.json").read_text())
     runs = {tuple(name.split()): turns[0] for name, turns in records.items()}
     assert list(runs) == [
@@ -332,5 +331,5 @@ def test_the_benchmark_runs(tmp_path):
     for draws in ("independent", "coordinated"):
         assert runs["memory", draws]["digest"] == runs["sweep", draws]["digest"]
         assert runs["memory", draws]["read_bytes"] < runs["sweep", draws]["read_bytes"]
-    assert "the same samples" in finished.stdout
+    assert "the same samples" in capsys.readouterr().out
     assert not (tmp_path / "bench").exists()

@@ -108,7 +108,7 @@ def wait_for_a_step(process):
             servers = [child for child in children if "diskgnn.compare.step_server" in child.cmdline()]
             if any(server.parent() in servers for server in servers):  # forked
                 return children
-        time.sleep(0.02)
+        time.sleep(0.1)  # each look is at all processes of the machine
     return []
 
 

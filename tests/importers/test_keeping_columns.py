@@ -516,8 +516,7 @@ def test_killed_conversions_and_damaged_minibatches_are_made_again(tables: dict[
     convert = partial(diskgnn.convert, source=tmp_path / "shop", options={**OPTIONS, "keep_columns": True})
     convert(tmp_path / "whole")
     for point, after in [
-        *(("work.piece", after) for after in range(0, 40, 3)),
-        ("artifact.sync", 0),
+        *(("work.piece", after) for after in range(0, 40, 10)),
         ("artifact.sync", 2),
     ]:
         with faults.armed(point, KeyboardInterrupt(), after=after), faults.pretending("unit.bytes", 1):

@@ -105,7 +105,7 @@ def sequences(max_node=5, max_batches=6):
     return st.lists(batch, min_size=1, max_size=max_batches)
 
 
-@settings(max_examples=150)
+@settings(max_examples=50)
 @given(batches=sequences(), capacity=st.integers(0, 7), num_static=st.integers(0, 3))
 def test_addresses_name_the_right_rows_over_several_cycles(tmp_path_factory, batches, capacity, num_static):
     folder = tmp_path_factory.mktemp("placement")
@@ -113,7 +113,7 @@ def test_addresses_name_the_right_rows_over_several_cycles(tmp_path_factory, bat
     replay(batches, placements, initial, next_slots, static_nodes, slots)
 
 
-@settings(max_examples=150)
+@settings(max_examples=50)
 @given(batches=sequences(), capacity=st.integers(1, 4))
 def test_reads_as_few_rows_as_the_best_cyclic_schedule(tmp_path_factory, batches, capacity):
     placements, initial, next_slots, static_nodes, slots = plan(tmp_path_factory.mktemp("placement"), batches, capacity)
@@ -124,7 +124,7 @@ def test_reads_as_few_rows_as_the_best_cyclic_schedule(tmp_path_factory, batches
     assert misses == min(fewest_misses(batches, slots, start) for start in starts)
 
 
-@settings(max_examples=150)
+@settings(max_examples=50)
 @given(batches=sequences(max_node=12, max_batches=8), capacity=st.integers(1, 9))
 def test_reads_as_few_rows_as_belady_for_ever(tmp_path_factory, batches, capacity):
     placements, initial, next_slots, static_nodes, slots = plan(tmp_path_factory.mktemp("placement"), batches, capacity)
@@ -284,7 +284,7 @@ def test_counting_nodes_equals_numpys(dtype):
     np.testing.assert_array_equal(counts, expected)
 
 
-@settings(max_examples=150)
+@settings(max_examples=50)
 @given(batches=sequences(max_node=9, max_batches=7), capacity=st.integers(0, 9))
 def test_misses_from_an_empty_cache_are_those_of_min(tmp_path_factory, batches, capacity):
     reuse = reuse_of(tmp_path_factory.mktemp("reuse"), batches)
@@ -300,7 +300,7 @@ def test_misses_from_an_empty_cache_are_those_of_min(tmp_path_factory, batches, 
     assert reuse.num_rows == len(set(itertools.chain(*batches)))
 
 
-@settings(max_examples=150)
+@settings(max_examples=50)
 @given(batches=sequences(max_node=9, max_batches=7), capacity=st.integers(0, 9), num_static=st.integers(0, 3))
 def test_a_sequence_played_once_starts_empty_and_reads_what_min_does(tmp_path_factory, batches, capacity, num_static):
     folder = tmp_path_factory.mktemp("once")

@@ -192,10 +192,10 @@ class Setting(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 SETTING = Setting()
 
 
-class Choice(click.Choice[str]):
+class Choice(click.Choice):  # type: ignore[type-arg]  # it takes one since click 8.2
     """One of several words; the one that was meant is told of a wrong one."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Returns it, as click does."""
         try:
             return super().convert(value, param, ctx)

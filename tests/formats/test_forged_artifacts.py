@@ -124,7 +124,7 @@ def test_samples_that_contradict_their_graph(sound: Path, tmp_path: Path, path: 
 @pytest.mark.parametrize(
     ("path", "value"),
     [
-        (("num_edges", "node:to:node"), -1), (("num_edges", "node:to:node"), 1 << 63), (("num_nodes", "node"), 0),
+        (("num_edges", "node:to:node"), -1), (("num_edges", "node:to:node"), 1 << 63), (("num_nodes", "node"), -1),
         (("num_nodes", "node"), 1 << 63), (("splits", "train", "epochs"), 0),
         (("splits", "train", "batches_per_epoch"), -6), (("splits", "train", "batches_per_epoch"), 1 << 31),
     ],

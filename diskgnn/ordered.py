@@ -109,11 +109,13 @@ def submitted(
             future.cancel()
 
 
-def as_finished(pool: Executor, calls: Iterable[Callable[[], Result]], ahead: int) -> Generator[Result, None, None]:
+def as_finished(
+    pool: Executor, calls: Iterable[Callable[[], Result]], ahead: int, stop: Callable[[], object] = lambda: None
+) -> Generator[Result, None, None]:
     """Yields the results of `calls` as they are finished, at most `ahead` + 1 of them submitted and not yet yielded.
 
     What was finished is yielded before an error of another call is raised. When the iterator is closed, it waits for
-    the calls that have begun; the others never will.
+    the calls that have begun, which `stop` may ask to end; the others never will.
     """
     pending: set[Future[Result]] = set()
 
@@ -131,6 +133,7 @@ def as_finished(pool: Executor, calls: Iterable[Callable[[], Result]], ahead: in
             yield from finished(ahead)
         yield from finished(0)
     finally:
+        stop()
         for future in pending:
             future.cancel()
         wait(pending)

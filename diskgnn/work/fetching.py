@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import CancelledError
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -109,9 +111,10 @@ def _fetch(manifest: Manifest, path: Path, overwrite: bool, reporter: Reporter) 
 
     def fetch_files(missing: Iterator[str]) -> Generator[tuple[str, UnitFiles], None, None]:
         nonlocal fetched_bytes
+        stopping = threading.Event()
         with Threads(FILES_AT_ONCE, thread_name_prefix="fetch") as pool:
-            calls = (partial(_fetch_file, work, writer, manifest, advance, name) for name in missing)
-            for name, crc, num_bytes in as_finished(pool, calls, ahead=FILES_AT_ONCE):
+            calls = (partial(_fetch_file, work, writer, manifest, advance, stopping, name) for name in missing)
+            for name, crc, num_bytes in as_finished(pool, calls, FILES_AT_ONCE, stopping.set):
                 writer.path(_part(name)).rename(writer.path(name))
                 fetched_bytes += num_bytes
                 yield name, {name: crc}
@@ -139,9 +142,13 @@ def _part(name: str) -> str:
 
 
 def _fetch_file(
-    work: Work, writer: ArtifactWriter, manifest: Manifest, advance: Advance, name: str
+    work: Work, writer: ArtifactWriter, manifest: Manifest, advance: Advance, stopping: threading.Event, name: str
 ) -> tuple[str, int, int]:
-    """Copies a file, or what is missing of it, to its part. Returns its name, its CRC-32C and the bytes that came."""
+    """Copies a file, or what is missing of it, to its part. Returns its name, its CRC-32C and the bytes that came.
+
+    Raises:
+        CancelledError: it is `stopping`, and nobody waits for all of a file.
+    """
     source, part = manifest.file(name), _part(name)
     path = writer.path(part)
     begin, crc = _noted_part(path, work.state_of(part))
@@ -152,6 +159,8 @@ def _fetch_file(
         ChecksummedFile(path, kept_bytes=begin, crc32c=crc) as copy,
     ):
         for piece in pieces_of(file, source, begin):
+            if stopping.is_set():
+                raise CancelledError
             offset += copy.write(piece)
             advance(len(piece))
             if offset - noted >= NOTED_BYTES:

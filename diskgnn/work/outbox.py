@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Set
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -30,6 +30,7 @@ from diskgnn.progress.reporter import Advance
 from diskgnn.stores.drivers import named_errors
 from diskgnn.stores.locations import Location, StoredPath, bytes_of
 from diskgnn.stores.remote_files import attempted
+from diskgnn.stores.s3_parts import PART_BYTES
 from diskgnn.stores.upload_memory import UploadMemory
 from diskgnn.stores.uploads import SentFile, begin_upload, end_uploads_in, write_file
 from diskgnn.work.sent_record import Arrived, SentRecord
@@ -55,7 +56,8 @@ def refuse_headerless(external: Mapping[str, ExternalFile]) -> None:
 
 
 class Outbox:
-    """Sends the files of one artifact to a store. For several threads; `begin` it, and `close` it.
+    """Sends the files of one artifact to a store. For several threads; `begin` it, and `close` it, or leave
+    its `with` block.
 
     Args:
         target: what the artifact is called on the store.
@@ -67,12 +69,20 @@ class Outbox:
         self.target, self._disk, self._advance = target, disk, advance
         self._record, self._memory = SentRecord(target), UploadMemory()
         self._lock = FileLock(self._record.path.with_suffix(".lock"))
-        self._changing = threading.RLock()
+        self._changing, self._stopping = threading.RLock(), threading.Event()
         self._pool = ThreadPoolExecutor(FILES_AT_ONCE, thread_name_prefix="send")
         self._sending: dict[str, Future[None]] = {}  # by name of a file
         self._streams: list[SentFile] = []
         self._there: dict[str, pafs.FileInfo] = {}  # when it was begun, or a file arrived
         self._taken: dict[str, FileEntry | None] = {}  # on their way, or there; None while the checksum is not known
+
+    def __enter__(self) -> Outbox:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self.stop()
+        self.close()
 
     def begin(self) -> None:
         """Makes ready to send: takes the lock of the target, and reads what earlier runs have sent there.
@@ -136,9 +146,9 @@ class Outbox:
         """Sends file `name`, which lies at `path`, unless it was sent or is on its way. Returns True if it goes.
 
         Waits while FILES_AT_ONCE are on the way. Unless `keep`, the file is removed here when it has arrived. What goes
-        wrong is raised by a later call.
+        wrong is raised by a later call. Nothing goes after `stop`.
         """
-        while True:
+        while not self._stopping.is_set():
             with self._changing:
                 waiting = self._unfinished()
                 is_there = self.adopt(name, entry.bytes, entry.crc32c) is not None
@@ -152,6 +162,7 @@ class Outbox:
                     return True
             # A signal that another thread got is handled in between.
             wait(waiting.values(), _POLL_SECONDS, FIRST_COMPLETED)
+        return False
 
     def has(self, name: str) -> bool:
         """Returns True if file `name` is on its way, or there."""
@@ -211,13 +222,20 @@ class Outbox:
 
     def remove_sent(self) -> None:
         """Removes what was sent: it is made again, in another way, or not at all."""
+        self.stop()
         self._settle()
+        self._stopping.clear()
         if self._record.files:
             self._delete(self.target.entries().keys() & self._record.files.keys())
             end_uploads_in(self.target, self._record.files.keys(), self._record)
         self._record.forget()
         for known in (self._sending, self._there, self._taken):
             known.clear()
+
+    def stop(self) -> None:
+        """Has large files that are on the way end at their next piece: an error ends the run, and the next one sends
+        them. Others are there before a driver could end them."""
+        self._stopping.set()
 
     def close(self) -> None:
         """Waits for what is on the way, and releases the lock. Idempotent."""
@@ -238,7 +256,8 @@ class Outbox:
         with self._changing:
             for name, each in list(self._sending.items()):
                 if each.done():
-                    each.result()
+                    if not self._stopping.is_set():
+                        each.result()
                     del self._sending[name]
             return dict(self._sending)
 
@@ -256,11 +275,13 @@ class Outbox:
 
     def _copy(self, name: str, path: Location) -> int:
         """Sends a file. Returns the CRC-32C of what was read of it."""
-        crc = 0
+        crc, num_bytes = 0, bytes_of(path)
         with reading(path) as file:
-            upload = begin_upload(self.target / name, bytes_of(path), self._record, self._memory)
+            upload = begin_upload(self.target / name, num_bytes, self._record, self._memory)
             try:
                 for piece in pieces_of(file, path):
+                    if num_bytes > PART_BYTES and self._stopping.is_set():
+                        raise CancelledError
                     crc = crc32c(piece, crc)
                     upload.write(piece)
                 upload.close()

@@ -6,7 +6,7 @@ import inspect
 import shutil
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from functools import wraps
 from pathlib import Path
 from types import MappingProxyType
@@ -142,7 +142,7 @@ def _finish_what_was_published(target: StoredPath) -> None:
     there = artifact_at(target) if record.publishing is not None else None
     if there is None or there.digest != record.publishing:
         return
-    with closing(Outbox(target)) as outbox:
+    with Outbox(target) as outbox:
         outbox.begin()
         outbox.finish(there.files)
     _remove_scratch(target)

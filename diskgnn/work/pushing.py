@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from contextlib import closing
 from pathlib import Path
 
 from diskgnn.errors import OutputExistsError
@@ -77,7 +76,7 @@ def _push(manifest: Manifest, target: StoredPath, reporter: Reporter) -> int:
     """Sends what is not there. Returns the bytes sent."""
     with (
         reporter.stage(f"send {target}", manifest.total_bytes, "B") as advance,
-        closing(Outbox(target, advance=advance)) as outbox,
+        Outbox(target, advance=advance) as outbox,
     ):
         outbox.begin()
         there = artifact_at(target)

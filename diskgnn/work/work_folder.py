@@ -123,6 +123,8 @@ class WorkFolder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if error is not None:
+            self._stop()
         try:
             # Where nothing was worth a commit yet, an error leaves nothing.
             if (self._complete or self._has_something) and isinstance(error, Exception | KeyboardInterrupt):
@@ -144,6 +146,9 @@ class WorkFolder:
 
     def _begin(self) -> None:
         """Called with the lock, before anything is read or written."""
+
+    def _stop(self) -> None:
+        """Called with the lock, when an error ends the block, before what is finished is committed."""
 
     def _end(self, *, keeps: bool) -> None:
         """Called with the lock, at the end; `keeps` says if files stay for the next run."""

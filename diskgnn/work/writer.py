@@ -107,6 +107,10 @@ class ArtifactWriter(WorkFolder):
         if self._outbox is not None:
             self._outbox.begin()
 
+    def _stop(self) -> None:
+        if self._outbox is not None:
+            self._outbox.stop()
+
     def _end(self, *, keeps: bool) -> None:
         if self._outbox is not None:
             with suppress(StoreError):  # the next run removes it

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +16,11 @@ from stored_graphs import digest
 
 import diskgnn
 from diskgnn.errors import StoreError
-from diskgnn.files import faults
+from diskgnn.files import faults, file_reading
 from diskgnn.formats.artifacts import MANIFEST
 from diskgnn.stores import remote_files
 from diskgnn.stores.s3_parts import PART_BYTES
+from diskgnn.work import outbox
 
 NUM_PARTS = 4
 
@@ -73,6 +75,27 @@ def test_a_killed_push_sends_only_the_parts_that_are_missing(store, graph, tmp_p
     assert store.proxy.sent_bytes < (NUM_PARTS - 2) * PART_BYTES + 500_000
     assert store.read(f"{tmp_path.name}/pushed/{FEATURES}") == (graph / FEATURES).read_bytes()
     assert digest(url) == digest(graph)
+
+
+def test_ctrl_c_waits_for_no_large_file(store, graph, tmp_path, monkeypatch):
+    url, pieces = store.url(f"{tmp_path.name}/pushed"), []
+
+    def pieces_of(file, path):
+        for piece in file_reading.pieces_of(file, path):  # FEATURES has 32 of them
+            if path.name == FEATURES:
+                pieces.append(1)
+                if len(pieces) == 1:
+                    signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+                    time.sleep(1)
+            yield piece
+
+    with monkeypatch.context() as patched:
+        patched.setattr(outbox, "pieces_of", pieces_of)
+        with pytest.raises(KeyboardInterrupt):
+            diskgnn.push(graph, url)
+    assert len(pieces) < 8
+    diskgnn.push(graph, url)
+    assert store.read(f"{tmp_path.name}/pushed/{FEATURES}") == (graph / FEATURES).read_bytes()
 
 
 def test_parts_of_other_bytes_are_sent_again(store, graph, tmp_path):

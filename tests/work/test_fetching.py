@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import threading
+import time
 
 import pytest
 from graphs import FEATURES, make_graph
@@ -33,6 +35,23 @@ def test_fetch_goes_on_within_a_file_after_a_kill(store, there, graph, tmp_path,
     report = diskgnn.fetch(there, tmp_path / "fetched")
     assert report.read_bytes < report.written_bytes - 300_000
     assert same_files(tmp_path / "fetched", graph)
+
+
+def test_ctrl_c_waits_for_no_file(store, there, tmp_path, monkeypatch):
+    monkeypatch.setattr(fetching, "NOTED_BYTES", 10_000)
+    monkeypatch.setattr(file_reading, "_PIECE_BYTES", 10_000)  # FEATURES has 51 of them
+    monkeypatch.setattr(fetching, "FILES_AT_ONCE", 1)
+    pieces = []
+
+    def stop():
+        pieces.append(1)
+        if len(pieces) == 1:
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+            time.sleep(1)
+
+    with faults.armed("fetch.range", stop), pytest.raises(KeyboardInterrupt):
+        diskgnn.fetch(there, tmp_path / "fetched")
+    assert len(pieces) < 10
 
 
 def test_fetch_keeps_what_came_while_another_file_is_slow(store, there, graph, tmp_path, monkeypatch):

@@ -196,7 +196,7 @@ class Choice(click.Choice):  # type: ignore[type-arg]  # it takes one since clic
     """One of several words; the one that was meant is told of a wrong one."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Returns it, as click does."""
+        """Returns the word, as click does."""
         try:
             return super().convert(value, param, ctx)
         except click.BadParameter as error:

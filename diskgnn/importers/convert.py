@@ -233,10 +233,11 @@ def convert(
     if schema is None:
         made_with = asdict(EdgeOptions(**added)) | ({} if quantise is None else {"quantise": quantise})
     of_times: dict[str, Any] = {"null_time": null_time, "time_unit": time_unit, "order": order}
-    encoding = None if encoding_of is None else GivenEncoding.of(encoding_of).without(exclude)
     out = Destination.of(out)
     measured = partial(Resources.of, memory, sending_bytes=out.sending_bytes)  # what the process has when it is called
     chosen, beside = _chosen(source, format, options, schema, topology, on_nodes, on_edges, exclude)
+    excluded = exclude if chosen is None else chosen.exclude  # with those that `columns` says
+    encoding = None if encoding_of is None else GivenEncoding.of(encoding_of).without(excluded)
     database = None if chosen is None else chosen.database
     if database is None:  # those of a database are checked before it is read
         ArtifactWriter(out, artifacts.GRAPH, config={}, overwrite=overwrite)  # refuses what is there before all is read
@@ -279,7 +280,7 @@ def convert(
                 assert chosen is not None
                 said = {name: chosen.options.get(name) for name in ("keys", "links", "times")}
                 require = partial(chosen.require, encoding, partial(require_times, **of_times))
-                wanted = Wanted(**said, exclude=exclude, encode=chosen.encode, require=require)
+                wanted = Wanted(**said, exclude=excluded, encode=chosen.encode, require=require)
                 given, contents = look(fetched(database, wanted, writer, replace(measured(), reporter=told)))
                 resources = resources_of(given)
             opened, written = given.write(writer, resources, f"the graph {out}")

@@ -59,8 +59,8 @@ def read_target(
         columns: which columns hold `id` (the user's own ids where the graph keeps some), or `src` and `dst` of pairs,
             `time`, `label` and `split`;
             by default those of these names, and no times or labels without such a column. Times are whole numbers, or
-            become seconds since 1970. Several labels of a seed are a column of lists, all of one length, or several
-            columns: label=["left", "paid"].
+            dates and timestamps, which become numbers of the unit of the graph's times. Several labels of a seed are a
+            column of lists, all of one length, or several columns: label=["left", "paid"].
         task: what the labels are, 'class', 'multilabel' (0 and 1) or 'regression'. By default, whole numbers, text and
             truth values are a class, several numbers or truth values are 'multilabel', and others are to be regressed.
             Rows without any label are left out.

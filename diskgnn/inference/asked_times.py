@@ -223,7 +223,7 @@ def _given(times: npt.ArrayLike, num_seeds: int, unit: str | None) -> SeedTimes:
         given = column_of(found)
         counted_in = "s" if counts_numbers(given.type) else unit_of_dates("times", unit)
         counted = seconds(given, "times", counted_in)
-    except (InputError, pa.ArrowException, TypeError) as error:
+    except (InputError, pa.ArrowException, OverflowError, TypeError, ValueError) as error:
         raise ConfigError(f"{expected}, found others ({error})") from error
     if counted.null_count:
         place = int(np.asarray(counted.is_null()).argmax())

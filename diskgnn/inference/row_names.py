@@ -1,4 +1,4 @@
-"""What the rows of a table of predictions are called: by ids of nodes; those of tasks by whose they are, and when."""
+"""Names the rows of a table of predictions: by ids of nodes, those of tasks by whose they are, and when."""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ def names_of(graph: Graph | None, node_type: str, nodes: npt.NDArray[np.int64], 
         return dict([ids_of(None, nodes)])
     columns: Columns = dict([ids_of(graph.nodes[node_type], nodes)])
     if (edges := _edges_of_task(graph, node_type)) is not None:
-        _, sources = edges.topology()
-        columns["id"] = ids_of(graph.nodes[edges.type[0]], sources[nodes].astype(np.int64))[1]
-        if own_times and (times := graph.nodes[node_type].times) is not None:
-            columns["time"] = _as_dates(times[nodes], graph.config.time_unit)
+        rows, positions = np.unique(nodes, return_inverse=True)
+        entities = edges.manifest.take(edges.topology_files[1], rows)[positions]
+        columns["id"] = ids_of(graph.nodes[edges.type[0]], entities.astype(np.int64))[1]
+        if own_times and graph.nodes[node_type].config.has_times:
+            columns["time"] = _as_dates(graph.nodes[node_type].times_of(nodes), graph.config.time_unit)
     return columns
 
 
@@ -41,10 +42,16 @@ def _edges_of_task(graph: Graph, node_type: str) -> EdgeSet | None:
     if not any(each.of == node_type and each.use in entities for each in graph.config.contents.read):
         return None
     found = [edges for name, edges in graph.edges.items() if name[2] == node_type]
-    num_rows = graph.nodes[node_type].num_nodes
-    if len(found) != 1 or not np.array_equal(found[0].indptr, np.arange(num_rows + 1)):
-        return None
-    return found[0]
+    return found[0] if len(found) == 1 and _leads_once_to_each(found[0]) else None
+
+
+def _leads_once_to_each(edges: EdgeSet) -> bool:
+    """Returns True if edge i leads to node i, of all of them."""
+    first, is_so = 0, True
+    for offsets in edges.manifest.parts(edges.topology_files[0]):
+        is_so &= np.array_equal(offsets, np.arange(first, first + len(offsets)))
+        first += len(offsets)
+    return is_so
 
 
 def _as_dates(times: npt.NDArray[np.int64], unit: str | None) -> pa.Array:

@@ -233,9 +233,10 @@ class HopsLoader(CursorSource):
                 return
             self._waited += LoadStats(wait_seconds=time.perf_counter() - began)
             self._cursor.require(turn)
+            if self.device.type != "cpu":  # on the stream, and the GPU, that the user's thread computes on
+                batch = batch.to(self.device, non_blocking=True)
             self._cursor.batch = batch.batch_index + 1
-            # Here and not in the thread: on the stream, and on the GPU, that the user's thread computes on.
-            yield batch if self.device.type == "cpu" else batch.to(self.device, non_blocking=True)
+            yield batch
 
     def _made(self, epoch: int, first: int) -> Generator[HopBatch, None, None]:
         """Yields minibatches from number `first` on; runs in a thread beside the user's."""

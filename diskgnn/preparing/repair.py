@@ -36,7 +36,7 @@ from diskgnn.work.writer import ArtifactWriter
 
 
 class LostError(ArtifactError):
-    """What is damaged of an artifact cannot be made again by itself."""
+    """Says that what is damaged of an artifact cannot be made again by itself."""
 
 
 @freed_memory_returned()

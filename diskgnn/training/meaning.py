@@ -52,9 +52,11 @@ def check_features(
 
 
 def differing_facts(old: SourceSchema, new: SourceSchema) -> tuple[list[str], list[str]]:
-    """Returns what only one of two sources says of its minibatches, and what only the other does: some of it each."""
+    """Returns what only one of two sources that differ says of its minibatches, and what only the other does: some of
+    it each."""
     of_old, of_new = _facts(old), _facts(new)
-    return _some(of_old, without=of_new), _some(of_new, without=of_old)
+    found = _some(of_old, without=of_new), _some(of_new, without=of_old)
+    return found if any(found) else (["types, columns and segments in one order"], ["the same in another order"])
 
 
 def _some(facts: list[str], without: list[str]) -> list[str]:

@@ -30,9 +30,8 @@ from diskgnn.progress.reporter import Advance
 from diskgnn.stores.drivers import named_errors
 from diskgnn.stores.locations import Location, StoredPath, bytes_of
 from diskgnn.stores.remote_files import attempted
-from diskgnn.stores.s3_parts import PART_BYTES
 from diskgnn.stores.upload_memory import UploadMemory
-from diskgnn.stores.uploads import SentFile, begin_upload, end_uploads_in, write_file
+from diskgnn.stores.uploads import PartedUpload, SentFile, begin_upload, end_uploads_in, write_file
 from diskgnn.work.sent_record import Arrived, SentRecord
 
 if TYPE_CHECKING:
@@ -280,7 +279,7 @@ class Outbox:
             upload = begin_upload(self.target / name, num_bytes, self._record, self._memory)
             try:
                 for piece in pieces_of(file, path):
-                    if num_bytes > PART_BYTES and self._stopping.is_set():
+                    if isinstance(upload, PartedUpload) and self._stopping.is_set():  # others could not go on
                         raise CancelledError
                     crc = crc32c(piece, crc)
                     upload.write(piece)

@@ -183,16 +183,17 @@ def _refuse_foreign(target: StoredPath, known: Set[str]) -> None:
 
 def restore_replaced(final: Path) -> None:
     """Give a directory its name back that a run took for the one which replaces it, and was killed; remove it if that
-    one has the name.
+    one has the name, which is whole then.
 
     Whoever calls this has the lock of whoever writes the directory.
     """
-    if (aside := aside_of(final)).exists():
-        if final.exists():
-            shutil.rmtree(aside)
-        else:
-            aside.rename(final)
-        sync(final.parent)
+    if not (aside := aside_of(final)).exists():
+        return
+    if (final / MANIFEST).exists():
+        shutil.rmtree(aside, ignore_errors=True)
+    elif not final.exists() or not any(final.iterdir()):  # somebody may have made an empty one meanwhile
+        aside.rename(final)
+    sync(final.parent)
 
 
 def remove_left(manifest: Manifest) -> None:

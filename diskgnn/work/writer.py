@@ -21,6 +21,7 @@ from diskgnn.files.checked_files import ChecksummedFile, npy_header, npy_header_
 from diskgnn.files.destination import Destination
 from diskgnn.files.disk_space import JOURNAL, UNLIMITED, DiskBudget, file_bytes
 from diskgnn.files.exchange import aside_of, exchange
+from diskgnn.files.write_errors import beginning
 from diskgnn.formats.artifacts import MANIFEST, PACKED, VERSIONS, version_of
 from diskgnn.formats.manifest import Manifest, open_artifact, read_manifest
 from diskgnn.formats.manifest_document import (
@@ -85,8 +86,11 @@ class ArtifactWriter(WorkFolder):
         self._overwrite, self._durable = overwrite, durable
         self._outbox = None if destination.target is None else Outbox(destination.target, disk)
         if aside_of(self.final).exists() and self._lock.acquire():
-            restore_replaced(self.final)
-            self._lock.release()
+            try:
+                with beginning(self.final):
+                    restore_replaced(self.final)
+            finally:
+                self._lock.release()
         try:
             self._require_replaceable()
         except OutputExistsError as error:
@@ -238,10 +242,12 @@ class ArtifactWriter(WorkFolder):
             faults.point("artifact.exchanged")
         else:
             self.staging.rename(self.final)
+        self._published = True
         self._sync(self.final.parent)
         if replaced is not None:  # not before: a power failure may undo the renaming
-            shutil.rmtree(replaced, ignore_errors=True)
-        self._published = True
+            if replaced != self.staging:
+                replaced.rename(self.staging)  # killed now, nobody takes it for what is to get its name back
+            shutil.rmtree(self.staging, ignore_errors=True)
         manifest = open_artifact(self.final, self.format)
         with suppress(OSError):  # the next run does it
             remove_left(manifest)

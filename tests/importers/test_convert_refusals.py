@@ -394,5 +394,9 @@ def test_columns_of_a_database_are_left_out_by_either_name(tmp_path: Path):
         convert(tmp_path / "graph", **given, **said)
         digests.add(Graph.open(tmp_path / "graph").manifest.digest)
     assert len(digests) == 1
+    convert(tmp_path / "whole", source=tmp_path / "shop.db")
+    for said in ({"exclude": ["users.left"]}, {"columns": TableColumns(exclude=["users.left"])}):
+        convert(tmp_path / "graph", **given, **said, encoding_of=tmp_path / "whole")
+        assert "left" not in {each.name for each in Graph.open(tmp_path / "graph").nodes["users"].config.columns or ()}
     with pytest.raises(ConfigError, match=r"exclude: expected .* found 'users.lft'.*did you mean 'users.left'"):
         convert(tmp_path / "graph", **given, columns=TableColumns(exclude=["users.lft"]))

@@ -397,9 +397,11 @@ def test_times_of_python(made, tmp_path):
         [datetime(1970, 1, 1, 2, tzinfo=timezone(timedelta(hours=2))), datetime(1970, 1, 1, 7), datetime(1970, 1, 2)],
         ["1970-01-01", "1970-01-01T09:00+02:00", "1970-01-02 00:00:00"],
         zoned, [*zoned], numbers.astype("datetime64[s]").astype("datetime64[h]"),
+        [date(1970, 1, 1), pd.Timestamp("1970-01-01 07:00"), date(1970, 1, 2)],
     ):  # fmt: skip
         np.testing.assert_array_equal(said(made, tmp_path, made / "users", nodes=[1, 2, 3], times=times), expected)
     for wrong, told in (([date(1970, 1, 1), None, 3], "found others"), ([True] * 3, "found bool"),
+                        ([2**70, 1, 2], "found others"),
                         ([date(1970, 1, 1), None, None], r"found none at 1 \(from 0\)")):  # fmt: skip
         with pytest.raises(ConfigError, match=f"a date or a timestamp for each of 3 seeds, {told}"):
             said(made, tmp_path, made / "users", nodes=[1, 2, 3], times=wrong)

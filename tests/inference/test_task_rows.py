@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from packed_directories import flip
 
 import diskgnn
 
@@ -63,3 +64,13 @@ def test_rows_of_a_task_have_the_key_and_the_time_of_its_tables(tmp_path: Path) 
     at = pd.read_parquet(folder / "at.parquet")
     assert [*at.columns] == ["node", "id", "logits"]
     assert at["id"].tolist() == asked["user"].tolist()
+
+
+@pytest.mark.filterwarnings("ignore:.*seeds are nodes of type churn that come after")
+@pytest.mark.parametrize("name", ["times-churn.npy", "indices-users.*.churn.npy"])
+def test_names_are_compared_with_their_checksums(tmp_path: Path, name: str) -> None:
+    folder = made(tmp_path)
+    (path,) = (folder / "graph").glob(name)
+    flip(path, path.stat().st_size - 8)
+    with pytest.raises(diskgnn.ArtifactError, match=path.name.replace(".", r"\.")):
+        diskgnn.predict(folder / "graph", folder / "all.parquet", folder / "run")

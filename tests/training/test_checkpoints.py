@@ -4,7 +4,7 @@ import errno
 import os
 import sys
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -28,6 +28,7 @@ from diskgnn.files import faults
 from diskgnn.nn.model_spec import ModelSpec
 from diskgnn.training.checkpoints import FILE, VERSION, load_checkpoint, load_model, save_checkpoint
 from diskgnn.training.evaluate import evaluate
+from diskgnn.training.meaning import differing_facts
 from diskgnn.training.train import train
 
 
@@ -79,6 +80,18 @@ def test_a_checkpoint_of_something_else_is_refused(sources, tmp_path, change, er
     source = sources["make"]("train", **arguments.pop("train_source"))
     with pytest.raises(error, match=message):
         train(source, epochs=2, checkpoint=tmp_path, resume=True, **arguments)
+
+
+def test_what_differs_in_its_order_alone_is_told(sources):
+    """Models go by it: those of hops split x by the order of segments."""
+    one, other = (
+        replace(sources["train"].schema, segments=tuple((name, 5) for name in names))
+        for names in (("x", "mean/1"), ("mean/1", "x"))
+    )
+    assert differing_facts(one, other) == (
+        ["types, columns and segments in one order"], ["the same in another order"]
+    )  # fmt: skip
+    assert differing_facts(one, replace(one, segments=(("x", 5),))) == (["a segment mean/1 of 5 numbers"], [])
 
 
 def test_damaged_and_foreign_checkpoints(sources, tmp_path):

@@ -451,12 +451,17 @@ def test_where_directories_cannot_be_exchanged_at_once(tmp_path: Path, code: int
 @pytest.mark.filterwarnings("ignore:.*fork")
 @pytest.mark.parametrize("resumable", [False, True])
 @pytest.mark.parametrize(
-    ("point", "after", "seed"), [("artifact.aside", 0, 0), ("artifact.exchanged", 0, 1), ("artifact.sync", 4, 1)]
-)
+    ("point", "after", "seed", "made"),
+    [
+        ("artifact.aside", 0, 0, False), ("artifact.aside", 0, 0, True), ("artifact.exchanged", 0, 1, False),
+        ("artifact.sync", 4, 1, False),
+    ],
+)  # fmt: skip
 def test_killed_where_directories_cannot_be_exchanged_at_once(
-    tmp_path: Path, point: str, after: int, seed: int, resumable: bool
+    tmp_path: Path, point: str, after: int, seed: int, made: bool, resumable: bool
 ) -> None:
-    """The name is that of one of both again when the next run begins, also of one that may not replace it."""
+    """The name is that of one of both again when the next run begins, also of one that may not replace it, and if a
+    folder was made of that name meanwhile."""
     path = tmp_path / "graph"
 
     def replace(seed: int, *, overwrite: bool = True) -> None:
@@ -473,6 +478,8 @@ def test_killed_where_directories_cannot_be_exchanged_at_once(
         finally:
             os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    if made:
+        path.mkdir()
     with pytest.raises(OutputExistsError, match="exists already"):
         replace(1, overwrite=False)
     assert verify_artifact(path).config == {"seed": seed}

@@ -122,6 +122,8 @@ def column_of(given: Sequence[Any] | npt.NDArray[Any]) -> pa.Array:
         # Of pandas as NumPy has them, since Arrow would cut nanoseconds off, and days beside moments as moments, which
         # it would cut down to their days.
         values = [each.to_datetime64() if hasattr(each, "to_datetime64") else each for each in given]
+        if any(isinstance(each, np.datetime64) for each in values):
+            values = [np.datetime64(each) if type(each) is date else each for each in values]
         if len({isinstance(each, date) for each in values if each is not None}) > 1:
             raise TypeError("dates beside others")  # of which Arrow would make dates, too
         if any(isinstance(each, datetime) for each in values):

@@ -24,12 +24,11 @@ from diskgnn.importers.ids.kept_ids import nodes_of_ids
 from diskgnn.importers.tables.column_encoding import label_numbers
 from diskgnn.importers.tables.table import Table, TableColumns
 from diskgnn.importers.tables.table_rows import is_list, no_integers, splits
-from diskgnn.importers.tables.times import counts_numbers, is_date, seconds
+from diskgnn.importers.tables.times import counted, is_date
 from diskgnn.paths import PathLike
 from diskgnn.specs.near_names import near_name
 from diskgnn.specs.schema import ClassValue, EdgeType, are_class_values, edge_type_name, parse_edge_type
 from diskgnn.specs.targets import SEED_TASKS, LinkTarget, NodeTarget
-from diskgnn.specs.time_windows import unit_of_dates
 
 _LABEL = "label"
 _INDEX = re.compile(r"__index_level_\d+__")  # of pandas, in the files that it writes
@@ -302,8 +301,7 @@ def _nodes_by_split(nodes: NodeSet, ids: Mapping[str, pa.ChunkedArray]) -> dict[
 
 def _times(split: str, values: pa.ChunkedArray, time_unit: str | None) -> npt.NDArray[np.int64]:
     where = f"seeds: times of split {split!r}"
-    unit = "s" if counts_numbers(values.type) else unit_of_dates(where, time_unit)
-    return np.asarray(seconds(values.combine_chunks(), where, unit))
+    return np.asarray(counted(values.combine_chunks(), where, time_unit))
 
 
 def _labels(

@@ -16,7 +16,7 @@ from diskgnn.errors import ArtifactError, ConfigError, InputError
 from diskgnn.formats.artifacts import given_file
 from diskgnn.formats.packed import Packed
 from diskgnn.graph.graph import Graph
-from diskgnn.importers.tables.times import Moment, column_of, counts_numbers, is_number, moment, seconds
+from diskgnn.importers.tables.times import Moment, column_of, counted, is_number, moment
 from diskgnn.paths import PathLike
 from diskgnn.progress.reporter import Reporter, say
 from diskgnn.sampling.timed_types import timed_types
@@ -221,14 +221,13 @@ def _given(times: npt.ArrayLike, num_seeds: int, unit: str | None) -> SeedTimes:
         raise ConfigError(f"{expected}, found {found.dtype} {list(found.shape)}")
     try:
         given = column_of(found)
-        counted_in = "s" if counts_numbers(given.type) else unit_of_dates("times", unit)
-        counted = seconds(given, "times", counted_in)
-    except (InputError, pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+        numbers = counted(given, "times", unit)
+    except (InputError, pa.ArrowException, OverflowError, TypeError) as error:
         raise ConfigError(f"{expected}, found others ({error})") from error
-    if counted.null_count:
-        place = int(np.asarray(counted.is_null()).argmax())
+    if numbers.null_count:
+        place = int(np.asarray(numbers.is_null()).argmax())
         raise ConfigError(f"{expected}, found none at {place} (from 0)")
-    return SeedTimes(np.asarray(counted), given)
+    return SeedTimes(np.asarray(numbers), given)
 
 
 def _as_in_training(graph: Graph, sampling: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -15,10 +15,9 @@ from diskgnn.importers.containers.rows import CHUNK_EDGES
 from diskgnn.importers.ids.id_columns import end_ids, node_ids
 from diskgnn.importers.ids.named_nodes import called, id_column, id_columns_of, node_numbers, open_ids
 from diskgnn.importers.tables.table import Table, TableColumns, is_table
-from diskgnn.importers.tables.times import counts_numbers, seconds
+from diskgnn.importers.tables.times import counted
 from diskgnn.inference.asked_times import SeedTimes
 from diskgnn.paths import PathLike
-from diskgnn.specs.time_windows import unit_of_dates
 
 _IDS = {"nodes": ("id",), "pairs": ("src", "dst")}  # the columns of ids, by what a table is of
 _READING = ("exclude", "names", "delimiter", "types")  # how a table is read, whatever it is of
@@ -75,8 +74,7 @@ def read_times(name: str, given: object, unit: str | None, columns: TableColumns
     table.field(column)
     where = f"{name}: column {column!r} of {given}"
     given_times = pa.chunked_array([batch.column(0) for batch in table.batches([column], CHUNK_EDGES)])
-    counted_in = "s" if counts_numbers(given_times.type) else unit_of_dates(where, unit)
-    times = pa.chunked_array([seconds(chunk, where, counted_in) for chunk in given_times.chunks], pa.int64())
+    times = pa.chunked_array([counted(chunk, where, unit) for chunk in given_times.chunks], pa.int64())
     if times.null_count:
         raise InputError(f"{where}: expected a time in each row, found none in {times.null_count}")
     return SeedTimes(np.asarray(times), given_times)

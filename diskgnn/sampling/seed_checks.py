@@ -17,6 +17,7 @@ from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.schema import edge_type_name
 from diskgnn.specs.split_arrays import SplitArrays
 from diskgnn.specs.targets import LinkTarget, NodeTarget
+from diskgnn.specs.time_windows import OF_DATES
 
 _LOOKED_AT = 1 << 20  # seeds of a split, whose own times are read all over a file
 
@@ -52,7 +53,7 @@ def check_times(graph: Graph, spec: SamplingSpec, target: NodeTarget | LinkTarge
             raise ConfigError(
                 f"times: expected whole numbers, as the times of {graph.manifest.path} are in {unit}; found "
                 "datetime64, which is seconds since 1970"
-                + (f": give times.astype('datetime64[{unit}]').astype('int64')" if unit in ("ms", "us", "ns") else "")
+                + (f": give times.astype('datetime64[{unit}]').astype('int64')" if unit in OF_DATES else "")
             )
 
 

@@ -232,8 +232,8 @@ class Outbox:
             known.clear()
 
     def stop(self) -> None:
-        """Has large files that are on the way end at their next piece: an error ends the run, and the next one sends
-        them. Others are there before a driver could end them."""
+        """Has files that go in parts end at their next piece: an error ends the run, and the next one sends what is
+        missing of them. Others arrive, as nobody could go on with them."""
         self._stopping.set()
 
     def close(self) -> None:

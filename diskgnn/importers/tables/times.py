@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from diskgnn.errors import ConfigError, InputError
+from diskgnn.specs.time_windows import unit_of_dates
 
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 Moment = int | str | date | np.integer[Any] | np.datetime64
@@ -58,6 +59,16 @@ def seconds(values: pa.Array, where: str, unit: str = "s") -> pa.Array:
     if asked > given:
         return _scaled(values, asked // given, where, unit)
     return _floored(values, given // asked)
+
+
+def counted(values: pa.Array, where: str, unit: str | None) -> pa.Array:
+    """Returns times of a column as those of a graph are counted: whole numbers as they are, others in its unit.
+
+    Raises:
+        InputError: see `seconds`.
+        ConfigError: dates and timestamps, where the graph's times are in a unit that has none.
+    """
+    return seconds(values, where, "s" if counts_numbers(values.type) else unit_of_dates(where, unit))
 
 
 def microseconds(values: pa.Array, where: str) -> pa.Array:
@@ -119,9 +130,8 @@ def column_of(given: Sequence[Any] | npt.NDArray[Any]) -> pa.Array:
         pa.ArrowException, TypeError, ValueError: they are no column.
     """
     if not isinstance(given, np.ndarray) or given.dtype.kind == "O":
-        # Of pandas as NumPy has them, since Arrow would cut nanoseconds off, and days beside moments as moments, which
-        # it would cut down to their days.
-        values = [each.to_datetime64() if hasattr(each, "to_datetime64") else each for each in given]
+        # Days beside moments are moments, which Arrow would cut down to their days.
+        values = _of_numpy(given)
         if any(isinstance(each, np.datetime64) for each in values):
             values = [np.datetime64(each) if type(each) is date else each for each in values]
         if len({isinstance(each, date) for each in values if each is not None}) > 1:
@@ -169,11 +179,15 @@ def as_text(values: pa.Array) -> pa.Array:
 def moment_texts(moments: Iterable[date]) -> list[str | None]:
     """Returns days and moments of Python and pandas as `as_text` does; None for NaT."""
     texts = list[str | None]()
-    # Of pandas as NumPy has them, since Arrow would cut nanoseconds off, and what follows a day down to its day.
-    values = [each.to_datetime64() if hasattr(each, "to_datetime64") else each for each in moments]
-    for _, alike in groupby(values, lambda each: getattr(each, "dtype", type(each))):
+    # What follows a day, Arrow would cut down to its day.
+    for _, alike in groupby(_of_numpy(moments), lambda each: getattr(each, "dtype", type(each))):
         texts += as_text(pa.array([*alike])).to_pylist()
     return texts
+
+
+def _of_numpy(moments: Iterable[Any]) -> list[Any]:
+    """Returns moments of pandas as NumPy has them, since Arrow would cut nanoseconds off; others as they are."""
+    return [each.to_datetime64() if hasattr(each, "to_datetime64") else each for each in moments]
 
 
 def counts_numbers(kind: pa.DataType) -> bool:

@@ -153,5 +153,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """Also the names that were not used yet, for tab completion."""
+    """Returns all public names, for tab completion: also those that were not used yet."""
     return sorted({*globals(), *__all__} - {"Any", "TYPE_CHECKING", "import_module"})

@@ -32,10 +32,10 @@ def measure_reads(
     """
 
 def crc32c(data: Buffer, crc: int = 0) -> int:
-    """CRC-32C of `data`, continuing `crc`."""
+    """Returns the CRC-32C of `data`, continuing `crc`."""
 
 def crc32c_methods() -> list[str]:
-    """What this processor can compute it by, the fastest first: which `crc32c` takes."""
+    """Returns the ways in which this processor can compute it; `crc32c` takes the first, which is the fastest."""
 
 def crc32c_by(method: str, data: Buffer, crc: int = 0) -> int:
     """`crc32c`, by one of `crc32c_methods`.
@@ -282,13 +282,13 @@ class NeighborSampler:
 
     @overload
     def __init__(self, indptr: Int64, indices: npt.NDArray[Any]) -> None:
-        """Of a graph of one type."""
+        """Samples a graph of one type."""
 
     @overload
     def __init__(
         self, *, num_nodes: Sequence[int], relations: Sequence[Relation], node_times: Sequence[Int64 | None]
     ) -> None:
-        """Of a graph of types: nodes of each node type, each edge type, times of the nodes of each node type."""
+        """Samples a graph of types: nodes of each node type, each edge type, times of the nodes of each node type."""
 
     def cache_neighbors(self, starts: Int64, neighbors: npt.NDArray[Any]) -> None:
         """Look node v's in-neighbours up in neighbors[starts[v]:] from now on, unless starts[v] is -1; draws stay.
@@ -297,7 +297,7 @@ class NeighborSampler:
         """
 
     def draw(self, request: DrawRequest) -> Drawn:
-        """A minibatch. Its ids are int64 if the indices of some edge type are, otherwise int32.
+        """Draws a minibatch. Its ids are int64 if the indices of some edge type are, otherwise int32.
 
         Raises:
             ValueError: a seed out of range, or repeated where seeds have no times; or a block of more than 2^31 - 1
@@ -390,19 +390,19 @@ def crc32c_chunks(data: Buffer, chunk_bytes: int, crc: int = 0) -> tuple[npt.NDA
 def first_damaged_chunk(
     data: Buffer, chunk_bytes: int, chunks: npt.NDArray[np.int64], expected: npt.NDArray[np.uint32]
 ) -> int:
-    """The first i for which chunk number chunks[i] of `data` has another checksum than expected[i], or -1."""
+    """Returns the first i for which chunk number chunks[i] of `data` has another checksum than expected[i], or -1."""
 
 def crc32c_combine(crc_a: int, crc_b: int, bytes_b: int) -> int:
-    """CRC-32C of A followed by B, from those of A and B and the length of B."""
+    """Returns the CRC-32C of A followed by B, from those of A and B and the length of B."""
 
 def crc32c_part(data: Buffer, bytes_after: int) -> int:
-    """What `data`, with `bytes_after` more behind it, adds (by exclusive or) to the remainder of a file of zeros."""
+    """Returns what `data`, with `bytes_after` more behind it, adds (by exclusive or) to the remainder of zeros."""
 
 def crc32c_of_remainder(remainder: int, total_bytes: int) -> int:
-    """CRC-32C of a file, from the remainder that all its parts add up to, in any order."""
+    """Returns the CRC-32C of a file, from the remainder that all its parts add up to, in any order."""
 
 def io_uring_refusal() -> str:
-    """Why io_uring cannot be used here; empty when it can."""
+    """Says why io_uring cannot be used here; empty when it can."""
 
 LEAST_KEPT_BYTES: int  # of memory that `KeptPages` keeps
 
@@ -688,7 +688,7 @@ class RowFile:
     ) -> None: ...
 
 class Tiers:
-    """Where rows are in memory (native/loading/extent_pipeline.h). Keeps the arrays."""
+    """Says where rows are in memory (native/loading/extent_pipeline.h). Keeps the arrays."""
 
     def __init__(
         self,
@@ -717,23 +717,23 @@ class ReadRequest:
 
     @property
     def destination(self) -> npt.NDArray[np.uint8]:
-        """Where they go: memory that is valid until the request is finished."""
+        """Returns the memory for them, which is valid until the request is finished."""
 
 class ReadRequests:
-    """What a `Pipeline` asks for where others read: any number of threads `take` and `finish`."""
+    """Has others read what a `Pipeline` asks for: any number of threads `take` and `finish`."""
 
     def __init__(self) -> None: ...
     def take(self) -> ReadRequest | None:
-        """The next request, once there is one; None after `close`. What is taken has to be finished."""
+        """Returns the next request, once there is one; None after `close`. What is taken has to be finished."""
 
     def finish(self, request: ReadRequest, failed: bool) -> None:
-        """Its bytes are there, or will not be."""
+        """Says that its bytes are there, or will not be."""
 
     def close(self) -> None:
-        """Whoever waits in `take` gets None."""
+        """Has whoever waits in `take` get None."""
 
 class PipelineOptions:
-    """How a `Pipeline` reads.
+    """Says how a `Pipeline` reads.
 
     Raises:
         ValueError: `prefetch` or `threads` is 0.
@@ -825,7 +825,7 @@ def count_edges(
     """Add 1 to bin_edges[dst >> shift] per edge; how many edges precede the first with an id out of range."""
 
 class EdgeBuffers:
-    """Where the edges of each bucket are gathered: [cursors[b], ends[b]) of buffer [edges, 2], which it keeps alive.
+    """Gathers the edges of each bucket in [cursors[b], ends[b]) of buffer [edges, 2], which it keeps alive.
 
     Raises:
         ValueError: cursors and ends differ in length.
@@ -971,25 +971,25 @@ class Expansion32:
     def __init__(self, request: DrawRequest, files: GraphFiles) -> None: ...
     def relabel(self) -> None: ...
     def take(self) -> Drawn:
-        """What `NeighborSampler.draw` returns; nothing is left here."""
+        """Returns what `NeighborSampler.draw` does; nothing is left here."""
 
     @property
     def layer(self) -> int: ...
     @property
     def memory_bytes(self) -> int:
-        """Held now."""
+        """Returns what is held now."""
 
     @property
     def drawn_bytes(self) -> int:
-        """What `draw` will add; at most, where not all edges may be drawn."""
+        """Returns what `draw` will add; at most, where not all edges may be drawn."""
 
     @property
     def relabel_bytes(self) -> int:
-        """What `relabel` needs in passing, its result included; at most."""
+        """Returns what `relabel` needs in passing, its result included; at most."""
 
     @property
     def next_layer_bytes(self) -> int:
-        """What will be held when the next layer is counted; at most."""
+        """Returns what will be held when the next layer is counted; at most."""
 
 class Expansion64(Expansion32):
     """The same with int64 nodes."""

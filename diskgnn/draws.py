@@ -31,7 +31,7 @@ def moving_slice_start(seed: int, split: str, position: int, period: int) -> int
 
 
 def random_bits(key: int, counters: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """64 random bits for each counter: SplitMix64, the same on every machine and with every NumPy."""
+    """Returns 64 random bits for each counter: SplitMix64, the same on every machine and with every NumPy."""
     state = counters * np.uint64(0x9E3779B97F4A7C15)
     state += np.uint64(key)
     state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -40,7 +40,7 @@ def random_bits(key: int, counters: npt.NDArray[np.uint64]) -> npt.NDArray[np.ui
 
 
 def random_below(bits: npt.NDArray[np.uint64], bounds: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Uniform in [0, bound) from 64 random bits each: the high half of bits * bound (Lemire's multiply-shift)."""
+    """Returns uniform numbers in [0, bound) from 64 bits each: the high half of bits * bound (Lemire)."""
     half, low = np.uint64(32), np.uint64(0xFFFFFFFF)
     wide = bounds.astype(np.uint64)
     high_bits, low_bits = bits >> half, bits & low

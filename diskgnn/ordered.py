@@ -29,7 +29,7 @@ class Threads(ThreadPoolExecutor):
         self._process = os.getpid()
 
     def submit(self, function: Callable[..., Result], /, *arguments: Any, **keywords: Any) -> Future[Result]:
-        """As `ThreadPoolExecutor.submit`."""
+        """Submits a call as `ThreadPoolExecutor.submit` does."""
         return super().submit(self._call, function, *arguments, **keywords)
 
     def _call(self, function: Callable[..., Result], /, *arguments: Any, **keywords: Any) -> Result:

@@ -49,18 +49,18 @@ def format_size(num_bytes: float) -> str:
 
 
 def format_count(number: float) -> str:
-    """1234567 -> '1,234,567'; floats keep three significant digits."""
+    """Formats a number: 1234567 -> '1,234,567'; floats keep three significant digits."""
     is_fraction = isinstance(number, float) and not 1000 <= abs(number) < math.inf  # NaN, too
     return f"{number:,.3g}" if is_fraction else f"{round(number):,}"
 
 
 def counted(count: int, noun: str) -> str:
-    """(1, 'layer') -> '1 layer', (3, 'layer') -> '3 layers'."""
+    """Formats a number of things: (1, 'layer') -> '1 layer', (3, 'layer') -> '3 layers'."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def format_seconds(seconds: float) -> str:
-    """0.1234 -> '0.12 s', 75 -> '1 min 15 s', 7260 -> '2 h 1 min'."""
+    """Formats a duration: 0.1234 -> '0.12 s', 75 -> '1 min 15 s', 7260 -> '2 h 1 min'."""
     if round(seconds) < 60:
         return f"{seconds:.2f} s" if seconds < 10 else f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), 60)

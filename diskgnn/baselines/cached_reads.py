@@ -46,7 +46,7 @@ class RowsOnDisk:
     def gather(
         self, nodes: npt.NDArray[Any], slots: npt.NDArray[np.int32], admissions: npt.NDArray[np.int32]
     ) -> tuple[Tensor, LoadStats]:
-        """x [U, D]: rows with a slot from the cache, the others from disk; then `admissions` (position, slot)."""
+        """Returns x [U, D]: rows with a slot from the cache, others from disk. Admits (position, slot)."""
         x, x_bytes = self._buffers.take(len(nodes))
         requests, read_bytes = self._reader.gather(nodes, slots, admissions.reshape(-1), self._cache, x_bytes)
         missed = int(np.count_nonzero(slots < 0))
@@ -70,7 +70,7 @@ class CachedRows:
         self._lock = threading.Lock()  # sources may share these rows
 
     def gather(self, nodes: npt.NDArray[Any]) -> tuple[Tensor, LoadStats]:
-        """x [U, D] of `nodes`."""
+        """Returns x [U, D] of `nodes`."""
         with self._lock:
             if self._rows is None:
                 raise ConfigError("the source whose rows these are is closed, or has failed; make a new one")

@@ -136,7 +136,7 @@ class EpochSource(CursorSource):
 
     @cached_property
     def schema(self) -> SourceSchema:
-        """Types of nodes and edges, and what the seeds are for."""
+        """Returns the types of nodes and edges, and what the seeds are for."""
         return source_schema(self._graph, self._plan.target)
 
     @property
@@ -156,7 +156,7 @@ class EpochSource(CursorSource):
 
     @property
     def num_layers(self) -> int:
-        """Blocks in each minibatch."""
+        """Returns how many blocks a minibatch has."""
         return self.spec.num_layers
 
     def epoch(self, epoch: int) -> Iterator[AnyMiniBatch]:
@@ -222,7 +222,7 @@ class EpochSource(CursorSource):
         return replace(batch, x=x_of(file, batch.x))
 
     def _labels(self, seeds: npt.NDArray[np.int64], places: npt.NDArray[np.int64] | None = None) -> Tensor:
-        """y of seeds that are nodes, at these `places` of the split if they have labels of their own."""
+        """Returns y of seeds that are nodes, at these `places` of the split if they have labels of their own."""
         target = self.schema.target
         assert isinstance(target, str)
         if isinstance(self.spec.target, NodeTarget) and self.spec.target.labels is not None:
@@ -252,7 +252,7 @@ class EpochSource(CursorSource):
             )
 
     def stats(self) -> LoadStats:
-        """Counters since the source was made, of the minibatches received."""
+        """Returns the counters since the source was made, of the minibatches received."""
         return self._stats
 
     def start_tracing(self) -> None:
@@ -268,7 +268,7 @@ class EpochSource(CursorSource):
 
     @contextmanager
     def _traced(self, stage: str, number: int) -> Iterator[None]:
-        """Around what this thread does for minibatch `number`."""
+        """Traces what this thread does for minibatch `number` within the block."""
         began = time.perf_counter_ns()
         yield
         if self._trace is not None:

@@ -145,7 +145,7 @@ class Ginex(EpochSource):
             files.save_sample(minibatch.number, draw(self._sampler, minibatch))
 
     def _inspect(self, files: SuperbatchFiles, numbers: range, stopping: threading.Event) -> None:
-        """Changeset precomputation."""
+        """Computes the changesets of a superbatch beforehand."""
 
         def input_nodes(order: range) -> Iterator[npt.NDArray[Any]]:
             for number in order:

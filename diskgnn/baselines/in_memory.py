@@ -41,7 +41,7 @@ class MemoryRows:
         self._bytes = file.kept(np.fromfile(file.local_path, np.uint8, stored_bytes, offset=file.data_offset_bytes))
 
     def gather(self, nodes: npt.NDArray[Any]) -> tuple[Tensor, LoadStats]:
-        """x [U, D] of `nodes`."""
+        """Returns x [U, D] of `nodes`."""
         x, x_bytes = self._buffers.take(len(nodes))
         # On this thread alone; torch's index_select would start a team of threads from each of ours.
         gather_rows(self._bytes, self._row_bytes, nodes, x_bytes, 1)
@@ -53,7 +53,7 @@ class MemoryRows:
 
 
 def _refuse_what_cannot_fit(graph: Graph) -> None:
-    """Rather than have the kernel reclaim every other page first, for minutes, and then kill the process."""
+    """Refuses it now, as the kernel would first reclaim every other page, for minutes, and then kill the process."""
     needed_bytes = sum(file.num_bytes for file in feature_files(graph).values()) + graph.topology_bytes
     if needed_bytes > (most_bytes := limit_bytes()):
         raise MemoryError(
@@ -101,7 +101,7 @@ class InMemory(SamplingSource):
 def in_memory_sources(
     graph: PathLike | Graph, *, eval_fanouts: Fanouts | None = None, **sampling: Unpack[DrawingOptions]
 ) -> dict[str, InMemory]:
-    """Sources of all splits that the graph has, over the same arrays, as `diskgnn.train` takes them.
+    """Makes sources of all splits that the graph has, over the same arrays, as `diskgnn.train` takes them.
 
     Args are those of `diskgnn.prepare`, and so are the minibatches.
 

@@ -130,13 +130,13 @@ class LibrarySource(EpochSource):
 
 
 def _bytes_read() -> int:
-    """By this process and its workers, those that have ended included."""
+    """Returns what this process and its workers read, those that have ended included."""
     workers = [worker.pid for worker in multiprocessing.active_children()]
     return sum(bytes_read_by_process(process) for process in ("self", *workers) if process is not None)
 
 
 def blocks_of_subgraph(edge_index: Tensor, num_seeds: int, num_hops: int) -> tuple[Block, ...]:
-    """Blocks, outermost first, of a subgraph as PyG's samplers yield it.
+    """Returns the blocks, outermost first, of a subgraph as PyG's samplers yield it.
 
     edge_index is [2, edges], sources above destinations, edges by destination. Nodes are numbered as they are reached,
     seeds first, so a hop's edges say which nodes it reached: pyg-lib says it, too, torch-sparse does not. A layer uses

@@ -41,7 +41,7 @@ class MappedRows:
         self._reads = reads
 
     def gather(self, nodes: npt.NDArray[Any]) -> tuple[Tensor, LoadStats]:
-        """x [U, D] of `nodes`; what the kernel read meanwhile."""
+        """Returns x [U, D] of `nodes`, and what the kernel read meanwhile."""
         x, x_bytes = self._buffers.take(len(nodes))
         gather_rows(self._bytes, self._row_bytes, nodes, x_bytes, self._threads)
         return x, LoadStats(disk_rows=len(nodes), read_bytes=self._reads.since_last())

@@ -102,7 +102,7 @@ class PartitionMemory:
         read_ranges(path, self._engine, np.array([offset]), np.array([num_bytes]), np.array([offset - base]), buffer)
 
     def _sampler(self, slots: npt.NDArray[np.int64]) -> NeighborSampler:
-        """Over the edges between the partitions in `slots`: in-neighbours by slot, then as in the graph."""
+        """Samples the edges between the partitions in `slots`: in-neighbours by slot, then as in the graph."""
         stride = self._stride
         resident = [(slot, int(slots[slot])) for slot in np.flatnonzero(slots >= 0).tolist()]
         degrees = np.zeros((len(slots), stride), np.int64)

@@ -234,7 +234,8 @@ def _cached_state(train_partition: npt.NDArray[np.int64], buffer: BufferSpec, dr
 
 
 def _most_seeds(train_partition: npt.NDArray[np.int64], resident: int, appearances: int) -> int:
-    """That a state can have when each partition's are dealt out evenly to so many states, or more."""
+    """Returns how many seeds a state may have if each partition's are dealt out evenly to at least `appearances`
+    states."""
     shares = -(-np.bincount(train_partition) // appearances)
     return int(np.sort(shares)[-resident:].sum())
 

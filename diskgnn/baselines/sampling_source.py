@@ -155,7 +155,7 @@ def draw(sampler: NeighborSampler, minibatch: PlannedMinibatch) -> SampledBlocks
 def as_blocks(
     num_inputs: int, arrays: Sequence[tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]]
 ) -> tuple[Block, ...]:
-    """Blocks, outermost first, of (indptr, indices) each; the outermost has `num_inputs` sources."""
+    """Returns blocks, outermost first, of (indptr, indices) each; the outermost has `num_inputs` sources."""
     num_src, blocks = num_inputs, []
     for indptr, indices in arrays:
         blocks.append(Block(torch.from_numpy(indptr), torch.from_numpy(indices), num_src))

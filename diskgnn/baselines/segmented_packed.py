@@ -68,7 +68,7 @@ class _Memory:
             read_ranges(os.fspath(files.local(STATIC)), engine, *everything, self.bytes)
 
     def read_extent(self, number: int, area: int) -> _Extent:
-        """Extent `number`, into an area that nobody uses."""
+        """Reads extent `number` into an area that nobody uses."""
         record: Any = self._index[number]
         first_row = self._static_rows + area * self._area_rows + self._header_rows
         # The header comes to lie before the rows.

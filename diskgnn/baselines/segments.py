@@ -109,7 +109,7 @@ class Segmented:
         return self.manifest.parsed(SegmentedConfig.parse)
 
     def header_layout(self, num_nodes: int) -> MinibatchLayout:
-        """Columns of the extents' headers."""
+        """Returns the columns of the extents' headers."""
         config = self.config
         node_dtype = config.node_dtype if config.keep_input_nodes else None
         return MinibatchLayout.of_one_type(len(config.fanouts), num_nodes, node_dtype)

@@ -31,7 +31,7 @@ class SuperbatchFiles:
     folder: Path
 
     def save_sample(self, number: int, sampled: SampledBlocks) -> None:
-        """Until `take`."""
+        """Keeps a sample until `take`."""
         with self._sample(number).open("wb") as file:
             np.save(file, sampled.nodes)
             np.save(file, sampled.seeds)
@@ -55,7 +55,7 @@ class SuperbatchFiles:
         return next_uses
 
     def save_changeset(self, number: int, changes: Changeset) -> None:
-        """Until `take`."""
+        """Keeps a changeset until `take`."""
         with self._changeset(number).open("wb") as file:
             np.save(file, changes.slots)
             np.save(file, changes.admissions)

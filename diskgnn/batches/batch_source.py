@@ -296,7 +296,7 @@ class CursorSource(ABC):
         return self._cursor.num_batches
 
     def __iter__(self) -> Iterator[Any]:
-        """The minibatches of the epoch that `set_epoch` chose, or of the next one: epochs count up from 0.
+        """Yields the minibatches of the epoch that `set_epoch` chose, or of the next one: epochs count up from 0.
 
         An iterator that nobody asks for a minibatch starts no epoch: Lightning makes two of them for the first one.
         """

@@ -23,7 +23,7 @@ class EdgesBySource(NamedTuple):
     edges: Tensor  # [num_edges] int64, where each edge stands in the block's own order
 
     def __repr__(self) -> str:
-        """Shapes, in a line."""
+        """Says the shapes in a line."""
         return _in_a_line(self, self._asdict())
 
 
@@ -43,7 +43,7 @@ class Block:
     edge_x: Tensor | None = None  # [num_edges, D] edge features, of edge types that have some
 
     def __repr__(self) -> str:
-        """Sizes, in a line."""
+        """Says the sizes in a line."""
         sizes = {"num_src": self.num_src, "num_dst": self.num_dst, "num_edges": self.num_edges}
         return _in_a_line(self, {**sizes, "edge_ids": self.edge_ids, "edge_x": self.edge_x})
 
@@ -99,7 +99,7 @@ class Pairs:
     label: Tensor  # [P] float32: 1 for an edge, 0 for a negative; edges come first. Or the labels given, see `y`
 
     def __repr__(self) -> str:
-        """Shapes, in a line."""
+        """Says the shapes in a line."""
         return _in_a_line(self, {"src": self.src, "dst": self.dst, "label": self.label})
 
     def y(self, target_kind: str) -> Tensor:

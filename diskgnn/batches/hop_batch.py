@@ -26,7 +26,7 @@ class HopBatch:
     batch_index: int  # position in the epoch, counted from 0
 
     def __repr__(self) -> str:
-        """Sizes, in a few lines."""
+        """Says the sizes in a few lines."""
         head = f"HopBatch(epoch {self.epoch}, minibatch {self.batch_index}: {len(self.seeds):,} seeds)"
         return "\n  ".join([head, *array_lines("x", self.x), *array_lines("y", self.y)])
 

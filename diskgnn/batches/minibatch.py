@@ -44,7 +44,7 @@ class MiniBatch:
     table: tuple[TableColumn, ...] | None = None
 
     def __repr__(self) -> str:
-        """Sizes, in a few lines."""
+        """Says the sizes in a few lines."""
         return _described(self)
 
     @property
@@ -188,7 +188,7 @@ class TypedMiniBatch:
     tables: Mapping[str, tuple[TableColumn, ...]] | None = None
 
     def __repr__(self) -> str:
-        """Sizes, in a few lines."""
+        """Says the sizes in a few lines."""
         return _described(self)
 
     @property

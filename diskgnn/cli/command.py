@@ -87,7 +87,7 @@ def _print_redacted(kind: type[BaseException], error: BaseException, trace: Trac
 
 @contextmanager
 def _shown(output: Output, port: int | None) -> Iterator[None]:
-    """With --serve, a page shows what the command does."""
+    """Shows on a page what the command does, if --serve asks for one."""
     if port is None:
         yield
         return

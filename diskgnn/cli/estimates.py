@@ -23,7 +23,7 @@ _LEGEND = (
 
 
 def show(output: Output, estimate: Estimate, graph: Path, out: Path) -> None:
-    """For people."""
+    """Prints it for people."""
     given = {name: value for name, value in vars(estimate).items() if name not in _NOT_SHOWN}
     output.fields(f"preparing {graph} would take", given)
     if len(estimate.settings[0].row_sets) > 1:

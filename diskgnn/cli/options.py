@@ -93,7 +93,7 @@ class TypedFanouts(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str | None, list[int]]:
-        """(edge type or None, the numbers); what they may be is the library's business."""
+        """Returns (edge type or None, the numbers); what they may be is the library's business."""
         if isinstance(value, tuple):
             return value
         edge_type, equals, fanouts = str(value).rpartition("=")
@@ -109,7 +109,7 @@ class TypedWindow(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     name = "[type=]window"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str | None, str]:
-        """(edge type or None, the window); what it may be is the library's business."""
+        """Returns (edge type or None, the window); what it may be is the library's business."""
         if isinstance(value, tuple):
             return value
         edge_type, equals, window = str(value).rpartition("=")

@@ -96,7 +96,7 @@ def _splits(packed: Packed) -> Iterator[tuple[Any, ...]]:
 
 
 def _num_seeds(packed: Packed, split: str) -> int | str:
-    """Seeds of an epoch: all minibatches but the last are full."""
+    """Returns the seeds of an epoch: all minibatches but the last are full."""
     from diskgnn._native import crc32c
     from diskgnn.errors import DiskGNNError
     from diskgnn.files.file_reading import read_array

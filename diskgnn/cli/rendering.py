@@ -162,7 +162,7 @@ class Output:
         return bars if self._board is None else self._board.reporter(bars)
 
     def record(self, record: Mapping[str, Any]) -> None:
-        """A record of `diskgnn.training.metrics`, for whoever watches."""
+        """Takes a record of `diskgnn.training.metrics`, for whoever watches."""
         if self._board is not None:
             self._board.add(record)
 
@@ -176,12 +176,12 @@ class Output:
         self._document = document
 
     def text(self, line: str) -> None:
-        """One line of the result, for people."""
+        """Prints one line of the result, for people."""
         if not self.as_json:
             self.results.print(escape(line), soft_wrap=True)
 
     def paragraph(self, sentences: str) -> None:
-        """Sentences of the result, for people: a terminal's lines end between words."""
+        """Prints sentences of the result, for people: a terminal's lines end between words."""
         if not self.as_json:
             self.results.print(escape(sentences), soft_wrap=not self.results.is_terminal)
 
@@ -198,7 +198,7 @@ class Output:
         self.results.print(table)
 
     def table(self, title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-        """A table for people; values are formatted by their column's name."""
+        """Prints a table for people; values are formatted by their column's name."""
         if self.as_json:
             return
         self.results.print(f"[bold]{escape(title)}")
@@ -243,11 +243,11 @@ class Output:
         self.messages.print(escape(line), soft_wrap=True)
 
     def warn(self, message: str) -> None:
-        """One line on standard error."""
+        """Prints one line on standard error."""
         self.messages.print(f"[yellow]warning:[/] {escape(redacted(' '.join(message.split())))}", soft_wrap=True)
 
     def error(self, message: str, kind: str = "", exit_code: int = 0) -> None:
-        """One line on standard error, and in JSON mode the document."""
+        """Prints one line on standard error, and in JSON mode the document."""
         message = redacted(message)  # not all errors are ours
         self.messages.print(f"[red]error:[/] {escape(message)}", soft_wrap=True)
         self._document = None

@@ -50,7 +50,7 @@ class Board:
             entry["ended"] = time.time()
 
     def add(self, record: Mapping[str, Any]) -> None:
-        """A record of `diskgnn.training.metrics`."""
+        """Takes a record of `diskgnn.training.metrics`."""
         with self._lock:
             self._records.append(dict(record))
 
@@ -66,7 +66,7 @@ class _Both:
         self._board, self._inner = board, inner
 
     def say(self, line: str) -> None:
-        """For the terminal alone."""
+        """Takes a line for the terminal alone."""
         say(self._inner, lambda: line)
 
     @contextmanager
@@ -87,7 +87,7 @@ class _Handler(BaseHTTPRequestHandler):
     board: Board
 
     def do_GET(self) -> None:
-        """The page, or what it shows. A page of somewhere else that was given this address gets neither."""
+        """Sends the page, or what it shows. A page of somewhere else that was given this address gets neither."""
         if self.headers.get("Host", "").partition(":")[0] not in (HOST, "localhost"):
             self.send_error(403)
         elif self.path == "/":

@@ -207,7 +207,7 @@ def _beside(packed: Path | str) -> Path:
 
 
 def _show_record(output: Output, record: dict[str, Any]) -> None:
-    """One line for each finished epoch, from the records that `train` hands to its callback."""
+    """Prints one line for each finished epoch, from the records that `train` hands to its callback."""
     output.record(record)
     if record["event"] != "epoch":
         return

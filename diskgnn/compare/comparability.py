@@ -30,27 +30,28 @@ def fastest(summaries: Iterable[LoaderSummary]) -> LoaderSummary | None:
 
 
 def _speed(one: LoaderSummary) -> tuple[bool, bool, float]:
-    """Less is faster; what did not finish comes last."""
+    """Orders by speed: less is faster; what did not finish comes last."""
     return not one.ok or one.epoch_seconds is None, one.training_seconds is None, one.epoch_seconds or 0.0
 
 
 def ordered(
     summaries: Iterable[LoaderSummary], by: Callable[[LoaderSummary], Any] = _speed
 ) -> tuple[list[LoaderSummary], list[LoaderSummary]]:
-    """Loaders that do the same work as ours, and those that do other work; each fastest first, or sorted `by`."""
+    """Returns loaders that do the same work as ours, and those that do other work; each fastest first, or sorted
+    `by`."""
     found = sorted(summaries, key=by)
     mine = ours(found)
     return [one for one in found if same_work(one, mine)], [one for one in found if not same_work(one, mine)]
 
 
 def ours(summaries: Iterable[LoaderSummary]) -> LoaderSummary | None:
-    """Our fastest variant; see `fastest`. One with draws of its own only where there is no other."""
+    """Returns our fastest variant; see `fastest`. One with draws of its own only where there is no other."""
     mine = [one for one in summaries if one.loader == OURS]
     return fastest(one for one in mine if not draws_otherwise(one)) or fastest(mine)
 
 
 def reference(summaries: Iterable[LoaderSummary]) -> LoaderSummary | None:
-    """Training with all features in memory."""
+    """Returns training with all features in memory."""
     return fastest(one for one in summaries if one.loader == REFERENCE)
 
 
@@ -132,7 +133,7 @@ def target_score(summaries: Iterable[LoaderSummary]) -> float | None:
 
 
 def seconds_to(score: float, curve: Iterable[CurvePoint], metric: Metric = ACCURACY) -> float | None:
-    """When `curve` was first as good as `score`; None if it never was."""
+    """Returns when `curve` was first as good as `score`; None if it never was."""
     return next((point.seconds for point in curve if metric.rank(point.score) >= metric.rank(score)), None)
 
 

@@ -50,7 +50,7 @@ class InputRows:
 
     @cached_property
     def reuse(self) -> Reuse:
-        """When each is needed again."""
+        """Returns when each row is needed again."""
         return Reuse(self.accesses, _NO_STATIC)
 
 
@@ -81,7 +81,7 @@ def diskgnn_rows(inputs: InputRows, cache_rows: int) -> int:
 
 
 def static_rows(inputs: InputRows, cache_rows: int) -> int:
-    """With the rows that are needed most often in memory, loaded once, and nothing else (DiskGNN's cache)."""
+    """Counts the rows read if those needed most often are loaded once and stay, and no other does (DiskGNN's cache)."""
     counts = inputs.accesses.counts()
     hottest = hottest_nodes(counts, cache_rows)
     return len(hottest) + inputs.requested_rows - int(counts[hottest].sum())
@@ -100,7 +100,7 @@ def policy_rows(policy: str) -> Callable[[InputRows, int], int]:
 
 
 def ginex_rows(inputs: InputRows, cache_rows: int, superbatch: int = SUPERBATCH) -> int:
-    """Belady's MIN within each superbatch; nothing is carried over to the next (Ginex)."""
+    """Counts Belady's MIN within each superbatch; nothing is carried over to the next (Ginex)."""
     accesses, misses = inputs.accesses, 0
     files = SuperbatchFiles(accesses.path("nodes").parent)
     for first in range(0, accesses.num_batches, superbatch):
@@ -111,18 +111,18 @@ def ginex_rows(inputs: InputRows, cache_rows: int, superbatch: int = SUPERBATCH)
 
 
 def _by_saving(inputs: Sequence[InputRows], cache_bytes: int) -> Sequence[int]:
-    """As `pack` divides the cpu tier."""
+    """Divides the cache as `pack` divides the cpu tier."""
     return divide_cpu_rows([Demand(each.reuse, each.row_bytes) for each in inputs], cache_bytes).rows
 
 
 def _by_heat(inputs: Sequence[InputRows], cache_bytes: int) -> Sequence[int]:
-    """As `pack` divides static rows."""
+    """Divides the cache as `pack` divides static rows."""
     counted = [(count_histogram(each.accesses.counts()), each.row_bytes) for each in inputs]
     return divide_static_rows(counted, cache_bytes).rows
 
 
 def _in_proportion(inputs: Sequence[InputRows], cache_bytes: int) -> Sequence[int]:
-    """As caches with a policy divide theirs."""
+    """Divides the cache as caches with a policy divide theirs."""
     all_bytes = sum(each.num_rows * each.row_bytes for each in inputs)
     return [cache_bytes * each.num_rows // all_bytes for each in inputs]
 

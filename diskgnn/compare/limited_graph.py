@@ -60,5 +60,5 @@ def target_type(plan: SamplingPlan) -> str | EdgeType:
 
 
 def seeds_of_type(graph: Graph, target: str | EdgeType) -> dict[str, npt.NDArray[np.int64]]:
-    """By split: node ids [n], or the ends of seed edges [n, 2]."""
+    """Returns by split node ids [n], or the ends of seed edges [n, 2]."""
     return graph.nodes[target].splits if isinstance(target, str) else graph.edges[target].splits

@@ -221,7 +221,7 @@ class _Turn:
         )
 
     def evaluate(self, result: LoaderResult) -> LoaderResult:
-        """Accuracies after each epoch, where there is something to evaluate on."""
+        """Returns accuracies after each epoch, where there is something to evaluate on."""
         if self.job.evaluation is None:
             return result
         if not self.job.evaluation.exists():  # the variant's own

@@ -51,7 +51,7 @@ class LoaderInputs:
 
     @property
     def epochs(self) -> int:
-        """That will be trained."""
+        """Returns how many epochs will be trained."""
         return self.sampling.epochs
 
     @property
@@ -272,14 +272,14 @@ def propagated(inputs: LoaderInputs) -> BatchSource:
 
 
 def pyg(inputs: LoaderInputs) -> BatchSource:
-    """PyG's loader, with a worker for each core."""
+    """Opens PyG's loader, with a worker for each core."""
     from diskgnn.baselines.pyg_loader import PyG
 
     return PyG(inputs.graph, **inputs.drawn, workers=available_cores())
 
 
 def dgl(workers: bool) -> Callable[[LoaderInputs], BatchSource]:
-    """DGL's loader, with a worker for each core or with none."""
+    """Opens DGL's loader, with a worker for each core or with none."""
 
     def open_dgl(inputs: LoaderInputs) -> BatchSource:
         from diskgnn.baselines.dgl_loader import DGL
@@ -290,7 +290,7 @@ def dgl(workers: bool) -> Callable[[LoaderInputs], BatchSource]:
 
 
 def graphbolt(inputs: LoaderInputs) -> BatchSource:
-    """GraphBolt's loader, with its cache in front of features on disk."""
+    """Opens GraphBolt's loader, with its cache in front of features on disk."""
     from diskgnn.baselines.graphbolt_loader import GraphBolt
 
     return GraphBolt(inputs.graph, **inputs.drawn, cpu_cache=inputs.cache_bytes)

@@ -125,7 +125,8 @@ class LoaderSummary:
 
     @property
     def rows_read(self) -> int | None:
-        """From the disk in a loader-only epoch, those that fill caches included: what Belady's bound bounds."""
+        """Returns the rows from disk in a loader-only epoch, those that fill caches included: what Belady's bound
+        bounds."""
         return self.loading.disk_rows + self.loading.filled_rows if self.loading else None
 
     @property
@@ -219,7 +220,8 @@ def _selected_point(run: LoaderResult) -> EpochPoint | None:
 
 
 def _curve(runs: Sequence[LoaderResult]) -> tuple[CurvePoint, ...]:
-    """Mean score after each epoch that every run has a score of, so that no seed drops out along a curve."""
+    """Returns the mean score after each epoch that every run has a score of, so that no seed drops out along a
+    curve."""
     by_epoch: dict[int, list[tuple[float, float]]] = {}
     for run in runs:
         for point in run.epochs:
@@ -234,7 +236,7 @@ def _curve(runs: Sequence[LoaderResult]) -> tuple[CurvePoint, ...]:
 
 
 def score_text(summary: LoaderSummary, between: str) -> str | None:
-    """'77.62% ± 0.13%': mean and deviation of the test score, with the sign `between` them."""
+    """Says '77.62% ± 0.13%': mean and deviation of the test score, with the sign `between` them."""
     if summary.score is None:
         return None
     text = summary.metric.text

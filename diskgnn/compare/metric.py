@@ -37,17 +37,17 @@ class Metric:
 
     @property
     def title(self) -> str:
-        """As a heading."""
+        """Returns its name as a heading."""
         return _TITLES.get(self.name, self.name)
 
     @property
     def words(self) -> str:
-        """Within a sentence."""
+        """Returns its name within a sentence."""
         return self.title if self.title.isupper() else self.title.lower()
 
     @property
     def axis(self) -> str:
-        """As the title of an axis whose values are `on_axis`."""
+        """Returns its name as the title of an axis whose values are `on_axis`."""
         return f"{self.words}, %" if self._is_share else self.words
 
     def on_axis(self, score: float) -> float:
@@ -55,7 +55,7 @@ class Metric:
         return 100 * score if self._is_share else score
 
     def text(self, score: float) -> str:
-        """'77.62%' of an accuracy, '0.6987' of any other score."""
+        """Formats a value: '77.62%' of an accuracy, '0.6987' of any other score."""
         return f"{score:.2%}" if self._is_share else f"{score:.4f}"
 
     def rank(self, score: float) -> float:

@@ -8,7 +8,7 @@ _NO_BREAK = "\N{NO-BREAK SPACE}"
 
 
 def duration(seconds: float) -> str:
-    """To three digits: 0.0523 -> '52.3 ms', 31.21 -> '31.2 s', 754 -> '12.6 min', 9000 -> '2.50 h'."""
+    """Formats seconds: 0.0523 -> '52.3 ms', 31.21 -> '31.2 s', 754 -> '12.6 min', 9000 -> '2.50 h'."""
     if seconds == 0:
         return f"0{_NO_BREAK}s"
     for unit, factor, limit in (("ms", 1e-3, 0.1), ("s", 1.0, 600.0), ("min", 60.0, 7200.0)):
@@ -18,7 +18,7 @@ def duration(seconds: float) -> str:
 
 
 def times(ratio: float) -> str:
-    """12.41 -> '12.4×'."""
+    """Formats a ratio: 12.41 -> '12.4×'."""
     return f"{_three_digits(ratio)}×"
 
 

@@ -167,7 +167,7 @@ def prepare_evaluation(
 def evaluate(
     packed: Path, splits: Sequence[str], weights: Path, epochs: int, model: ModelSpec, device: str
 ) -> list[dict[str, float]]:
-    """Per epoch, the task's scores on each split with the weights that training had then: 'test_accuracy' and so on."""
+    """Returns per epoch the scores on each split with the weights that training had then: 'test_accuracy' and so on."""
     import torch
 
     from diskgnn.training.evaluate import evaluate
@@ -188,7 +188,7 @@ def evaluate(
 def count(
     inputs: LoaderInputs, folder: Path, cache_rows: int, sweep: Sequence[tuple[str, int]], memory_bytes: int
 ) -> tuple[Fewest, tuple[SweepPoint, ...]]:
-    """Belady's bound for `cache_rows`, and the sweep's points for its caches (as given, and in rows)."""
+    """Counts Belady's bound for `cache_rows`, and the sweep's points for its caches (as given, and in rows)."""
     from diskgnn.compare import counting
 
     types = counting.sample_inputs(Graph.open(inputs.graph), folder, inputs.drawn, memory_bytes)

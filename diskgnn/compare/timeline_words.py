@@ -29,7 +29,7 @@ def is_wait(stage: str) -> bool:
 
 
 def kind_of(stage: str) -> str:
-    """'sample', 'read', 'move', 'compute' or 'wait': what a stage does, by its name."""
+    """Returns 'sample', 'read', 'move', 'compute' or 'wait': what a stage does, by its name."""
     if is_wait(stage):
         return "wait"
     return next((kind for kind, words in _KINDS.items() if any(word in stage for word in words)), "move")

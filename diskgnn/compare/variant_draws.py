@@ -19,7 +19,7 @@ class Drawing:
 
     @staticmethod
     def parse(text: str) -> Drawing:
-        """DRAWS, DRAWS:PERIOD or DRAWS:PERIOD:GROUP, as `--draws`, `--draw-period` and `--group-seeds` take them.
+        """Reads DRAWS, DRAWS:PERIOD or DRAWS:PERIOD:GROUP: `draws`, `draw_period` and `group_seeds`.
 
         Raises:
             ConfigError: it is none of them.
@@ -37,12 +37,12 @@ class Drawing:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """As `prepare` takes them."""
+        """Returns it as `prepare` takes it."""
         return vars(self)
 
     @property
     def words(self) -> str:
-        """For people."""
+        """Says it for people."""
         words = [f"{self.draws} draws"]
         if self.draw_period > 1:
             words.append(f"period {self.draw_period}")

@@ -42,7 +42,7 @@ class Variant:
     lacks: Mapping[str, str] = field(default_factory=dict)
 
     def refusal(self, graph: Graph, sampling: SamplingSpec) -> str:
-        """Why it cannot load these minibatches; '' if it can."""
+        """Says why it cannot load these minibatches; '' if it can."""
         asked = {
             TYPES: graph.is_typed,
             LINKS: isinstance(sampling.target, LinkTarget),
@@ -57,7 +57,7 @@ class Variant:
 
 
 def _all_but_plain(types: str, draws: str) -> dict[str, str]:
-    """Lacks of what has an own way of drawing: `types` says why it takes one type, `draws` how it draws."""
+    """Says what a loader with its own way of drawing lacks: `types` why it takes one type, `draws` how it draws."""
     return {TYPES: types, LINKS: draws, TIMES: draws, WEIGHTS: draws, COORDINATED: draws}
 
 

@@ -225,7 +225,7 @@ class EmbeddingTable:
 
 
 def _adam(rows: Rows, gradients: Rows, lr: float, number: int) -> None:
-    """One step in place, in SparseAdam's order of operations, so that numbers are the same to the last bit."""
+    """Makes one step in place, in SparseAdam's order of operations, so that numbers are the same to the last bit."""
     vector, mean, square = (torch.from_numpy(rows[:, part]) for part in range(PARTS))
     gradient = torch.from_numpy(gradients)
     mean_change = gradient.sub(mean).mul_(1 - _BETAS[0])

@@ -43,5 +43,5 @@ class Telling:
     topic: str
 
     def __call__(self, event: Event) -> None:
-        """One event; see `telling.Tell`."""
+        """Takes one event; see `telling.Tell`."""
         self.board.tell.remote(self.topic, event)

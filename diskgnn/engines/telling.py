@@ -20,7 +20,7 @@ class Tell(Protocol):
     """Says something to whoever submitted the task, without waiting."""
 
     def __call__(self, event: Event) -> None:
-        """One event; those of a worker arrive in order, or not at all."""
+        """Takes one event; those of a worker arrive in order, or not at all."""
         ...
 
 

@@ -98,7 +98,7 @@ class ChunkChecksums:
             self._chunk = self._chunk_bytes = 0
 
     def chunks(self) -> npt.NDArray[np.uint32]:
-        """[ceil(bytes / CHECKSUM_CHUNK_BYTES)]; the last chunk may be shorter."""
+        """Returns [ceil(bytes / CHECKSUM_CHUNK_BYTES)]; the last chunk may be shorter."""
         last = np.array([self._chunk] if self._chunk_bytes else [], np.uint32)
         return np.concatenate([*self._finished, last])
 

@@ -38,7 +38,7 @@ class DiskBudget:
     """
 
     def __init__(self, size: int | str | None, folders: Iterable[Path]) -> None:
-        """At most `size`, such as '100GiB' (None is no bound), for all that is in `folders`.
+        """Allows at most `size`, such as '100GiB' (None is no bound), for all that is in `folders`.
 
         Raises:
             ConfigError: no size.
@@ -50,7 +50,7 @@ class DiskBudget:
         self.look()
 
     def divided(self, folders: Sequence[Iterable[Path]]) -> list[DiskBudget]:
-        """Budgets for several that write at the same time, on several machines maybe, each to `folders` of its own.
+        """Returns budgets for several that write at once, maybe on several machines, each to its own `folders`.
 
         Each may have what is there and an equal part of what is left. So all together keep to this one, and none has to
         ask another.
@@ -68,7 +68,7 @@ class DiskBudget:
         return vars(self) | {"_relieve": _no_relief}  # another process waits for nothing of this one
 
     def relieved_by(self, relieve: Callable[[], bool] | None) -> None:
-        """From now on, who claims what is not left waits as long as `relieve` gives something back, and says so."""
+        """From now on lets who claims what is not left wait as long as `relieve` gives something back, and says so."""
         if self.num_bytes is not None:
             self._relieve = relieve or _no_relief
 
@@ -141,7 +141,7 @@ class DiskBudget:
 
     @property
     def _own_bytes(self) -> int:
-        """Journals and locks take these bytes, or may."""
+        """Returns what journals and locks take, or may."""
         return max(OWN_BYTES, self._journal_bytes + OWN_BYTES // 2)
 
     def require(self, needed_bytes: int, what: str, *, exact: bool = False) -> None:

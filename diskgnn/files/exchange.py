@@ -33,7 +33,7 @@ def aside_of(path: Path) -> Path:
 
 
 def _rename_exchange(one: Path, other: Path) -> None:
-    """The system call. Raises OSError: ENOSYS where the C library has none."""
+    """Makes the system call. Raises OSError: ENOSYS where the C library has none."""
     libc, at_fdcwd, rename_exchange = ctypes.CDLL(None, use_errno=True), -100, 2
     if not hasattr(libc, "renameat2"):
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), str(other))

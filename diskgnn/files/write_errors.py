@@ -66,7 +66,7 @@ def _refusing_folder(error: OSError, path: Path) -> Path | None:
 
 @contextmanager
 def beginning(path: Path) -> Iterator[None]:
-    """Within the block the writing of `path` begins: whatever the operating system refuses says that it cannot.
+    """Has whatever the operating system refuses within the block say that the writing of `path` cannot begin.
 
     Raises:
         DiskFullError, WriteError: see `raise_write_error`.

@@ -87,7 +87,7 @@ class ExtentIndex:
 
     @staticmethod
     def empty(num_extents: int, row_bytes: Sequence[int]) -> ExtentIndex:
-        """To be filled by `describe`."""
+        """Makes an index to be filled by `describe`."""
         rows = np.zeros((num_extents, len(row_bytes)), ROWS_DTYPE)
         return ExtentIndex(np.zeros(num_extents, EXTENT_DTYPE), rows, tuple(row_bytes))
 

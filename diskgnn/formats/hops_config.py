@@ -76,13 +76,13 @@ class HopsConfig(Record):
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """Numbers of each segment; of one, if all have as many."""
+        """Returns how many numbers each segment has; of one, if all have as many."""
         widths = tuple(segment.width for segment in self.segments)
         return widths[:1] if len({*widths}) == 1 else widths
 
     @property
     def num_values(self) -> int:
-        """Numbers of a record."""
+        """Returns how many numbers a record has."""
         return sum(segment.width for segment in self.segments)
 
 

@@ -37,7 +37,7 @@ class FileEntry(Record):
 
 @dataclass(frozen=True)
 class ExternalFile(Record):
-    """A file that the artifact refers to instead of holding it (`convert --reference-features`)."""
+    """A file that the artifact refers to instead of holding it (`reference_features`)."""
 
     path: str
     mtime_ns: int

@@ -110,7 +110,7 @@ class PackedSplit:
 
     @property
     def cpu_rows(self) -> int:
-        """Slots of the cpu tiers."""
+        """Returns how many slots the cpu tiers have."""
         return sum(each.cpu_rows for each in self.row_sets)
 
     @property
@@ -212,7 +212,7 @@ class PackedConfig(Record):
         )  # fmt: skip
 
     def header_layout(self) -> MinibatchLayout:
-        """Columns of the extents' headers."""
+        """Returns the columns of the extents' headers."""
         samples, target = self.samples, self.target
         kept = {*self.constants, *(row_set.type for row_set in self.row_sets)}
         node_dtypes = [

@@ -53,7 +53,7 @@ class Quantisation:
     _moved: dict[torch.device, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict, init=False, repr=False)
 
     def to_array(self) -> npt.NDArray[np.float32]:
-        """[2, D], as it is stored."""
+        """Returns [2, D], as it is stored."""
         return np.stack([self.scale, self.zero_point])
 
     @staticmethod

@@ -28,7 +28,7 @@ def shard_of_environment() -> Shard | None:
 
 
 def local_ranks() -> int:
-    """Processes of the same kind on this machine: LOCAL_WORLD_SIZE, which torchrun sets, or 1.
+    """Returns how many processes of this kind run here: LOCAL_WORLD_SIZE, which torchrun sets, or 1.
 
     Raises:
         ConfigError: it is no number of processes.

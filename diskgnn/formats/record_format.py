@@ -160,7 +160,7 @@ class RecordFormat(RowFormat):
 
     @property
     def stored_columns(self) -> int:
-        """Words in a row."""
+        """Returns how many words a row has."""
         return self.row_bytes // WORD_BYTES
 
     @property

@@ -28,7 +28,7 @@ class Projection:
 
     @cached_property
     def _ranges(self) -> list[tuple[int, int, int]]:
-        """(first byte in the file, first byte of what stays, bytes) of columns that lie back to back in both."""
+        """Returns (first byte in the file, first byte of what stays, bytes) of columns side by side in both."""
         offsets, found = {each.name: each.offset for each in self.stored.fields}, list[tuple[int, int, int]]()
         for each in self.kept.fields:
             begin = offsets[each.name]
@@ -41,7 +41,7 @@ class Projection:
 
     @cached_property
     def _null_bits(self) -> npt.NDArray[np.int64]:
-        """The numbers in the file of the null bits that stay."""
+        """Returns the numbers in the file of the null bits that stay."""
         bits = {each.name: each.null_bit for each in self.stored.fields}
         kept = [bits[each.name] for each in self.kept.fields if each.null_bit is not None]
         return np.array(kept, np.int64)

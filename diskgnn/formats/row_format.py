@@ -66,7 +66,7 @@ class RowFormat(Record):
 
     @property
     def stored_columns(self) -> int:
-        """Values of `storage` in a row: half as many as columns for int4, rounded up."""
+        """Returns how many values of `storage` a row has: half as many as columns for int4, rounded up."""
         return -(-self.num_features // 2) if self.dtype == "int4" else self.num_features
 
     @property

@@ -203,7 +203,7 @@ class SamplesConfig(Record):
         return self.node_types.index(edge_type[0]), self.node_types.index(edge_type[2])
 
     def minibatch_layout(self, node_dtypes: Sequence[str | None]) -> MinibatchLayout:
-        """Columns of a shard, whose input nodes have `node_dtypes` [T]: all int32 or all int64."""
+        """Returns the columns of a shard, whose input nodes have `node_dtypes` [T]: all int32 or all int64."""
         target = self.spec.target
         return MinibatchLayout(
             num_layers=self.spec.num_layers,

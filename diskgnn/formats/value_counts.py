@@ -25,7 +25,7 @@ class ValueCounts(Record):
         return self.rows > 0
 
     def __str__(self) -> str:
-        """Such as '3 NaN values and 1 value beyond 1,000,000'."""
+        """Says for example '3 NaN values and 1 value beyond 1,000,000'."""
         found = [
             f"{count:,} {word} {'value' if count == 1 else 'values'}"
             for count, word in ((self.nan, "NaN"), (self.infinite, "infinite"))

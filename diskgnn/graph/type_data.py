@@ -121,7 +121,7 @@ class NodeSet(TypeData):
 
     @cached_property
     def times(self) -> npt.NDArray[np.int64] | None:
-        """Times [N], or None if the type has none."""
+        """Returns the times [N], or None if the type has none."""
         return self._mapped(artifacts.TIMES, has=self.config.has_times)
 
     @property
@@ -160,7 +160,7 @@ class NodeSet(TypeData):
 
     @property
     def name(self) -> str:
-        """Name of the type."""
+        """Returns the name of the type."""
         return self.config.name
 
     @property
@@ -331,12 +331,12 @@ class EdgeSet(TypeData):
 
     @cached_property
     def times(self) -> npt.NDArray[np.int64] | None:
-        """Times [E], or None if the type has none."""
+        """Returns the times [E], or None if the type has none."""
         return self._mapped(artifacts.TIMES, has=self.config.has_times)
 
     @cached_property
     def edge_ids(self) -> npt.NDArray[np.int64] | None:
-        """Positions [E] in the user's input; None if they were not kept."""
+        """Returns the positions [E] in the user's input; None if they were not kept."""
         return self._mapped(artifacts.EDGE_IDS, has=self.config.has_ids)
 
     @property

@@ -48,7 +48,7 @@ class _Sample:
         self._size = 0
 
     def add(self, src: npt.NDArray[np.int64], dst: npt.NDArray[np.int64]) -> None:
-        """Edges that follow those added before."""
+        """Takes edges that follow those added before."""
         chosen = _keys(src, dst) <= self._limit
         found = np.stack([src[chosen], dst[chosen]], axis=1).astype(np.int64)
         self._parts.append(found[found[:, 0] != found[:, 1]])

@@ -137,8 +137,8 @@ def convert(
             lacks (features, labels, splits), if it is of one type, and say how it is stored. For a graph of several
             types `reverse` adds a type for each edge type between two node types.
         format: of `source`: a name of `FORMATS`, or 'auto'.
-        options: of the format, as `--set` takes them. Those that list names take a list of text, too, and those that
-            are times a date, datetime, pandas.Timestamp or numpy.datetime64.
+        options: of the format, as `diskgnn convert --set` takes them. Those that list names take a list of text, too,
+            and those that are times a date, datetime, pandas.Timestamp or numpy.datetime64.
         schema: a YAML file, a folder that holds it as graph.yaml, the same as mappings, or a `GraphInput`: what each
             type of nodes and edges has. See `NodeInput` and `EdgeInput` for the keys.
         edges: integers [2, E] (sources, destinations) or [E, 2]; [2, 2] is taken as [2, E], of a list with a

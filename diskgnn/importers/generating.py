@@ -122,7 +122,7 @@ class _TypedGenerator:
     threads: int
 
     def graph(self) -> OpenGraph:
-        """To be written like what users give."""
+        """Returns a graph to be written like what users give."""
         nodes = {name: self._native(name, given) for name, given in self.spec.nodes.items()}
         opened = {name: self._nodes(name, given, nodes[name]) for name, given in self.spec.nodes.items()}
         edges = {
@@ -240,7 +240,7 @@ class _TypedGenerator:
                 yield EdgeColumn(kind, f"{kind} of {name}", rows.dtype, rows.row_shape, rows.chunks_from)
 
     def _drawn(self, names: tuple[str, ...], draw: Callable[[np.random.Generator], npt.NDArray[Any]]) -> Make:
-        """Any items of what `draw` makes of the streams of random numbers, one for each block of _BLOCK items."""
+        """Returns any items of what `draw` makes of streams of random numbers, one for each block of _BLOCK items."""
         key = self.key(*names)
 
         def make(first: int, count: int) -> npt.NDArray[Any]:

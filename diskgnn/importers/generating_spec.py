@@ -91,7 +91,7 @@ class TypedGraphSpec:
             _check(where, edges)
 
     def to_json(self) -> dict[str, Any]:
-        """As it stands in the manifest."""
+        """Returns what stands in the manifest."""
         return {
             "classes": self.classes,
             "nodes": {name: asdict(nodes) for name, nodes in self.nodes.items()},

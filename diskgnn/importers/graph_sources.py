@@ -37,7 +37,7 @@ from diskgnn.specs.schema import SPLITS, ClassValue, EdgeType, edge_type_name, r
 
 
 def open_topology(given: EdgeInput, owner: str = "") -> EdgeStream:
-    """Edges as a list, or as CSC. `owner` is their type, for messages.
+    """Opens edges, a list or CSC. `owner` is their type, for messages.
 
     Raises:
         ConfigError: neither, or both.

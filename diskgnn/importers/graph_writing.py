@@ -56,7 +56,7 @@ class OpenGraph:
 
     @property
     def needed_bytes(self) -> int:
-        """Disk space for the graph, before edges are dropped."""
+        """Returns the disk space for the graph, before edges are dropped."""
         needed_bytes = 0
         for nodes in self.nodes.values():
             needed_bytes += 0 if nodes.features is None else nodes.features.needed_bytes
@@ -242,7 +242,7 @@ def _write_edges(writer: ArtifactWriter, edges: OpenEdges, resources: Resources)
 def _write_small(
     writer: ArtifactWriter, name: str, nodes: OpenNodes, targets: dict[str, TargetConfig | None]
 ) -> dict[str, int]:
-    """Labels, times and splits of a node type; nodes in each split."""
+    """Writes the labels, times and splits of a node type. Returns how many nodes each split has."""
     targets[name] = None
     if nodes.times is not None:
         node_data.write_rows(writer, node_file(artifacts.TIMES, name), nodes.times)

@@ -135,7 +135,7 @@ def write_splits(
 
 
 def _check_split(split: str, ids: npt.NDArray[np.int64], num_nodes: int) -> npt.NDArray[np.int64]:
-    """Ids without repetitions."""
+    """Refuses what are no ids of a split. Returns each id once."""
     if len(ids) == 0:
         raise InputError(f"{split}: expected node ids, found none; leave it out if there is none")
     wrong = (ids < 0) | (ids >= num_nodes)
@@ -192,7 +192,7 @@ def _called(node: int, user_ids: Path) -> str:
 
 
 def _labels_of(path: Path, nodes: npt.NDArray[np.int64]) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[Any]]]:
-    """Some of `nodes`, which ascend, and their labels in a .npy file."""
+    """Yields `nodes`, which ascend, some at a time, and their labels in a .npy file."""
     start = 0
     for part, _ in npy_parts(path):
         first, last = np.searchsorted(nodes, [start, start + len(part)])

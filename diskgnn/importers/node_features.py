@@ -82,7 +82,7 @@ class NodeFeatures:
 
     @property
     def needed_bytes(self) -> int:
-        """Disk space that they take in the graph."""
+        """Returns the disk space that they take in the graph."""
         return 0 if self.is_referred else self.rows.num_rows * self.stored.row_bytes
 
     @property

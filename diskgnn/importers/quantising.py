@@ -59,7 +59,7 @@ class QuantisationError:
     called: Callable[[int], int | str]  # what messages call a column
 
     def details(self) -> dict[str, int | float | str]:
-        """For a `StageReport`: the mean over all columns, and the column with the largest mean."""
+        """Returns for a `StageReport` the mean over all columns, and the column with the largest mean."""
         worst = int(self.mean.argmax())
         return {
             "mean_error_in_deviations": float(self.mean.mean()),
@@ -312,7 +312,7 @@ def _as_float32(part: npt.NDArray[Any], rows: RowFormat) -> npt.NDArray[np.float
 
 
 def affine(low: Floats, high: Floats, dtype: str, called: Callable[[int], int | str] = int) -> Quantisation:
-    """Scales and zero points for columns that span [low, high], each [D].
+    """Returns the scales and zero points for columns that span [low, high], each [D].
 
     Raises:
         InputError: a column reaches so far that its codes would mean more than float32 holds; says what it is `called`.
@@ -381,7 +381,7 @@ class _Errors:
         self._mean, self._squares, self._sum, self._max = sums
 
     def add(self, part: npt.NDArray[np.float32], found: npt.NDArray[np.float32]) -> None:
-        """`found` [n, D] is what `part` comes back as."""
+        """Takes `found` [n, D], which is what `part` comes back as."""
         exact = part.astype(np.float64)
         mean, count = exact.mean(axis=0), self._count + len(part)
         # Chan, Golub and LeVeque's update: no cancellation, however far the mean is from 0.

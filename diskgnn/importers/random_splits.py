@@ -17,7 +17,7 @@ _BLOCK = 1 << 16  # labelled nodes that are shuffled together: what is in memory
 
 
 def parse_shares(given: str | Sequence[float]) -> tuple[float, ...]:
-    """Shares of train, valid and test, such as [0.8, 0.1, 0.1] or '0.8,0.1,0.1'.
+    """Returns the shares of train, valid and test, such as [0.8, 0.1, 0.1] or '0.8,0.1,0.1'.
 
     Raises:
         ConfigError: not three shares, or they are more than all; or nothing is of any.

@@ -35,7 +35,7 @@ class SourceListing:
         self._left_out.setdefault((of, name), LeftOutItem(of, name, reason, expected))
 
     def contents(self) -> SourceContents:
-        """Everything noted so far."""
+        """Returns everything noted so far."""
         return SourceContents(tuple(self._read), tuple(self._left_out.values()))
 
 

@@ -41,7 +41,7 @@ class ValueScan:
         return ValueCounts(*self.found.tolist())
 
     def add(self, chunk: npt.NDArray[Any]) -> None:
-        """`chunk` [some rows, D] follows what was added before."""
+        """Takes `chunk` [some rows, D], which follows what was added before."""
         if self._infinity is not None:  # neither whole numbers nor records
             step = max(1, _SCAN_VALUES // chunk.shape[1])
             for start in range(0, len(chunk), step):

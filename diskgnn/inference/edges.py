@@ -42,12 +42,12 @@ class EdgeFiles:
         return self._read(self._indptr, 8 * first, 8 * (last + 1 - first)).view(np.int64)
 
     def indices(self, begin: int, end: int) -> npt.NDArray[Any]:
-        """Sources of edges [begin, end), at least one."""
+        """Returns the sources of edges [begin, end), at least one."""
         dtype = self.edges.id_dtype
         return self._read(self._indices, begin * dtype.itemsize, (end - begin) * dtype.itemsize).view(dtype)
 
     def all_indices(self) -> Iterator[npt.NDArray[Any]]:
-        """Sources of all edges, some at a time."""
+        """Yields the sources of all edges, some at a time."""
         step = EDGE_BUFFER_BYTES // 4 // self.edges.id_dtype.itemsize
         for first in range(0, self.edges.num_edges, step):
             yield self.indices(first, min(first + step, self.edges.num_edges))

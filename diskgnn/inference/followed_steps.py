@@ -64,7 +64,7 @@ class FollowedSteps:
         self, destination: str, blocks: Mapping[EdgeType, Block], sources: Mapping[ArrayName, Tensor],
         beside: Mapping[str, Tensor], panel: Panel,
     ) -> Tensor:  # fmt: skip
-        """As the layer does."""
+        """Sums as the layer does."""
         return self._layer.aggregate(destination, blocks, sources, beside, panel)
 
     def after(self, destination: str, own: Tensor, sums: Tensor) -> Tensor:

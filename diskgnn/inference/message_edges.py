@@ -33,7 +33,7 @@ class MessageEdges:
     reverse_edge_type: EdgeType | None = None  # of the pairs; None: as `LinkTarget` finds it
 
     def target(self, graph: Graph, edge_type: EdgeType, pairs: npt.NDArray[np.int64]) -> LinkTarget:
-        """Seeds that are the `pairs` [n, 2], with what must not be drawn as the seed edges of valid.
+        """Returns seeds that are the `pairs` [n, 2], with what must not be drawn as the seed edges of valid.
 
         Raises:
             ConfigError: `message_edges` is none.

@@ -33,14 +33,14 @@ def predicting_bytes(plan: SamplingPlan, net: nn.Module, num_outputs: int, outpu
 
 
 def _last(net: nn.Module) -> nn.Module:
-    """Its last layer; all of a module that is not ours."""
+    """Returns its last layer; all of a module that is not ours."""
     if isinstance(net, TypedLayers) and net.head is not None:
         return net.head
     return net.layers[-1] if isinstance(net, BlockModel | TypedLayers) else net
 
 
 def _widest(net: nn.Module) -> int:
-    """Columns of the widest rows that a layer takes or returns: the longest side of a weight, but rows of a table."""
+    """Returns the columns of the widest rows that a layer takes or returns: the longest side of a weight."""
     sides = [
         max(weight.shape[-1:] if isinstance(layer, nn.Embedding) else weight.shape, default=1)
         for layer in net.modules() for weight in layer.parameters(recurse=False)

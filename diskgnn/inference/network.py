@@ -37,7 +37,7 @@ class NetworkLayer:
     out_columns: int
 
     def edge_types(self, destination: str) -> tuple[EdgeType, ...]:
-        """Into a node type."""
+        """Returns the edge types into a node type."""
         return tuple(edge_type for edge_type in self.steps.types.edges if edge_type[2] == destination)
 
     @property
@@ -52,7 +52,7 @@ class NetworkLayer:
 
     @property
     def node_types(self) -> tuple[str, ...]:
-        """Whose rows the layer takes."""
+        """Returns the types whose rows the layer takes."""
         return tuple(dict.fromkeys([*self.destinations, *(name for name, _ in self.arrays)]))
 
     def columns(self, array: ArrayName) -> int:
@@ -74,7 +74,7 @@ class NetworkLayer:
         return file is None or file.row_bytes <= moved_bytes
 
     def moved_bytes(self, graph: Graph) -> int:
-        """Written and read by the layer, if each array is read once."""
+        """Returns what the layer writes and reads, if each array is read once."""
         total = 0
         for node_type, name in self.arrays:
             columns = self.steps.heads * self.columns((node_type, name))
@@ -85,7 +85,7 @@ class NetworkLayer:
         return total
 
     def own_row_bytes(self, node_type: str, graph: Graph) -> int:
-        """Written and read of `own` for each node, beside what sums read."""
+        """Returns what is written and read of `own` for each node, beside what sums read."""
         if self.own_is_input(node_type, graph):
             file = graph.nodes[node_type].feature_file
             return 0 if file is None else file.row_bytes
@@ -198,7 +198,7 @@ def _choices(layer: nn.Module, graph: Graph) -> list[LayerSteps]:
 
 
 def _checked_inputs(net: BlockModel | TypedModel, graph: Graph) -> dict[str, nn.Module]:
-    """By node type, what comes before the first layer."""
+    """Returns, by node type, what comes before the first layer."""
     if isinstance(net, BlockModel):
         nodes = graph.only_nodes("this model")
         _check_width(nodes.name, in_channels_of(net.layers[0]), graph)

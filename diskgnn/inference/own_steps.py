@@ -37,7 +37,7 @@ class OwnSteps:
         self.edge_bytes = 40 + 4 * (3 * self._in + 2 * self.width)
 
     def stored(self, node_type: str) -> Mapping[str, int]:
-        """Its input."""
+        """Returns its input."""
         return {"x": self._in}
 
     def sources(self, destination: str) -> tuple[ArrayName, ...]:
@@ -49,11 +49,11 @@ class OwnSteps:
         return ("x",)
 
     def own_columns(self, node_type: str) -> int:
-        """None: `aggregate` does all."""
+        """Returns none: `aggregate` does all."""
         return 0
 
     def messages(self, node_type: str, x: Tensor, out_degrees: Tensor | None) -> Mapping[str, Tensor]:
-        """Its input as it is."""
+        """Returns its input as it is."""
         return {"x": x}
 
     def own(self, node_type: str, x: Tensor) -> Tensor:
@@ -72,7 +72,7 @@ class OwnSteps:
         return found.unsqueeze(1)
 
     def after(self, destination: str, own: Tensor, sums: Tensor) -> Tensor:
-        """That."""
+        """Returns `sums`: the module has made the rows."""
         return sums
 
 

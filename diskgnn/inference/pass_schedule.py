@@ -89,7 +89,7 @@ class InferencePlan:
         return -(-self.graph.nodes[node_type].num_nodes // self.window_rows)
 
     def window(self, node_type: str, number: int) -> tuple[int, int]:
-        """[first, last) rows of a window."""
+        """Returns [first, last) rows of a window."""
         first = number * self.window_rows
         return first, min(first + self.window_rows, self.graph.nodes[node_type].num_nodes)
 
@@ -138,7 +138,7 @@ def _least_bytes(graph: Graph, network: Network) -> int:
 
 
 def _tries(graph: Graph, network: Network, free_bytes: int, threads: int) -> Iterator[tuple[PassSizes, int]]:
-    """Windows side by side and their rows, those that are worth most first. The last ones take the least memory."""
+    """Yields windows side by side and their rows to try: what is worth most first, what takes least memory last."""
     for workers in dict.fromkeys([threads + 1, 1]):
         sizes = PassSizes(graph, network, workers)
         window_rows = sizes.window_rows(free_bytes)
@@ -149,7 +149,7 @@ def _tries(graph: Graph, network: Network, free_bytes: int, threads: int) -> Ite
 
 
 def _passes(graph: Graph, network: Network, panels: Sequence[Sequence[Panel]]) -> Iterator[AnyPass]:
-    """In order, without what each drops."""
+    """Yields the passes in order, without what each drops."""
     degrees: tuple[Stored, ...] = ()
     if any(layer.steps.uses_degrees for layer in network.layers):
         degrees = (Stored("degrees", network.node_type, 1),)
@@ -244,7 +244,7 @@ def reads_of(each: AnyPass) -> tuple[Stored, ...]:
 
 
 def _steps(passes: Sequence[AnyPass], *, together: bool) -> Iterator[range]:
-    """Passes one by one, or those of one kind and layer together."""
+    """Yields passes one by one, or those of one kind and layer together."""
     kinds = [number if not together or isinstance(each, DegreePass) else (type(each), each.layer)
              for number, each in enumerate(passes)]  # fmt: skip
     first = 0

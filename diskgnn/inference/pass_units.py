@@ -118,7 +118,7 @@ def make_windows(
 
 @contextmanager
 def windows_side_by_side(plan: InferencePlan) -> Iterator[ThreadPoolExecutor]:
-    """Threads that compute windows, of which torch has only one each."""
+    """Yields threads that compute windows, of which torch has only one each."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     pool = ThreadPoolExecutor(plan.workers)

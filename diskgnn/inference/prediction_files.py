@@ -102,7 +102,7 @@ class OutputFormat:
         return found if self.kind != "class" or self.values is None else np.array(self.values)[found]
 
     def column(self, values: npt.NDArray[Any]) -> tuple[str, pa.Array]:
-        """Name and content of the column of a table that has these."""
+        """Returns the name and content of the column of a table that has these."""
         flat = pa.array(np.ascontiguousarray(values).reshape(-1))
         rows = pa.FixedSizeListArray.from_arrays(flat, self.columns) if self.row_shape else flat
         return "class" if self.what == "classes" else self.what, rows

@@ -58,7 +58,7 @@ def write_rows(
 
 @contextmanager
 def evaluating(net: nn.Module) -> Iterator[None]:
-    """Without dropout within the block, and then in the mode in which it was."""
+    """Turns dropout off within the block, and then restores the mode in which the model was."""
     was_training = net.training
     net.eval()
     try:

@@ -113,14 +113,14 @@ class PassSizes:
 
 
 def _max_chunk_edges(edges: EdgeSet) -> int:
-    """Edges into the CHUNK_ROWS destinations that have the most."""
+    """Returns how many edges lead into the CHUNK_ROWS destinations that have the most."""
     firsts = np.append(np.arange(0, edges.num_destinations, CHUNK_ROWS), edges.num_destinations)
     bounds = edges.manifest.take(edges.topology_files[0], firsts)
     return int(np.diff(bounds).max(initial=0))
 
 
 def _cut(heads: int, width: int, count: int, columns: int) -> list[Panel]:
-    """Panels of `count` heads, or of `columns` columns of one."""
+    """Returns panels of `count` heads, or of `columns` columns of one."""
     if columns == width:
         return [Panel(range(first, min(first + count, heads)), range(width), width) for first in range(0, heads, count)]
     return [

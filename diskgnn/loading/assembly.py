@@ -96,7 +96,7 @@ class RowConversion:
         return dequantise(rows, self.scale, self.zero_point, x, threads=self._threads)
 
     def __call__(self, rows: Tensor) -> Tensor:
-        """`into`, in memory of its own."""
+        """Returns `rows` as x has them."""
         if not self.changes:
             return rows
         return self.into(torch.empty((len(rows), self.rows.num_features), dtype=self.dtype, device=rows.device), rows)

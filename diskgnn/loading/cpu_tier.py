@@ -145,7 +145,7 @@ class CpuTier:
 
     @property
     def _by_slot(self) -> npt.NDArray[np.uint8]:
-        """[C, row_bytes], a view of `slots`."""
+        """Returns [C, row_bytes], a view of `slots`."""
         return self.slots.reshape(-1, self._row_bytes)
 
     def _latest(
@@ -201,7 +201,7 @@ class CpuTier:
         return read_bytes
 
     def _admissions(self, index: ExtentIndex, numbers: range, *, verify: bool) -> Iterator[npt.NDArray[np.int32]]:
-        """[A, 2] extent row and slot, of each of these extents."""
+        """Returns [A, 2] extent row and slot, of each of these extents."""
         path = self._packed.extents(self._split)
         with reading(path) as file:
             for number in numbers:
@@ -262,7 +262,7 @@ class CpuTier:
 
 
 def _next_cycle_slots(packed: Packed, name: str) -> npt.NDArray[np.int32]:
-    """[C], compared with its checksum: a wrong one would give wrong rows."""
+    """Returns [C], compared with its checksum: a wrong one would give wrong rows."""
     entry = packed.manifest.files.get(name)
     if entry is None or entry.dtype != "<i4" or entry.shape is None or len(entry.shape) != 1:
         raise does_not_fit(packed)

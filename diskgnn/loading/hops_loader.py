@@ -357,7 +357,7 @@ def schema_of_hops(hops: Hops) -> SourceSchema:
 
 
 def _seeds_and_labels(hops: Hops, split: str) -> tuple[npt.NDArray[np.int64] | None, npt.NDArray[Any] | None]:
-    """Whose records these are, None for all nodes in ascending order; and their labels, as y has them.
+    """Returns the nodes whose records these are (None: all, in ascending order), and their labels as y has them.
 
     Raises:
         ArtifactError: they are damaged, or say what cannot be.

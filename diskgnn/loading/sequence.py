@@ -159,7 +159,7 @@ class MinibatchSequence:
 
 
 def _conversions(packed: Packed, options: LoaderOptions, device: torch.device) -> tuple[RowConversion, ...]:
-    """[K] how the rows of each row set become rows of x.
+    """Returns [K] how the rows of each row set become rows of x.
 
     Raises:
         ConfigError: options that do not fit the directory.
@@ -167,7 +167,7 @@ def _conversions(packed: Packed, options: LoaderOptions, device: torch.device) -
     row_sets, found = packed.config.row_sets, []
     if options.scale is not None and len(row_sets) > 1:
         raise ConfigError(
-            f"scale: {packed.location} has rows of several types; `convert --quantise` says what each means"
+            f"scale: {packed.location} has rows of several types; `diskgnn convert --quantise` says what each means"
         )
     for row_set, quantisation in zip(row_sets, packed.quantisations, strict=True):
         scale, zero_point = options.scale, options.zero_point

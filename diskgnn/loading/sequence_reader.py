@@ -235,7 +235,7 @@ def _require_memory(sequence: MinibatchSequence) -> None:
 
 
 def _tiers(static: StaticRows, assembler: Assembler, cpu_tier: CpuTier, row_file: RowFile | None) -> Tiers:
-    """The tiers of one row set, as the pipeline sees them."""
+    """Returns the tiers of one row set, as the pipeline sees them."""
     return Tiers(
         row_bytes=static.rows.row_bytes,
         num_device=assembler.num_readable,  # what the device reads by itself is not staged

@@ -102,7 +102,7 @@ def open_static_rows(
 
 
 def _rows_on_device(packed: Packed, device: torch.device, device_cache: int | str | None) -> list[int]:
-    """[K] rows of each row set in the device tier."""
+    """Returns [K] rows of each row set in the device tier."""
     row_sets = packed.config.row_sets
     if device_cache is not None:
         wanted = _wanted(row_sets, device_cache)
@@ -124,7 +124,7 @@ def _rows_on_device(packed: Packed, device: torch.device, device_cache: int | st
 
 
 def _wanted(row_sets: Sequence[RowSetConfig], device_cache: int | str) -> list[int]:
-    """[K] rows that `device_cache` stands for: a share of all rows, or bytes for all row sets together."""
+    """Returns [K] rows that `device_cache` stands for: a share of all rows, or bytes for all row sets together."""
     rows = [cache_rows(device_cache, each.rows.row_bytes, each.num_rows, "device_cache") for each in row_sets]
     is_share = isinstance(device_cache, str) and device_cache.strip().endswith("%")
     return rows if is_share or len(row_sets) < 2 else _divided(row_sets, parse_size(device_cache))
@@ -147,7 +147,8 @@ def _name_among_ranks(packed: Packed, number: int) -> str | None:
 
 
 def _load(row_file: CheckedRowFile, device: torch.device, num_device: int, engine: str, name: str | None) -> StaticRows:
-    """The rows in memory: if `name` names them, in that of all ranks here, where one may have read them already."""
+    """Returns the rows in memory: if `name` names them, in that of all ranks here, where one may have read them
+    already."""
     rows, row_bytes, num_rows = row_file.file.rows, row_file.file.row_bytes, row_file.file.num_rows
     on_device = torch.empty((num_device, rows.stored_columns), dtype=rows.torch_dtype, device=device)
     if name is None or num_device == num_rows:

@@ -164,7 +164,7 @@ def read_trace(path: PathLike) -> list[TraceEvent]:
 
 
 def _lanes(ordered: Sequence[TraceEvent]) -> list[tuple[str, int]]:
-    """(track, lane) of each event: the first lane of its track where it overlaps none, or lies within another stage."""
+    """Returns (track, lane) of each event: the first lane where it overlaps none, or lies within another stage."""
     open_events: dict[str, list[list[TraceEvent]]] = {}
     found = []
     for event in ordered:

@@ -181,7 +181,7 @@ class Transfer:
         return self._reader.read(extent, header, rows, epoch, number)
 
     def _event(self, stream: Any) -> Any:
-        """An event at the end of what is in `stream`, or in the caller's; None without a GPU."""
+        """Returns an event at the end of what is in `stream`, or in the caller's; None without a GPU."""
         if self._stream is None:
             return None
         event: Any = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]  # waiting must not spin

@@ -27,7 +27,7 @@ class Run:
 
     @property
     def positions(self) -> npt.NDArray[np.int64]:
-        """Positions in the sequence of the minibatches, [n] ascending."""
+        """Returns the positions in the sequence of the minibatches, [n] ascending."""
         return np.array(sorted(self.minibatches), np.int64)
 
     def nodes(self, positions: npt.NDArray[np.int64]) -> list[npt.NDArray[Any]]:

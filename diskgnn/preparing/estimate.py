@@ -155,7 +155,7 @@ def estimate_of(
     disk_bytes: int | None = None,
     max_seconds: float = MAX_SECONDS,
 ) -> Estimate:
-    """Estimates, once the arguments of `estimate` are checked."""
+    """Estimates with arguments that `estimate` checked."""
     graph, plan, resources = request.graph, request.plan, request.resources
     row_sets = row_sets_of(graph, plan.config())
     train_split = _train_split(plan)

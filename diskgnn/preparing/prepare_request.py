@@ -89,7 +89,7 @@ class PrepareRequest:
         )
 
     def _static_nodes(self) -> dict[str, npt.NDArray[np.int64]] | None:
-        """By row set, the nodes that `static_from` names."""
+        """Returns, by row set, the nodes that `static_from` names."""
         if self.static_from is None:
             return None
         names = [row_set.config.name for row_set in row_sets_of(self.graph, self.plan.config())]

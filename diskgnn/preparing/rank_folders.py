@@ -90,7 +90,7 @@ def _of_rank(request: PrepareRequest, rank: int, ranks: int) -> PrepareRequest:
 
 
 def _ranks_there(out: Location, names: list[str]) -> dict[str, PackedConfig]:
-    """Which of the ranks called `names` are in the folder `out`, and what each was made with.
+    """Returns which of the ranks called `names` are in the folder `out`, and what each was made with.
 
     Raises:
         OutputExistsError: something else is.
@@ -123,7 +123,7 @@ def _rank_at(place: Location) -> PackedConfig | None:
 
 
 def _difference(request: PrepareRequest, there: PackedConfig) -> str | None:
-    """In what `request` is not for what is there already; None if it would make just that, byte for byte."""
+    """Says in what `request` is not for what is there already; None if it would make just that, byte for byte."""
     of_request = {
         "graph": request.graph.manifest.digest,
         "way of sampling": request.plan.config(),
@@ -137,7 +137,7 @@ def _difference(request: PrepareRequest, there: PackedConfig) -> str | None:
 
 
 def _other_cache(budgets: TierBudgets, there: PackedConfig) -> str | None:
-    """Which cache of what is there was made for another budget. One that holds all rows may have been made for any."""
+    """Says which cache of what is there was made for another budget. One that holds all rows fits any."""
     row_bytes = [each.rows.row_bytes for each in there.row_sets]
 
     def fits(rows: list[int], budget: int, *, holds_all: bool) -> bool:

@@ -21,7 +21,7 @@ _LINE_SECONDS = 0.5  # between two lines of a `LineReporter`
 
 
 def bars_on_stderr() -> Reporter:
-    """Bars that go when they are done, if stderr is a terminal or this is a notebook; otherwise nothing."""
+    """Returns bars that go when they are done, if stderr is a terminal or this is a notebook; otherwise nothing."""
     console = Console(stderr=True, highlight=False, emoji=False)
     if console.is_jupyter and find_spec("ipywidgets") is None:  # which rich draws with there
         return LineReporter()
@@ -29,7 +29,7 @@ def bars_on_stderr() -> Reporter:
 
 
 def _done_of(unit: str, completed: float, total: float) -> str:
-    """'1.2 GiB of 8.0 GiB' or '120 of 400 minibatches'."""
+    """Says '1.2 GiB of 8.0 GiB' or '120 of 400 minibatches'."""
     if unit == "B":
         return f"{format_size(completed)} of {format_size(total)}"
     return f"{format_count(int(completed))} of {format_count(int(total))} {unit}"

@@ -49,7 +49,7 @@ class EdgePiece:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of its lists."""
+        """Returns the bytes of its lists."""
         return self.offsets.nbytes + self.sources.nbytes + self.weights.nbytes
 
     @staticmethod

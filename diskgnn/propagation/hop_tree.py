@@ -26,7 +26,7 @@ class TreeNode:
 
     @property
     def edge_type(self) -> EdgeType:
-        """The edges that rows are averaged over."""
+        """Returns the edges that rows are averaged over."""
         return self.path[0]
 
 
@@ -55,17 +55,17 @@ class HopTree:
 
     @property
     def hops(self) -> int:
-        """The length of the longest path."""
+        """Returns the length of the longest path."""
         return max(len(node.path) for node in self.nodes)
 
     @property
     def roots(self) -> list[int]:
-        """The tree nodes that are features."""
+        """Returns the tree nodes that are features."""
         return [number for number, node in enumerate(self.nodes) if node.parent is None]
 
     @cached_property
     def children(self) -> list[list[int]]:
-        """The tree nodes that are means of the rows of each."""
+        """Returns the tree nodes that are means of the rows of each."""
         found: list[list[int]] = [[] for _ in self.nodes]
         for child, node in enumerate(self.nodes):
             if node.parent is not None:

@@ -40,7 +40,7 @@ class RankedNodes:
 
     @property
     def native(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64], int]:
-        """The form in which the native core takes it."""
+        """Returns the form in which the native core takes it."""
         return self.words, self.counts, self.num_nodes
 
     def __len__(self) -> int:
@@ -81,7 +81,7 @@ class HopRows:
 
     @property
     def num_edges(self) -> list[int]:
-        """Edges that each tree node reads; 0 of features."""
+        """Returns how many edges each tree node reads; 0 of features."""
         return [0 if number is None else self.edges[number].num_edges for number in self.edges_of]
 
 

@@ -54,12 +54,12 @@ class SourcePlan:
 
     @property
     def name(self) -> str:
-        """The node type."""
+        """Returns the node type."""
         return self.features.nodes.name
 
     @property
     def num_features(self) -> int:
-        """Columns of the features."""
+        """Returns how many columns the features have."""
         return self.features.num_features
 
     def panel(self, first: int) -> range:
@@ -100,12 +100,12 @@ class PropagationPlan:
 
     @property
     def num_panels(self) -> int:
-        """Panels of all sources."""
+        """Returns how many panels all sources have."""
         return sum(len(source.panels) for source in self.sources)
 
     @property
     def num_summed_edges(self) -> int:
-        """Edges whose rows are added up, once for each panel and operator."""
+        """Returns how many edges have rows that are added up, once for each panel and operator."""
         return len(self.operators) * sum(
             len(source.panels) * sum(self.rows.num_edges[number] for number in self.tree.below(source.root))
             for source in self.sources

@@ -20,7 +20,7 @@ WINDOW_BYTES = 16 << 20  # of records that are put together at a time
 _MOST_ROWS = 1 << 16
 WITHOUT_SPLITS = (  # what errors advise
     "give `nodes`, 'all' or a list of them; or make the graph with a split (`diskgnn convert --train`, or `train` of a "
-    "node type in a --schema; of relational tables, `tasks` in relational.yaml). Seeds in tables of their own are for "
+    "node type in a schema; of relational tables, `tasks` in relational.yaml). Seeds in tables of their own are for "
     "`diskgnn prepare --target-seeds`"
 )
 
@@ -77,12 +77,12 @@ class RecordOrder:
 
     @property
     def num_rows(self) -> dict[str, int]:
-        """Records of each split."""
+        """Returns how many records each split has."""
         return {split: self.num_nodes if nodes is None else len(nodes) for split, nodes in self.nodes.items()}
 
     @property
     def num_records(self) -> int:
-        """Records of all splits."""
+        """Returns how many records all splits have."""
         return sum(self.num_rows.values())
 
     def windows(self, row_bytes: int) -> list[RecordWindow]:

@@ -200,7 +200,7 @@ def _load_window(
 def _widened(
     features: HopFeatures, piece: npt.NDArray[np.uint8], first_column: int, width: int
 ) -> npt.NDArray[np.float32]:
-    """[rows * width] of the bytes of a stripe."""
+    """Returns [rows * width] of the bytes of a stripe."""
     rows, codes = features.rows, features.quantisation
     if codes is not None:
         bits = 4 if rows.dtype == "int4" else 8

@@ -40,7 +40,7 @@ class TopologyPiece:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes that were read for it, beside offsets."""
+        """Returns the bytes that were read for it, beside offsets."""
         return self.sources.nbytes + self.weights.nbytes
 
 

@@ -102,7 +102,7 @@ class Drawn:
         return Drawn(nodes, counts, hops, trees, Rows(x, edge_attr, frames))
 
     def output(self, *, is_typed: bool) -> SamplerOutput | HeteroSamplerOutput:
-        """As PyG's samplers return it; `rows` is one more attribute."""
+        """Returns what PyG's samplers do; `rows` is one more attribute."""
         edges = {edge_type: self._edges(edge_type) for edge_type in self.hops[0]}
         num_nodes = {name: self._per_hop(name) for name in self.nodes}
         if is_typed:

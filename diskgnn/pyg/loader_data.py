@@ -253,7 +253,7 @@ class _StoreWithoutRows:
                 if attr.attr_name not in ("x", "edge_attr") and not isinstance(attr.group_name, tuple)]  # fmt: skip
 
     def multi_get_tensor(self, attrs: list[Any]) -> list[Any]:
-        """Their rows."""
+        """Returns their rows."""
         return self._store.multi_get_tensor(attrs)  # type: ignore[no-any-return]
 
 

@@ -49,7 +49,7 @@ class PreparedBatches:
         return self._preparation
 
     def __iter__(self) -> Iterator[Any]:
-        """One epoch. Epochs follow each other; after those that were prepared, the first one comes again.
+        """Yields one epoch. Epochs follow each other; after those that were prepared, the first one comes again.
 
         Then negative pairs have the same ends, joined anew.
         """
@@ -84,7 +84,7 @@ class PreparedBatches:
             yield self.filter_fn(out)
 
     def __call__(self, index: Tensor | Sequence[int]) -> Any:
-        """The batch of these inputs, sampled now."""
+        """Returns the batch of these inputs, sampled now."""
         self.prepare()
         return self.filter_fn(self._disk_sampler.sample(self.input_data[torch.as_tensor(index)]))
 

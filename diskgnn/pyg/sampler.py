@@ -139,20 +139,20 @@ class InputSeeds:
 
     @property
     def negatives_bytes(self) -> int:
-        """Nothing: PyG avoids no edge."""
+        """Returns 0: PyG avoids no edge."""
         return 0
 
     @property
     def held_out_bytes(self) -> int:
-        """Nothing: as with PyG, the data's edges are what is drawn."""
+        """Returns 0: as with PyG, the data's edges are what is drawn."""
         return 0
 
     def held_out(self, reporter: Reporter) -> HeldOut:
-        """Nothing: as with PyG, the data's edges are what is drawn."""
+        """Returns nothing: as with PyG, the data's edges are what is drawn."""
         return HeldOut()
 
     def count(self, split: str) -> int:
-        """Seed nodes or seed edges."""
+        """Returns how many seed nodes or seed edges there are."""
         return self._count
 
     def listed(self, split: str) -> npt.NDArray[np.int64]:

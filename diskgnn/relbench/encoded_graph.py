@@ -100,8 +100,8 @@ def _require_statistics(graph: Graph, asked: str) -> None:
         moment = np.datetime64(until, "s") if graph.config.time_unit == "s" else until
         raise ConfigError(
             f"statistics: expected those of all rows, as RelBench has them, found those of rows up to {moment} in "
-            f"{graph.manifest.path}; convert it with `--set statistics=all`, or pass statistics='validation' for those "
-            "that it has"
+            f"{graph.manifest.path}; make it with `diskgnn convert --set statistics=all`, or pass "
+            "statistics='validation' for those that it has"
         )
 
 

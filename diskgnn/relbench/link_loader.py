@@ -128,7 +128,7 @@ class LinkNeighborLoader:
         return -(-self._rows.num_rows // self._request.batch_size)
 
     def __iter__(self) -> Iterator[tuple[HeteroData, HeteroData, HeteroData]]:
-        """One epoch; other ones follow it."""
+        """Yields one epoch; other ones follow it."""
         epoch, self._epoch = self._epoch, self._epoch + 1
         return self._triples(epoch)
 

@@ -92,7 +92,7 @@ class EdgeSeeds:
         )
 
     def held_out(self, reporter: Reporter) -> HeldOut:
-        """Valid's and test's seed edges and their reverses that are edges of the graph, which is read for it."""
+        """Finds valid's and test's seed edges and their reverses that are edges of the graph, which is read for it."""
         directions = self._held_out_directions
         if self.target.message_edges == "train" and self.target.exclude != "self":
             warn_of_other_reverses(

@@ -80,9 +80,9 @@ def warn_of_rows_without_times(graph: Graph, drawn: Iterable[EdgeType]) -> None:
     if dated := _dated(graph, untimed):
         warnings.warn(
             f"rows of {', '.join(dated)} are drawn without regard to time, as nobody said when they appear: a seed "
-            f"sees those that come after it. If these columns say it, convert {graph.manifest.path} again with "
-            f"`--set times={','.join(dated.values())}` and the times of other tables; nothing is wrong if they are of "
-            "something else, such as birthdays",
+            f"sees those that come after it. If these columns say it, make {graph.manifest.path} again with `diskgnn "
+            f"convert --set times={','.join(dated.values())}` and the times of other tables; nothing is wrong if they "
+            "are of something else, such as birthdays",
             DataWarning,
             stacklevel=callers_level(),
         )

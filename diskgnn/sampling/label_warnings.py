@@ -60,7 +60,7 @@ def warn_of_labels(graph: Graph, target: Target, seeds: Mapping[str, npt.NDArray
 def _labelled(
     nodes: NodeSet, target: NodeTarget, seeds: Mapping[str, npt.NDArray[np.int64]]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any], npt.NDArray[np.int64]]:
-    """Some of the seeds of each split that have labels, these, and which number in `seeds` the split of each has."""
+    """Returns some seeds of each split that have labels, these labels, and the number of the split of each."""
     chosen = {split: _evenly(len(each), _MOST_LABELS) for split, each in seeds.items()}
     ids = np.concatenate([seeds[split][places] for split, places in chosen.items()])
     splits = np.repeat(np.arange(len(chosen)), [len(places) for places in chosen.values()])
@@ -75,7 +75,7 @@ def _labelled(
 
 
 def _evenly(count: int, most: int) -> npt.NDArray[np.int64]:
-    """At most so many of `count` positions."""
+    """Returns at most so many of `count` positions."""
     return np.linspace(0, count - 1, min(count, most)).astype(np.int64)
 
 

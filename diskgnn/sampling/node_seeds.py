@@ -63,7 +63,7 @@ class NodeSeeds:
         return HeldOut()
 
     def count(self, split: str) -> int:
-        """Distinct nodes of a split, or all that were given with times."""
+        """Counts the distinct nodes of a split, or all that were given with times."""
         return len(self.nodes[split])
 
     def listed(self, split: str) -> npt.NDArray[np.int64]:

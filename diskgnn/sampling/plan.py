@@ -234,7 +234,7 @@ class SamplingPlan:
         return SamplingPlan, (self.graph, self.spec, self._given_seeds), found_once
 
     def minibatch_layout(self) -> MinibatchLayout:
-        """Columns of the samples."""
+        """Returns the columns of the samples."""
         config = self.config()
         return config.minibatch_layout([np.dtype(self.parts.id_dtype).name] * len(config.num_nodes))
 
@@ -260,18 +260,18 @@ class SamplingPlan:
         return batch_key(self.spec.seed, split, epoch)
 
     def most_seeds(self, split: str) -> int:
-        """Seed nodes that a minibatch has at most."""
+        """Returns how many seed nodes a minibatch has at most."""
         count, target = self.batch_seeds(split), self.spec.target
         if isinstance(target, LinkTarget):
             return count * (2 + (target.negatives if split == "train" else target.eval_negatives))
         return count
 
     def batch_seeds(self, split: str) -> int:
-        """Seed nodes or seed edges of all minibatches of an epoch but the last."""
+        """Returns how many seed nodes or seed edges minibatches of an epoch have, but the last."""
         return min(self.spec.batch_size, self._seeds.count(split))
 
     def last_size(self, split: str) -> int:
-        """Seed nodes or seed edges of the last minibatch of an epoch."""
+        """Returns how many seed nodes or seed edges the last minibatch of an epoch has."""
         size, last = self.spec.batch_size, self.spec.shard.numbers(self._num_batches[split])[-1]
         return min(size, self._seeds.count(split) - last * size)
 
@@ -320,7 +320,7 @@ class SamplingPlan:
 
     @cached_property
     def _grouped_positions(self) -> npt.NDArray[np.int64]:
-        """Positions in the train split, those of a group side by side."""
+        """Returns the positions in the train split, those of a group side by side."""
         seeds, size = self._seeds, self.spec.group_seeds
         if size == 1:
             return np.arange(seeds.count("train"))

@@ -54,11 +54,11 @@ class PlannedMinibatch:
 
     @property
     def num_layers(self) -> int:
-        """Blocks that it will have."""
+        """Returns how many blocks it will have."""
         return len(self.fanouts)
 
     def request(self) -> DrawRequest:
-        """As native samplers take it."""
+        """Returns what native samplers take."""
         return DrawRequest(
             self._by_type(self.seeds), self.fanouts.ravel(), self.key, self.number, slice_start=self.slice_start,
             seed_times=None if self.times is None else self._by_type(self.times),
@@ -69,7 +69,7 @@ class PlannedMinibatch:
         )  # fmt: skip
 
     def draw(self, sampler: Sampler) -> SampledMinibatch:
-        """Its neighbourhood."""
+        """Draws its neighbourhood."""
         if isinstance(sampler, UserDraws):
             seeds = self._by_type(self.seeds)
             return self.drawn(sampler.draw(self.name, seeds, self.key, self.number, self.num_layers))

@@ -112,7 +112,7 @@ def sample_plan(
     once: bool = False,
     engine: Engine | None = None,
 ) -> StageReport:
-    """Samples, once the arguments of `sample` are checked.
+    """Samples with arguments that `sample` checked.
 
     Args:
         shard_minibatches: consecutive minibatches in one file, the unit that a kill may cost; more where an epoch would
@@ -190,7 +190,7 @@ def send_sampling(engine: Engine, value: Any) -> Sent:
 
 
 def _num_tasks(engine: Engine, plan: SamplingPlan, resources: Resources) -> int:
-    """Tasks to sample one rank by: some for each worker that it has; one where each sweeps the topology."""
+    """Returns how many tasks sample one rank: some for each worker that it has; one where each sweeps the topology."""
     workers = -(-engine.num_workers(resources) // plan.spec.shard.world_size)
     return max(1, workers * (_TASKS_PER_WORKER if loads_topology(plan, resources) else 1))
 

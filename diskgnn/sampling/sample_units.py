@@ -172,7 +172,7 @@ def _write(
 def _sample_in_memory(
     write: _Write, planned: Iterator[_Planned], sampler: Sampler, threads: int
 ) -> Iterator[SampledUnit]:
-    """Units in parallel, from topology that is loaded whole."""
+    """Samples units in parallel, from topology that is loaded whole."""
     stopping = threading.Event()
 
     def sampled(minibatches: Sequence[PlannedMinibatch]) -> Iterator[SampledMinibatch]:

@@ -120,7 +120,7 @@ def check_nodes(graph: Graph, split: str, ids: npt.NDArray[Any], nodes: NodeSet,
 
 
 def _with_seeds(graph: Graph, spec: SamplingSpec) -> list[str]:
-    """Types of nodes and edges that could be targets."""
+    """Returns the types of nodes and edges that have seeds."""
     nodes = [name for name, each in graph.nodes.items() if _has_some(each.splits, spec)]
     edges = [edge_type_name(name) for name, each in graph.edges.items() if _has_some(each.splits, spec)]
     return nodes + edges

@@ -62,7 +62,7 @@ class Seeds(Protocol):
         ...
 
     def count(self, split: str) -> int:
-        """Seed nodes or seed edges of a split."""
+        """Counts the seed nodes or seed edges of a split."""
         ...
 
     def listed(self, split: str) -> npt.NDArray[np.int64]:

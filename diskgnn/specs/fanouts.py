@@ -37,7 +37,7 @@ def checked_fanouts(name: str, fanouts: Fanouts) -> CheckedFanouts:
 
 
 def num_layers(fanouts: CheckedFanouts) -> int:
-    """Blocks of a minibatch that is drawn with these."""
+    """Returns how many blocks a minibatch has that is drawn with these."""
     return len(fanouts if isinstance(fanouts, tuple) else next(iter(fanouts.values())))
 
 

@@ -229,11 +229,11 @@ class SamplingSpec:
 
     @property
     def num_layers(self) -> int:
-        """Blocks in each minibatch."""
+        """Returns how many blocks a minibatch has."""
         return num_layers(self.split_fanouts("train"))
 
     def fanouts_of(self, split: str) -> tuple[int, ...]:
-        """Fanouts of one split, the same for all edge types.
+        """Returns the fanouts of one split, the same for all edge types.
 
         Raises:
             ConfigError: they are not.
@@ -252,7 +252,7 @@ class SamplingSpec:
         return by_layer(self.split_fanouts(split), edge_types)
 
     def split_fanouts(self, split: str) -> CheckedFanouts:
-        """Fanouts of one split, as they were checked."""
+        """Returns the fanouts of one split, as they were checked."""
         found = self.fanouts if split == "train" else self.eval_fanouts
         assert isinstance(found, tuple | dict)
         return found

@@ -233,8 +233,8 @@ def advise(machine: Machine, folder: Folder) -> tuple[str, ...]:
             )
     elif not ring.usable:
         advice.append(
-            "io_uring is not to be had here, so diskgnn reads with threads. In Docker: run with "
-            "--security-opt seccomp=unconfined, or with a profile that allows io_uring"
+            "io_uring is not to be had here, so diskgnn reads with threads. In Docker: `docker run "
+            "--security-opt seccomp=unconfined`, or with a profile that allows io_uring"
         )
     if folder.filesystem in ("tmpfs", "ramfs"):
         advice.append(f"{folder.path} lies in memory ({folder.filesystem}): choose a folder on a disk")

@@ -135,12 +135,12 @@ def _uses(directory: str, config: Mapping[str, Any], schema: SourceSchema) -> di
         "evaluate": f"diskgnn evaluate {'HOPS' if schema.segments else 'PACKED'} {checkpoint}",
         "predict": f"diskgnn predict GRAPH {checkpoint} --out scores.parquet{pairs}{' --at TIME' * is_temporal}",
         **({} if config["model"] == RELATIONAL else {"infer": infer}),
-        "train": "the command that it was made with, and --resume",
+        "train": "the `diskgnn train` that made it, with --resume",
     }
 
 
 def _plain(value: Any) -> Any:
-    """`value`, if JSON has it."""
+    """Returns `value`, if JSON has it."""
     if isinstance(value, Mapping):
         return {str(name): _plain(item) for name, item in value.items()}
     if isinstance(value, list | tuple):

@@ -119,7 +119,7 @@ def _of_source(
 
 
 def _warned(result: EvalResult) -> EvalResult:
-    """`result`, of which somebody has to know if it means nothing."""
+    """Returns `result`, and warns if it means nothing."""
     if result.num_seeds and not math.isfinite(result.loss):
         warnings.warn(
             f"the loss is {result.loss}, so its scores mean nothing; look for NaN and extreme features (`diskgnn "
@@ -131,7 +131,8 @@ def _warned(result: EvalResult) -> EvalResult:
 
 
 def _all_ranks(path: PathLike, *, stream: bool) -> list[Packed]:
-    """The packed directory, or those of all ranks in a folder of them: this process has them all to itself."""
+    """Returns the packed directory, or those of all ranks in a folder of them: this process has them all to
+    itself."""
     ranks = ranks_in(path)
     return (
         [open_rank(path, Shard(rank, ranks[0].world_size), stream=stream) for rank in range(ranks[0].world_size)]
@@ -141,7 +142,7 @@ def _all_ranks(path: PathLike, *, stream: bool) -> list[Packed]:
 
 
 def _fitting(model: nn.Module, task: str | Task | None, source: BatchSource, device: torch.device) -> Task:
-    """The task, which `model` fits."""
+    """Returns the task, which `model` fits."""
     schema = schema_of(source)
     require_tables(model, schema.tables, "the source")
     if schema.timed is not None:

@@ -19,7 +19,7 @@ from diskgnn.training.task import Task, task_of
 
 
 def _data_module() -> Any:
-    """`LightningDataModule` of the package that the program has imported: neither takes the classes of the other."""
+    """Returns `LightningDataModule` of the package that the program has imported: neither takes those of the other."""
     for name in sorted(("lightning.pytorch", "pytorch_lightning"), key=lambda name: name not in sys.modules):
         try:
             return import_module(name).LightningDataModule

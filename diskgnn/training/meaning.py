@@ -131,7 +131,7 @@ def _shown(name: str | EdgeType) -> str:
 def _pairs(
     trained: SourceSchema, found: Mapping[str | EdgeType, _Columns | None]
 ) -> Iterator[tuple[str | EdgeType, _Columns | None, _Columns | None]]:
-    """Types with features on both sides. A model of one type takes whatever the only type is called."""
+    """Yields the types that have features on both sides; or the only one, whatever each side calls it."""
     for name, old in trained.known_columns.items():
         of_kind = [other for other in found if isinstance(other, str) == isinstance(name, str)]
         other = of_kind[0] if not trained.is_typed and len(of_kind) == 1 else name

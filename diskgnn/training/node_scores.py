@@ -170,8 +170,8 @@ class _Kept:
         self._labels.clear()
 
     def curves(self) -> dict[str, float]:
-        """Means of each column's scores over those that some seeds have and others do not; {} where there are none,
-        or too many logits."""
+        """Returns the means of each column's scores over those that some seeds have and others do not; {} where there
+        are none, or too many logits."""
         if self.too_many:
             return {}
         logits, labels = torch.cat(self._logits).cpu().numpy(), torch.cat(self._labels).cpu().numpy()

@@ -30,7 +30,7 @@ class Step(Protocol):
         ...
 
     def __call__(self, batch: AnyBatch | None, number: int, stopping: bool) -> tuple[Tensor | None, bool]:
-        """One step.
+        """Makes one step.
 
         Args:
             batch: of this rank; None where others have one more.
@@ -95,7 +95,7 @@ class _Computing:
     _buffers: list[Tensor] = field(default_factory=list)  # before the forward: running means take in NaN, too
 
     def forward(self, loss: nn.Module, batch: AnyBatch | None, number: int) -> Tensor:
-        """[] the loss of a minibatch."""
+        """Returns [] the loss of a minibatch."""
         faults.point("training.step")
         if self.keep_going:
             self._buffers = [buffer.clone() for buffer in self.net.buffers()]
@@ -123,7 +123,7 @@ class _Computing:
 
 
 def _told(loss: Tensor, *, trained: bool) -> Tensor:
-    """[] what is recorded of a minibatch: NaN where its step was left out."""
+    """Returns [] what is recorded of a minibatch: NaN where its step was left out."""
     return loss.detach() if trained else torch.full_like(loss.detach(), math.nan)
 
 
@@ -235,7 +235,7 @@ class _MinibatchLoss(nn.Module):
         return bool(self._tables)
 
     def forward(self, batch: AnyBatch | None) -> Tensor:
-        """[] the mean over the minibatch; 0 of none."""
+        """Returns [] the mean over the minibatch; 0 of none."""
         if batch is not None:
             return self._task.loss(self._task.outputs(self.net, batch), batch)
         # DDP waits for a gradient; of tables it takes none but sparse ones, from every rank.
@@ -246,7 +246,7 @@ class _MinibatchLoss(nn.Module):
 
 
 def _num_predictions(batch: AnyBatch) -> int:
-    """Seeds, numbers of seeds that are known, or pairs of nodes: what the loss is a mean over."""
+    """Returns how many seeds, known numbers of seeds, or pairs of nodes the loss is a mean over."""
     if batch.y is None or not batch.y.is_floating_point():
         pairs = None if isinstance(batch, HopBatch) else batch.pairs
         return len(batch.seeds) if pairs is None else len(pairs.label)

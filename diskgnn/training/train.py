@@ -256,7 +256,7 @@ def _seeded_model(
     device: torch.device,
     ranks: Ranks,
 ) -> tuple[nn.Module, dict[str, Any]]:
-    """The model with the weights that the seed says, and what a checkpoint of this run is of.
+    """Returns the model with the weights that the seed says, and what a checkpoint of this run is of.
 
     The initial weights are those of rank 0; dropout is each rank's own.
     """
@@ -276,7 +276,7 @@ def _seeded_model(
 def _fitting_model(
     model: str | nn.Module | None, spec: ModelSpec, task: Task, source: BatchSource, device: torch.device
 ) -> tuple[nn.Module, dict[str, Any]]:
-    """The model on its device, as deep as the minibatches; and what it is, and is for."""
+    """Returns the model on its device, as deep as the minibatches; and what it is, and is for."""
     schema = schema_of(source)
     if isinstance(model, nn.Module):
         net, name = model, type(model).__qualname__

@@ -46,7 +46,7 @@ def bar_chart(
     legend: tuple[tuple[str, str], ...] = (),
     line: tuple[float, str] | None = None,
 ) -> Figure | None:
-    """Bars with the names beside them, and above them where there is little width; None without rows."""
+    """Draws bars with the names beside them, and above them where there is little width; None without rows."""
     if not rows:
         return None
     name_pixels = round(_LETTER_PIXELS * max(len(row.name) + 3 for row in rows))
@@ -56,7 +56,7 @@ def bar_chart(
 
 
 def _bars(rows: Sequence[Row], unit: str, line: tuple[float, str] | None, name_pixels: int) -> go.Figure:
-    """Horizontal bars; `line`: a value that goes through all of them, and its name; names above if 0 pixels wide."""
+    """Draws horizontal bars. `line`: a value through all of them, and its name; names are above if 0 pixels wide."""
     values = [value for row in rows for value, _ in row.bars if value] + [row.mark for row in rows if row.mark]
     high = max([*values, *(row.spread.high_seconds for row in rows if row.spread)])
     above = 0 if name_pixels else _NAME_PIXELS
@@ -124,7 +124,7 @@ def _name(row: Row) -> str:
 
 
 def _add_bars(plot: go.Figure, rows: Sequence[tuple[float, Row]], index: int) -> None:
-    """Bar number `index` of each row; `rows` have the places of their first bars."""
+    """Adds bar number `index` of each row; `rows` have the places of their first bars."""
     shown = [(top + sum(_BAR_PIXELS[:index]), row) for top, row in rows if index < len(row.bars) and row.bars[index][0]]
     plot.add_bar(
         orientation="h", y=[top for top, _ in shown], offset=0, width=_BAR_PIXELS[index] - 1,

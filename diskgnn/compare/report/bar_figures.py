@@ -15,7 +15,7 @@ from diskgnn.units import format_size
 
 
 def epoch_times(summaries: Sequence[LoaderSummary]) -> Figure | None:
-    """Bars of a training epoch, alone and with what was prepared for it; fastest first."""
+    """Draws bars of a training epoch, alone and with what was prepared for it; fastest first."""
 
     def row(one: LoaderSummary) -> Row | None:
         if not one.ok or not one.training_seconds:
@@ -38,7 +38,7 @@ def epoch_times(summaries: Sequence[LoaderSummary]) -> Figure | None:
 
 
 def loading_times(summaries: Sequence[LoaderSummary]) -> Figure | None:
-    """Bars of loading alone, each with the least that it can take; fastest first."""
+    """Draws bars of loading alone, each with the least that it can take; fastest first."""
 
     def row(one: LoaderSummary) -> Row | None:
         if not one.ok or not one.loading_seconds:
@@ -84,7 +84,7 @@ def _spread_words(spread: Spread | None) -> str:
 
 
 def read_bytes(summaries: Sequence[LoaderSummary]) -> Figure | None:
-    """Bars of bytes read in an epoch, with the fewest that any cache of the size could read."""
+    """Draws bars of bytes read in an epoch, with the fewest that any cache of the size could read."""
 
     def row(one: LoaderSummary) -> Row | None:
         if not one.ok or not one.read_bytes:
@@ -108,7 +108,7 @@ def read_bytes(summaries: Sequence[LoaderSummary]) -> Figure | None:
 
 
 def scores(summaries: Sequence[LoaderSummary], metric: Metric) -> Figure | None:
-    """Bars of the scores, for a comparison of one epoch, which makes no curve; best first."""
+    """Draws bars of the scores, for a comparison of one epoch, which makes no curve; best first."""
 
     def row(one: LoaderSummary) -> Row | None:
         if not one.score:
@@ -123,7 +123,7 @@ def scores(summaries: Sequence[LoaderSummary], metric: Metric) -> Figure | None:
 
 
 def seconds_to_score(summaries: Sequence[LoaderSummary], metric: Metric) -> Figure | None:
-    """Bars of the seconds, preparation included, until a loader's score is as good as the best baseline's."""
+    """Draws bars of the seconds, preparation included, until a loader is as good as the best baseline."""
     found = reached(summaries)
     if found is None:
         return None
@@ -146,7 +146,7 @@ def seconds_to_score(summaries: Sequence[LoaderSummary], metric: Metric) -> Figu
 
 
 def preparation(summaries: Sequence[LoaderSummary]) -> list[Figure]:
-    """Bars of the seconds before the first epoch, and of disk space beyond the graph."""
+    """Draws bars of the seconds before the first epoch, and of disk space beyond the graph."""
 
     def before(one: LoaderSummary) -> Row | None:
         total = one.prepare_seconds + one.open_seconds
@@ -180,7 +180,7 @@ def _rows(
     value: Callable[[LoaderSummary], float | None],
     row: Callable[[LoaderSummary], Row | None],
 ) -> list[Row]:
-    """By increasing `value`, rows of loaders that do the same work as ours; below a heading, those of others."""
+    """Returns, by increasing `value`, loaders that do the same work as ours; below a heading, the others."""
     groups = ordered(summaries, by=lambda one: value(one) or 0.0)
     same, others = ([made for one in group if (made := row(one))] for group in groups)
     return [*same, Row(OTHER_WORK), *others] if same and others else same + others

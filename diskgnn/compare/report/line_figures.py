@@ -71,7 +71,7 @@ def _score_hover(point: CurvePoint, seeds: int, metric: Metric) -> str:
 
 
 def cache_sweep(points: Sequence[SweepPoint], loaders: dict[str, str]) -> Figure | None:
-    """Share of the requested rows that is read from disk over cache sizes; `loaders` maps names to their loaders."""
+    """Draws the share of rows read from disk over cache sizes; `loaders` maps names to their loaders."""
     if not points:
         return None
     caches = list(dict.fromkeys(point.cache for point in sorted(points, key=lambda point: point.cache_rows)))

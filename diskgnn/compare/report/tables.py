@@ -87,7 +87,7 @@ def reading_table(summaries: Sequence[LoaderSummary]) -> Table | None:
 
 
 def cost_table(summaries: Sequence[LoaderSummary]) -> Table | None:
-    """Disk space and memory."""
+    """Tells disk space and memory."""
     return _table(
         summaries,
         [
@@ -101,7 +101,7 @@ def cost_table(summaries: Sequence[LoaderSummary]) -> Table | None:
 
 
 def score_table(summaries: Sequence[LoaderSummary], metric: Metric) -> Table | None:
-    """Scores, and how long the best one of the others took to reach."""
+    """Tells scores, and how long the best one of the others took to reach."""
     found = reached(summaries)
     seconds_of = found[1] if found else {}
     return _table(
@@ -116,7 +116,7 @@ def score_table(summaries: Sequence[LoaderSummary], metric: Metric) -> Table | N
 
 
 def missing_table(summaries: Sequence[LoaderSummary]) -> Table | None:
-    """Loaders, or seeds of them, without a result, and why."""
+    """Tells loaders, or seeds of them, without a result, and why."""
     return _table(
         [one for one in summaries if one.message or not one.ok],
         [
@@ -176,7 +176,7 @@ def _ratio(value: float | None, base: float | None) -> str | None:
 
 
 def _range(spread: Spread | None) -> str | None:
-    """'29.1 ms to 35.0 ms' of several measurements."""
+    """Says '29.1 ms to 35.0 ms' of several measurements."""
     if spread is None or spread.measurements < 2:
         return None
     return f"{duration(spread.low_seconds)} to {duration(spread.high_seconds)}"

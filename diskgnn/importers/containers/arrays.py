@@ -38,7 +38,7 @@ def named(what: str, owner: str, source: object) -> str:
 
 
 def numbers(name: str, source: Source) -> RowSource:
-    """Whatever numbers a source [N, ...] holds, in its dtype and native byte order.
+    """Opens whatever numbers a source [N, ...] holds, in its dtype and native byte order.
 
     Raises:
         InputError: the file is not there or is none of these, or the value is no array of numbers.
@@ -47,7 +47,7 @@ def numbers(name: str, source: Source) -> RowSource:
 
 
 def stored_numbers(name: str, source: Source) -> RowSource:
-    """As `numbers`, but bfloat16 numbers stay the bits that they are stored in.
+    """Opens them as `numbers` does, but bfloat16 numbers stay the bits that they are stored in.
 
     Raises:
         InputError: see `numbers`.
@@ -67,7 +67,7 @@ def _numeric(rows: RowSource) -> RowSource:
 
 
 def items(name: str, source: Source) -> RowSource:
-    """As `numbers`, of any dtype, such as strings of a fixed width.
+    """Opens items as `numbers` does, of any dtype, such as strings of a fixed width.
 
     Raises:
         InputError: the file is not there or is none of these, or the value is no array.
@@ -76,7 +76,7 @@ def items(name: str, source: Source) -> RowSource:
 
 
 def stored(name: str, source: Source) -> RowSource:
-    """As `items`, but bfloat16 numbers stay the bits that they are stored in.
+    """Opens them as `items` does, but bfloat16 numbers stay the bits that they are stored in.
 
     Raises:
         InputError: see `items`.

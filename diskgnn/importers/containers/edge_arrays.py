@@ -79,7 +79,7 @@ def _check_indptr(starts: RowSource, num_edges: int) -> None:
 
 
 def _csc_edges(starts: RowSource, sources: RowSource, first: int) -> Iterator[EdgeChunk]:
-    """From edge `first` on."""
+    """Yields edges from number `first` on."""
     bounds, reader = RowReader(starts), RowReader(sources, first)
     node, start, edge = 0, int(bounds.take(1)[0]), first
     while node < starts.num_rows - 1:

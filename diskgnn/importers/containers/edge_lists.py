@@ -16,7 +16,7 @@ from diskgnn.importers.containers.rows import CHUNK_EDGES, EdgeStream, RowReader
 
 
 def of_rows(rows: RowSource) -> EdgeStream:
-    """Edges from an array [2, E] or [E, 2] of any dtype; [2, 2] is taken as [2, E].
+    """Makes edges of an array [2, E] or [E, 2] of any dtype; [2, 2] is taken as [2, E].
 
     Raises:
         InputError: another shape.
@@ -31,7 +31,7 @@ def of_rows(rows: RowSource) -> EdgeStream:
 
 
 def of_pairs(pairs: RowSource) -> EdgeStream:
-    """Edges from rows [E, 2].
+    """Makes edges of rows [E, 2].
 
     Raises:
         InputError: another shape, or ids that are not whole numbers.
@@ -41,7 +41,7 @@ def of_pairs(pairs: RowSource) -> EdgeStream:
 
 
 def of_ends(sources: RowSource, destinations: RowSource, num_nodes: int | None = None) -> EdgeStream:
-    """Edges from two lists [E], which are read side by side.
+    """Makes edges of two lists [E], which are read side by side.
 
     Raises:
         InputError: other shapes, or ids that are not whole numbers.

@@ -103,7 +103,7 @@ def has_utf8_name(path: Path) -> bool:
 
 
 def wide_encoding(head: bytes) -> str | None:
-    """ "UTF-16" or "UTF-32" if a file that begins with `head` is text in it, as Excel and PowerShell save; or None."""
+    """Returns "UTF-16" or "UTF-32" if `head` begins text in it, as Excel and PowerShell save; or None."""
     if head.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
         return "UTF-32"
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
@@ -180,7 +180,7 @@ def _inflated(path: Path) -> bytes:
 
 
 def _text_kind(head: bytes) -> str | None:
-    """Which kind of text `head` is: csv, json or text; None for bytes that are none."""
+    """Returns the kind of text that `head` is: csv, json or text; None for bytes that are none."""
     if any(byte < 9 or 13 < byte < 32 for byte in head):
         return None
     try:

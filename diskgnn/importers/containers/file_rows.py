@@ -46,7 +46,7 @@ def file_rows(
 def file_columns(
     name: str, path: Path, num_rows: int, row_shape: tuple[int, ...], dtype: npt.DTypeLike, offset_bytes: int
 ) -> RowSource:
-    """As `file_rows`, of an array that is stored column by column (Fortran order)."""
+    """Opens, as `file_rows` does, an array that is stored column by column (Fortran order)."""
     stored, num_columns = np.dtype(dtype), math.prod(row_shape)
     native = stored.newbyteorder("=")
 
@@ -74,7 +74,7 @@ def file_columns(
 def file_view(
     name: str, path: Path, shape: tuple[int, ...], strides: tuple[int, ...], dtype: npt.DTypeLike, offset_bytes: int
 ) -> RowSource | None:
-    """As `file_rows`, of numbers with others between them: those of a view, `strides` bytes apart.
+    """Opens, as `file_rows` does, numbers with others between them: those of a view, `strides` bytes apart.
 
     None where the numbers of a row lie further apart than may be in memory.
     """

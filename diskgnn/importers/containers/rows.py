@@ -56,7 +56,7 @@ class RowSource:
 
     @property
     def shape(self) -> list[int]:
-        """As messages have it."""
+        """Returns the shape as messages have it."""
         return [self.num_rows, *self.row_shape]
 
     @property
@@ -145,7 +145,7 @@ class RowSource:
 
 
 def widen_bfloat16(bits: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
-    """Numbers from the bits of bfloat16 ones, which are the upper half of float32's."""
+    """Returns the numbers from the bits of bfloat16 ones, which are the upper half of float32's."""
     return (bits.astype(np.uint32) << 16).view(np.float32)
 
 
@@ -174,7 +174,7 @@ class RowReader:
     """Takes the rows of a source as many at a time as wanted, front to back."""
 
     def __init__(self, rows: RowSource, first: int = 0) -> None:
-        """From row `first` on."""
+        """Begins with row `first`."""
         self._rows, self._chunks = rows, rows.chunks_from(first)
         self._rest = np.empty((0, *rows.row_shape), rows.dtype)
 

@@ -44,7 +44,7 @@ def rows(name: str, path: Path, num_rows: int, dtype: Any, *, delimiter: str = "
 
 
 def column(name: str, path: Path, num_rows: int, dtype: Any) -> RowSource:
-    """As `rows`, of a file with one column: [num_rows].
+    """Reads as `rows` a file with one column: [num_rows].
 
     Raises:
         InputError: as `rows`, or several columns.
@@ -118,7 +118,7 @@ def text_block_bytes(head: Sequence[str] | Sequence[bytes], skipped: int = 0) ->
 
 
 def count_lines(name: str, path: Path) -> int:
-    """Lines of a file that are not empty.
+    """Counts the lines of a file that are not empty.
 
     Raises:
         InputError: it cannot be read.
@@ -127,7 +127,7 @@ def count_lines(name: str, path: Path) -> int:
 
 
 def _layout(name: str, path: Path, delimiter: str, comment: str) -> tuple[int, int]:
-    """Lines before the first row, and the number of columns."""
+    """Returns how many lines are before the first row, and how many columns there are."""
     for number, line in enumerate(first_lines(name, path)):
         if line.strip() and not (comment and line.startswith(comment)):
             return number, line.count(delimiter) + 1

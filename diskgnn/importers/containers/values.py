@@ -69,7 +69,7 @@ def _none_missing(rows: RowSource, position: int) -> Iterator[npt.NDArray[Any]]:
 
 
 def weights(rows: RowSource) -> RowSource:
-    """Weights [E], or [E, 1], as float32 [E], from finite numbers from 0 on.
+    """Returns weights [E], or [E, 1], as float32 [E], from finite numbers from 0 on.
 
     Raises:
         InputError: another shape, or (while read) negative, missing or infinite weights; names the first.

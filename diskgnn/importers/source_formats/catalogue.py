@@ -193,7 +193,7 @@ def _why_not(
     fkeys: Mapping[str, str],
     left_out: Mapping[str, str],
 ) -> str:
-    """Why a foreign key makes no edges; "" if it does."""
+    """Says why a foreign key makes no edges; "" if it does."""
     if len(key.columns) == 1 and key.columns[0] in left_out:
         return "its column is left out"
     if key.table in catalogue.left_out:

@@ -75,7 +75,7 @@ def read(source: Path) -> GraphInput:
 
 
 def _topology(path: Path, listing: SourceListing) -> tuple[RowSource, RowSource]:
-    """indptr and indices, wherever in the objects of GraphBolt they are."""
+    """Returns indptr and indices, wherever in the objects of GraphBolt they are."""
     found = _find(torch_files.load("graph", path, records=_CLASSES))
     if found is None:
         raise InputError(

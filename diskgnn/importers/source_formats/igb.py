@@ -147,7 +147,7 @@ def _first(labels: RowSource, labelled: int | None) -> RowSource:
 
 
 def _splits(labels: RowSource, labelled: int | None, seed: int) -> dict[str, Any]:
-    """Masks [N]."""
+    """Returns masks [N]."""
     chunks = partial(_drawn, labels, seed) if labelled is None else partial(_by_position, labels, labelled)
     return {
         split: RowSource(split, labels.num_rows, (), np.dtype(np.bool_), partial(chunks, *shares))

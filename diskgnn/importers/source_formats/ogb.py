@@ -273,7 +273,7 @@ def _typed(
 
 
 def _named_in(path: Path) -> list[str]:
-    """Types of which a table says that they have something."""
+    """Returns the types of which a table says that they have something."""
     if not path.is_file():
         return []
     return [kind for kind, (has, *_) in text_numbers.table("types", path).items() if has]

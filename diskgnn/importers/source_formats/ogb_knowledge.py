@@ -122,7 +122,7 @@ def _with_seeds(
 
 
 def _triples(split: Path, name: str) -> tuple[list[npt.NDArray[Any]], dict[str, Any]] | None:
-    """Head, relation and tail of each triple, and all that the file holds; None if it holds no triples."""
+    """Returns the head, relation and tail of each triple, and all that the file holds; None if it holds no triples."""
     path = split / f"{name}.pt"
     content = torch_files.load(name, path) if path.is_file() else None
     if not isinstance(content, dict) or not set(_KEYS) <= set(content):

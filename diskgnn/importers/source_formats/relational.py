@@ -316,8 +316,8 @@ def _require_times_of(source: RelationalSource, encoding: GivenEncoding) -> None
             shown = ",".join(f"{each}.{of_each}" for each, of_each in said.items() if each in source.tables)
             raise ConfigError(
                 f"encoding_of: rows of {name} appear at {column!r} in {encoding.graph}, and nobody says when they do "
-                f"here: a model would be shown rows that come later than it is asked. Say it as there: `--set "
-                f"times={shown}` of a database, `time: {column}` in {DESCRIPTION}"
+                f"here: a model would be shown rows that come later than it is asked. Say it as there: `diskgnn "
+                f"convert --set times={shown}` of a database, `time: {column}` in {DESCRIPTION}"
             )
 
 

@@ -66,7 +66,7 @@ class RelationalSource:
         tasks: Mapping[str, Mapping[str, Any]] | None = None,
         kinds: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> RelationalSource:
-        """A RelBench `Database`, or anything with a `table_dict` of the same attributes.
+        """Takes a RelBench `Database`, or anything with a `table_dict` of the same attributes.
 
         Args:
             database: has tables in memory (pandas) by name, each with `df`, `pkey_col`, `fkey_col_to_pkey_table` and

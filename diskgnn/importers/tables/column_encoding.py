@@ -185,8 +185,8 @@ class TableEncoding:
                 raise InputError(
                     f"{self._table}: expected a column {column.name!r}, which is a feature of {known.graph} "
                     f"({column.asked_as}), found {', '.join(kinds) or 'none'} without another role"
-                    + (f"; for a model that was trained without it (`prepare --without`), leave it out "
-                       f"(`exclude`, {known.excludable}.{column.name})") * (known.excludable is not None)
+                    + (f"; for a model that was trained without it (`diskgnn prepare --without`), leave it "
+                       f"out (`exclude`, {known.excludable}.{column.name})") * (known.excludable is not None)
                 )  # fmt: skip
             if (expected := known.expected(column, kinds[column.name])) is not None:
                 raise InputError(
@@ -236,7 +236,7 @@ class TableEncoding:
         return max(1, sum(column.width for column in self.features))
 
     def add(self, columns: Sequence[pa.Array]) -> None:
-        """Rows that are known, as `columns`."""
+        """Takes rows that are known, as `columns`."""
         for (name, finder), values in zip(self._finders.items(), columns, strict=True):
             if not pa.types.is_null(values.type):
                 finder.add(values)
@@ -249,10 +249,10 @@ class TableEncoding:
         return []
 
     def add_again(self, names: Sequence[str], columns: Sequence[pa.Array]) -> None:
-        """The same rows as before, as some of their columns."""
+        """Takes the same rows as before, as some of their columns."""
 
     def finish_pass(self, names: Sequence[str]) -> None:
-        """All rows of these columns were added again."""
+        """Ends a pass: all rows of these columns were added again."""
 
     def compare_times(self, columns: Sequence[pa.Array], row_times: pa.Array) -> None:
         """Count the values that are later than the time of their row, [n] in seconds."""
@@ -262,7 +262,7 @@ class TableEncoding:
                 self._later[name] = self._later.get(name, 0) + (pc.sum(later).as_py() or 0)
 
     def complete(self) -> None:
-        """All known rows were added: drop columns that say nothing, such as text with too many values."""
+        """Drops columns that say nothing, such as text with too many values, once all known rows were added."""
         found = {name: finder.found() for name, finder in self._finders.items()}
         self.left_out |= {name: why for name, why in found.items() if isinstance(why, str)}
         self.features = tuple(column for column in found.values() if isinstance(column, FeatureColumn))

@@ -211,7 +211,7 @@ class UnknownValues:
         return self._column
 
     def told(self, num_rows: int) -> str:
-        """Which of `num_rows` have a value that has no feature; "" if none has."""
+        """Says which of `num_rows` have a value that has no feature; "" if none has."""
         if not self._num_unknown:
             return ""
         found = f"in {self._num_unknown} of {num_rows} rows, first {self._first_unknown!r}"

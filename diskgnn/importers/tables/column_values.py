@@ -42,7 +42,7 @@ def fits(encoding: str, kind: pa.DataType) -> bool:
 
 
 def numbers(values: pa.Array, encoding: str, where: str) -> npt.NDArray[np.float64]:
-    """Numbers, or times in seconds; null is NaN."""
+    """Returns numbers, or times in seconds; null is NaN."""
     values = seconds(values, where) if encoding == "time" else values
     try:
         found = values.cast(pa.float64(), safe=False)
@@ -52,7 +52,7 @@ def numbers(values: pa.Array, encoding: str, where: str) -> npt.NDArray[np.float
 
 
 def whole_numbers(values: pa.Array, where: str) -> pa.Array:
-    """Whole numbers as int64. Null stays, and floats of a data frame with gaps are whole."""
+    """Returns whole numbers as int64. Null stays, and floats of a data frame with gaps are whole."""
     try:
         if pa.types.is_floating(values.type):
             values = pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values)
@@ -67,7 +67,7 @@ def scalable(found: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 
 def truths(values: pa.Array, where: str) -> pa.Array:
-    """Truth values; text is a column of a CSV file in which no row has a value."""
+    """Returns truth values; text is a column of a CSV file in which no row has a value."""
     if pa.types.is_boolean(values.type):
         return values
     if values.null_count < len(values):

@@ -189,7 +189,7 @@ class CsvPart:
             )
 
     def _stream(self) -> Any:
-        """Its text, from the start."""
+        """Returns its text, from the start."""
         return open_text(self._name, self.path)
 
     def _head(self) -> bytes:
@@ -285,7 +285,7 @@ def _is_number(text: str) -> bool:
 
 
 def _with_nulls(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Empty strings become null, as empty fields of all other types are."""
+    """Makes empty strings null, as empty fields of all other types are."""
     arrays = [
         pc.if_else(pc.equal(column, ""), pa.scalar(None, column.type), column) if _is_text(column.type) else column
         for column in batch.columns

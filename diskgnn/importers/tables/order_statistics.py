@@ -113,12 +113,12 @@ class Selection:
         return not self._open
 
     def add(self, numbers: Numbers) -> None:
-        """Some of the numbers, the same in each pass."""
+        """Takes some of the numbers, the same in each pass."""
         for interval, _ in self._open:
             interval.add(numbers)
 
     def finish_pass(self, ranks: Sequence[int] = ()) -> None:
-        """All numbers were added. `ranks`, from 0 on, are given in the first pass."""
+        """Ends a pass over all numbers. `ranks`, from 0 on, are given in the first pass."""
         given, self._open = self._open, []
         wanted: dict[tuple[Any, Any], list[int]] = {}
         for interval, of_interval in given:

@@ -218,7 +218,7 @@ class UnknownCodes(column_finders.UnknownValues):
         self._num_unknown += pc.sum(unknown.field("counts")).as_py() or 0
 
     def told(self, num_rows: int) -> str:
-        """Which values have no code; "" if all have one."""
+        """Says which values have no code; "" if all have one."""
         self._look_up()
         if not self._num_unknown:
             return ""
@@ -389,7 +389,7 @@ class RecordEncoding(TableEncoding):
         return [each.held_bytes for each in self._finders.values() if isinstance(each, CountedValues | UnknownCodes)]
 
     def complete(self) -> None:
-        """All known rows were added."""
+        """Ends the first pass: all known rows were added."""
         super().complete()
         self._stored = self.features
         self.features = tuple(column for column in self._stored if column.width)
@@ -402,11 +402,11 @@ class RecordEncoding(TableEncoding):
                 and not self._statistics[each.name].is_done]  # fmt: skip
 
     def add_again(self, names: Sequence[str], columns: Sequence[pa.Array]) -> None:
-        """The same rows as before, as some of their columns."""
+        """Takes the same rows as before, as some of their columns."""
         self._add_statistics(names, columns)
 
     def finish_pass(self, names: Sequence[str]) -> None:
-        """All rows of these columns were added again."""
+        """Ends a pass: all rows of these columns were added again."""
         for name in names:
             if name in self._statistics:
                 self._statistics[name].finish_pass()

@@ -63,7 +63,7 @@ class StatisticsFinder:
         return numbers[np.isfinite(numbers)]
 
     def finish_pass(self) -> None:
-        """All known values were added."""
+        """Ends a pass: all known values were added."""
         if self._selection is None:
             return
         ranks = []

@@ -252,7 +252,7 @@ class Table:
         )
 
     def thousands(self, column: str) -> tuple[str, str] | None:
-        """Texts in a CSV file such as 999 and 1.000, see `CsvPart.thousands`; None if there are none such."""
+        """Returns texts in a CSV file such as 999 and 1.000, see `CsvPart.thousands`; None if there are none such."""
         for part in self._parts:
             if isinstance(part, csv_parts.CsvPart) and part.schema.names.count(column) == 1:
                 return part.thousands(column)

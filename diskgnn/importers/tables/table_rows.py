@@ -99,7 +99,7 @@ def features(
     listing: SourceListing,
     known: KnownColumns | None = None,
 ) -> RowSource | None:
-    """Feature rows [N, D] of a table; None if it has no column that can be one.
+    """Returns the feature rows [N, D] of a table; None if it has no column that can be one.
 
     A column of vectors alone, and columns of numbers that were named, keep their values: null becomes NaN, other
     numbers than float16 and int8 become float32. All other columns are encoded as `column_encoding` says.
@@ -165,7 +165,7 @@ def _known_features(
     listing: SourceListing,
     known: KnownColumns,
 ) -> RowSource:
-    """Features as another graph has them, matched by the names of columns."""
+    """Returns features as another graph has them, matched by the names of columns."""
     names = [column.name for column in known.columns]
     for name in {*names} & {*free}:
         _warn_of_thousands(table, name)

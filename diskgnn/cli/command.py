@@ -86,7 +86,7 @@ def _print_redacted(kind: type[BaseException], error: BaseException, trace: Trac
 
 
 @contextmanager
-def _shown(output: Output, port: int | None) -> Iterator[None]:
+def _show_on_page(output: Output, port: int | None) -> Iterator[None]:
     """Shows on a page what the command does, if --serve asks for one."""
     if port is None:
         yield
@@ -112,7 +112,7 @@ def _of_other_commands(ctx: click.Context) -> list[click.Parameter]:
     return [each for command in commands for each in command.params]
 
 
-def _told(error: Exception) -> tuple[int, str]:
+def _code_and_message(error: Exception) -> tuple[int, str]:
     """Returns the exit code and the message of an error that is part of the job."""
     if isinstance(error, DiskGNNError):
         return error.exit_code, str(error)
@@ -153,7 +153,7 @@ class Command(click.Command):
         with warnings.catch_warnings():
             warnings.showwarning = lambda message, *_, **__: output.warn(spelt(str(message)))
             try:
-                with _signals_unwind(), _shown(output, port):
+                with _signals_unwind(), _show_on_page(output, port):
                     return self._run(ctx, output)
             except KeyboardInterrupt as error:
                 number = error.signal if isinstance(error, Ended) else signal.SIGINT
@@ -166,7 +166,7 @@ class Command(click.Command):
                 if debug:
                     sys.excepthook = _print_redacted
                     raise
-                code, message = _told(error)
+                code, message = _code_and_message(error)
                 output.error(spelt(message), kind=type(error).__name__, exit_code=code)
                 with suppress(WriteError):  # the message is on standard error
                     output.close()

@@ -56,9 +56,9 @@ def with_flags(
         if option is None:
             return match[0]
         if match["owner"]:
-            return f"{_called(option, words)} {shlex.quote(match['part'])}"
+            return f"{_option_name(option, words)} {shlex.quote(match['part'])}"
         if match["name"] is None:
-            return _called(option, words)
+            return _option_name(option, words)
         return _with_value(option, match["value"], words) or match[0]
 
     return _NAMED.sub(shown, message)
@@ -74,7 +74,7 @@ def _by_name(parameters: Iterable[click.Parameter]) -> dict[str | None, click.Op
     return {name: option for name, option in found.items() if name not in ambiguous}
 
 
-def _called(option: click.Option, words: Collection[str]) -> str:
+def _option_name(option: click.Option, words: Collection[str]) -> str:
     return next((name for name in option.opts if name in words), option.opts[0])
 
 
@@ -85,4 +85,4 @@ def _with_value(option: click.Option, value: str, words: Collection[str]) -> str
     if option.is_flag:
         flags = option.opts if value == "True" else option.secondary_opts
         return flags[0] if flags else None
-    return f"{_called(option, words)} {value.strip(chr(39) + '[]').replace(', ', ',')}"
+    return f"{_option_name(option, words)} {value.strip(chr(39) + '[]').replace(', ', ',')}"

@@ -69,7 +69,7 @@ def inspect(output: Output, /, artifact: Path, diagram: bool) -> None:
         if listed:
             kept = ("type", "nodes", "edges", "offset")
             shown = [name for name in listed[0] if name in kept or any(each[name] for each in listed)]
-            output.table(title, shown, [tuple(_told(each[name]) for name in shown) for each in listed])
+            output.table(title, shown, [tuple(_cell(each[name]) for name in shown) for each in listed])
     if description.contents is not None:
         output.source_contents(description.contents)
     output.fields("made with", description.config)
@@ -122,7 +122,7 @@ def _show_checkpoint(output: Output, path: Path) -> None:
     output.result(found)
 
 
-def _told(value: object) -> object:
+def _cell(value: object) -> object:
     return ("yes" if value else "") if isinstance(value, bool) else value
 
 
@@ -176,17 +176,17 @@ def verify(
         return make_again(path, graph=graph, samples=samples, resources=Resources.of(memory, threads, output.reporter))
 
     if ranks := rank_directories(artifact):
-        found = [_verified(output, each, made_again(each, samples and samples / each.name)) for each in ranks]
+        found = [_verify(output, each, made_again(each, samples and samples / each.name)) for each in ranks]
         result: dict[str, Any] = {"path": artifact, "ranks": found}
     else:
-        result = _verified(output, artifact, made_again(artifact, samples))
+        result = _verify(output, artifact, made_again(artifact, samples))
         found = [result]
     output.result(result)
     if codes := [each["error"]["exit_code"] for each in found if "error" in each]:
         ctx.exit(codes[0])
 
 
-def _verified(output: Output, artifact: AnyPath, repaired: Sequence[Damage]) -> dict[str, Any]:
+def _verify(output: Output, artifact: AnyPath, repaired: Sequence[Damage]) -> dict[str, Any]:
     """Say what is damaged of one directory, if anything is; the same for --json."""
     from diskgnn.formats.verification import DamagedError, UnreadableError, find_damage
 

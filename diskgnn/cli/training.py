@@ -259,7 +259,7 @@ def evaluate(
     scores = {name: _score_text(name, value) for name, value in result.scores.items()}
     output.fields(f"{split} split of {packed}", {**record, **scores})
     output.result(record)
-    out, what = _wanted(checkpoint)
+    out, what = _usual_output(checkpoint)
     wanted = ("GRAPH", "--checkpoint", checkpoint, "--out", out, *what)
     from diskgnn.formats.hops import is_hops
     from diskgnn.inference.asked_times import is_temporal, trained_sampling
@@ -273,7 +273,7 @@ def evaluate(
         output.next("diskgnn", "infer", *wanted, why=why + with_times)
 
 
-def _wanted(checkpoint: Path) -> tuple[str, tuple[str, ...]]:
+def _usual_output(checkpoint: Path) -> tuple[str, tuple[str, ...]]:
     """Returns what people mostly want of a model: a file, and the option for it."""
     from diskgnn.training.checkpoints import load_checkpoint
 

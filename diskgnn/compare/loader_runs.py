@@ -178,7 +178,7 @@ class _Turn:
             peak_disk_bytes=max(result.peak_disk_bytes, outcome.peak_disk_bytes),
         )
         if outcome.result is None:
-            return _failed(result, outcome)
+            return _as_failed(result, outcome)
         seconds, num_bytes = outcome.result
         return replace(result, prepare_seconds=seconds, prepared_bytes=num_bytes)
 
@@ -187,7 +187,7 @@ class _Turn:
         outcome = self._run(step_bodies.load, result)
         result = _with_peaks(result, outcome)
         if outcome.result is None:
-            return _failed(result, outcome)
+            return _as_failed(result, outcome)
         return replace(result, loading=outcome.result)
 
     def train(self, result: LoaderResult) -> LoaderResult:
@@ -205,7 +205,7 @@ class _Turn:
         )
         result = _with_peaks(result, outcome)
         if outcome.result is None:
-            return _failed(result, outcome)
+            return _as_failed(result, outcome)
         if traced:  # read here: it is not the measured process's memory that it takes
             result = replace(result, trace=tuple(excerpt(read_trace(trace))))
         trained, points = outcome.result, []
@@ -230,13 +230,13 @@ class _Turn:
             chosen = {"inputs": inputs, "loader": self.variant.loader, "variant": self.variant.variant}
             prepared = self.steps.run(step_bodies.prepare, chosen)
             if prepared.result is None:
-                return _failed(result, prepared)
+                return _as_failed(result, prepared)
         outcome = self.steps.run(step_bodies.evaluate, {
             "packed": self.job.evaluation, "splits": self.job.splits, "weights": self.weights,
             "epochs": len(result.epochs), "model": self.job.model, "device": self.inputs.device,
         })  # fmt: skip
         if outcome.result is None:
-            return _failed(result, outcome)
+            return _as_failed(result, outcome)
         name = self.job.metric.name
         points = (
             replace(point, valid_score=found.get(f"valid_{name}"), test_score=found.get(f"test_{name}"), scores=found)
@@ -245,7 +245,7 @@ class _Turn:
         return replace(result, epochs=tuple(points))
 
 
-def _failed(result: LoaderResult, outcome: Outcome[Any]) -> LoaderResult:
+def _as_failed(result: LoaderResult, outcome: Outcome[Any]) -> LoaderResult:
     return replace(result, status=outcome.status, message=outcome.message)
 
 

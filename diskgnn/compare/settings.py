@@ -133,8 +133,8 @@ class ComparisonSettings:
         """
         sampling, target = self.sampling, self.sampling.target
         if self.model.name == RELATIONAL:
-            if lacking := [_called(each) for each in self.variants if not each.has_columns]:
-                having = [_called(each) for all_of in LOADERS.values() for each in all_of if each.has_columns]
+            if lacking := [_variant_name(each) for each in self.variants if not each.has_columns]:
+                having = [_variant_name(each) for all_of in LOADERS.values() for each in all_of if each.has_columns]
                 raise ConfigError(
                     "loaders: model='relational' takes columns and times, and expected loaders that have them "
                     f"({', '.join(having)}), found {', '.join(lacking)}; leave these out, or compare another model"
@@ -186,7 +186,7 @@ class ComparisonSettings:
         }  # fmt: skip
 
 
-def _called(variant: Variant) -> str:
+def _variant_name(variant: Variant) -> str:
     """Returns what `loaders` calls it."""
     return ":".join(filter(None, (variant.loader, variant.variant)))
 

@@ -193,7 +193,7 @@ def find(loader: str, variant: str) -> Variant:
     base, colon, drawing = variant.partition(":")
     if colon and loader == "diskgnn" and base in PREPARED_EPOCHS:
         return _drawn(find(loader, base), Drawing.parse(drawing))
-    raise _unknown(f"{loader}:{variant}")
+    raise _unknown_error(f"{loader}:{variant}")
 
 
 def _drawn(base: Variant, drawing: Drawing) -> Variant:
@@ -227,14 +227,14 @@ def select(names: str | Sequence[str], epochs: int | None = None) -> list[Varian
         else:
             found = list(LOADERS.get(loader, ()))
         if not found:
-            raise _unknown(part)
+            raise _unknown_error(part)
         selected += [variant for variant in found if variant not in selected]
     if epochs == 1 and "diskgnn:several" not in parts:
         selected = [variant for variant in selected if (variant.loader, variant.variant) != ("diskgnn", "several")]
     return selected
 
 
-def _unknown(name: str) -> ConfigError:
+def _unknown_error(name: str) -> ConfigError:
     return ConfigError(f"loaders: found {name!r}, expected 'usual', 'all' or some of {', '.join(_names())}")
 
 

@@ -98,16 +98,16 @@ class UndoJournal:
             while len(header := file.read(header_bytes)) == header_bytes:
                 if _HEADER_CHECKSUM.pack(zlib.crc32(header[: _HEADER.size])) != header[_HEADER.size :]:
                     if any(header):  # zeros are a file that grew before a power cut, and was not written
-                        raise self._damaged()
+                        raise self._damage_error()
                     return
                 count, checksum = _HEADER.unpack(header[: _HEADER.size])
                 content = file.read(count * (8 + parts * width * 4))
                 if zlib.crc32(content) != checksum:
                     if file.read(1):
-                        raise self._damaged()
+                        raise self._damage_error()
                     return
                 ids = np.frombuffer(content, np.int64, count)
                 yield ids, np.frombuffer(content, np.float32, offset=8 * count).reshape(count, parts, width)
 
-    def _damaged(self) -> ArtifactError:
+    def _damage_error(self) -> ArtifactError:
         return ArtifactError(f"{self._file} is damaged; train again")

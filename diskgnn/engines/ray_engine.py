@@ -64,7 +64,7 @@ class RayEngine:
     is_here = False
 
     def __init__(self, address: str | None = None) -> None:
-        self._ray = _imported()
+        self._ray = _import_ray()
         self._address = address
         self._stopping = threading.Event()
 
@@ -236,7 +236,7 @@ class RayEngine:
                 if polls % _POLLS_PER_LOOK == 0:
                     self._warn_of_no_room(resources)
                 done, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=_POLL_SECONDS)
-                yield from self._told(board, topic)
+                yield from self._take_events(board, topic)
                 for each in done:
                     self._result(each)
             return [self._result(each) for each in results]
@@ -245,7 +245,7 @@ class RayEngine:
             raise
         except BaseException as error:
             self._cancel(waiting)
-            yield from self._told(board, topic)  # what arrived meanwhile is kept
+            yield from self._take_events(board, topic)  # what arrived meanwhile is kept
             if isinstance(error, ray.exceptions.RayError) and not isinstance(error, ray.exceptions.RayTaskError):
                 raise _lost(ray.exceptions, error) from error
             raise
@@ -262,7 +262,7 @@ class RayEngine:
                 stacklevel=callers_level(),
             )
 
-    def _told(self, board: Any, topic: str) -> list[Event]:
+    def _take_events(self, board: Any, topic: str) -> list[Event]:
         """Returns the events that came since it was asked last."""
         try:
             events: list[Event] = self._ray.get(board.take.remote(topic))
@@ -316,7 +316,7 @@ def _board(ray: Any) -> Any:
         return _boards[name]
 
 
-def _imported() -> Any:
+def _import_ray() -> Any:
     try:
         ray = importlib.import_module("ray")
         for name in ("ray.cloudpickle", "ray.exceptions", "ray.util.scheduling_strategies"):

@@ -51,8 +51,8 @@ def work(step: Callable[..., Result], given: bytes, expected: Mapping[str, str],
     here = versions()
     if (found := here | versions([name for name in expected if name not in here])) != expected:
         raise ConfigError(
-            f"a worker on {socket.gethostname()} has {_listed(found)}, expected those of the driver, "
-            f"{_listed(expected)}: the bytes would differ. Install the same versions on all nodes"
+            f"a worker on {socket.gethostname()} has {_versions_words(found)}, expected those of the driver, "
+            f"{_versions_words(expected)}: the bytes would differ. Install the same versions on all nodes"
         )
     with seen_by_all():
         loaded = pickle.loads(given)
@@ -60,7 +60,7 @@ def work(step: Callable[..., Result], given: bytes, expected: Mapping[str, str],
         return step(loaded, tell, *arguments)
 
 
-def _listed(found: Mapping[str, str]) -> str:
+def _versions_words(found: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {version}" for name, version in found.items())
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from diskgnn.errors import ConfigError
 from diskgnn.files.disk_space import DiskBudget
-from diskgnn.files.locks import alone
+from diskgnn.files.locks import hold_lock
 from diskgnn.files.own_files import private_folder, require_own_folder
 from diskgnn.paths import PathLike, resolved
 from diskgnn.stores.locations import Location, StoredPath
@@ -71,8 +71,8 @@ def lock_of(path: Path) -> Path:
 
 
 def writing_alone(path: Path) -> AbstractContextManager[None]:
-    """Holds the lock of `path` within the block, see `alone`."""
-    return alone(lock_of(path), path, f"another process is writing {path} now; wait for it or stop it")
+    """Holds the lock of `path` within the block, see `hold_lock`."""
+    return hold_lock(lock_of(path), path, f"another process is writing {path} now; wait for it or stop it")
 
 
 def scratch_of(target: StoredPath) -> Path:

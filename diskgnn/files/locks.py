@@ -59,7 +59,7 @@ class FileLock:
 
 
 @contextmanager
-def alone(path: Path, output: Path, busy: str) -> Iterator[None]:
+def hold_lock(path: Path, output: Path, busy: str) -> Iterator[None]:
     """Hold the lock `path` within the block.
 
     Args:

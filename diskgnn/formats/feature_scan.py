@@ -140,7 +140,7 @@ def read_checked_span(
     num_bytes = min(base + len(chunks) * chunk_bytes, features.file_bytes) - base
     data = read_span(features.path, base, num_bytes)
     if (damaged := first_damaged_chunk(data, chunk_bytes, chunks - chunks[0], checksums[chunks])) >= 0:
-        raise _damaged(features, int(chunks[damaged]))
+        raise _damage_error(features, int(chunks[damaged]))
     return features.kept(data[begin - base : end - base]), num_bytes
 
 
@@ -166,7 +166,7 @@ def _read_checked(
     requests = np.searchsorted(places, read, "right") - 1
     in_file = read - places[requests] + first_chunks[requests]
     if (damaged := first_damaged_chunk(data, chunk_bytes, read, checksums[in_file])) >= 0:
-        raise _damaged(features, int(in_file[damaged]))
+        raise _damage_error(features, int(in_file[damaged]))
     run_nodes = nodes[begins]
     run_places = features.data_offset_bytes + run_nodes * row_bytes - offsets + places * chunk_bytes
     if features.projection is not None:  # of the rows between them, too, as runs have them
@@ -184,7 +184,7 @@ def _gap_chunks(features: FeatureFile) -> int:
     return gap_bytes // CHECKSUM_CHUNK_BYTES
 
 
-def _damaged(features: FeatureFile, chunk: int) -> ArtifactError:
+def _damage_error(features: FeatureFile, chunk: int) -> ArtifactError:
     begin, end = chunk * CHECKSUM_CHUNK_BYTES, (chunk + 1) * CHECKSUM_CHUNK_BYTES
     return ArtifactError(
         f"{features.path} is damaged: between its bytes {begin} and {end} it is not what was written; restore it, or "

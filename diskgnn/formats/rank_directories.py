@@ -95,7 +95,8 @@ def open_rank(path: AnyPath | Packed, shard: Shard | None = None, *, stream: boo
             return packed
         if wanted is not None and wanted != found and (wanted.world_size, found.world_size) != (1, 1):
             raise ConfigError(
-                f"{path} was prepared for {_named(found)}, this is {_named(wanted)}: {_remedy(wanted.world_size)}"
+                f"{path} was prepared for {_shard_words(found)}, this is {_shard_words(wanted)}: "
+                f"{_remedy(wanted.world_size)}"
             )
         return packed
     sizes = sorted({each.world_size for each in ranks})
@@ -107,7 +108,7 @@ def open_rank(path: AnyPath | Packed, shard: Shard | None = None, *, stream: boo
         )
     if wanted.world_size not in sizes:
         raise ConfigError(
-            f"{path} was prepared for {' and '.join(map(str, sizes))} ranks, this is {_named(wanted)}: start "
+            f"{path} was prepared for {' and '.join(map(str, sizes))} ranks, this is {_shard_words(wanted)}: start "
             f"{sizes[0]} processes, or {_remedy(wanted.world_size)}"
         )
     directory = located(path) / artifacts.rank_directory(wanted.rank, wanted.world_size)
@@ -115,11 +116,11 @@ def open_rank(path: AnyPath | Packed, shard: Shard | None = None, *, stream: boo
         raise _missing(directory, wanted.world_size)
     packed = Packed.open(directory, stream=stream)
     if (found := packed.config.samples.spec.shard) != wanted:
-        raise ArtifactError(f"{directory} was prepared for {_named(found)}: it was renamed; prepare it again")
+        raise ArtifactError(f"{directory} was prepared for {_shard_words(found)}: it was renamed; prepare it again")
     return packed
 
 
-def _named(shard: Shard) -> str:
+def _shard_words(shard: Shard) -> str:
     return "one process" if shard.world_size == 1 else f"rank {shard.rank} of {shard.world_size}"
 
 

@@ -179,7 +179,7 @@ class FreshWindows:
             waited = time.perf_counter() - began
             self._earlier += LoadStats(prepare_wait_seconds=waited, wait_seconds=waited)
         self._earlier += prepared.stats
-        self._sizes.prepared(job.window, prepared.stats.prepare_written_bytes)
+        self._sizes.note_prepared(job.window, prepared.stats.prepare_written_bytes)
         options = self._options
         self._loader = Loader.with_options(
             prepared.packed, "train", options.device, options.loader_options or LoaderOptions(), prepared.row_files

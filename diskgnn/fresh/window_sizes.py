@@ -80,6 +80,6 @@ class WindowSizes:
             length = min(length, int(free_bytes(self._folder) / _DISK_PART / self._batch_bytes))
         return max(1, length)
 
-    def prepared(self, window: range, written_bytes: int) -> None:
+    def note_prepared(self, window: range, written_bytes: int) -> None:
         """Note what preparing `window` has put on the disk."""
         self._batch_bytes = written_bytes / len(window)

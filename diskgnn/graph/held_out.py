@@ -86,14 +86,14 @@ def find_held_out(
     num_edges = sum(graph.edges[edge_type].num_edges for edge_type in dict(directions))
     with reporter.stage("look for valid's and test's edges", num_edges, "edges") as advance:
         for edge_type in dict(directions):
-            wanted = _together([_turned(pairs, turned) for each, turned in directions if each == edge_type])
+            wanted = _together([_ends_of(pairs, turned) for each, turned in directions if each == edge_type])
             found[edge_type], counts[edge_type] = _found_in(graph.edges[edge_type], wanted, advance)
             del wanted
     seed_edges = {}
     for split, of_split in asked.items():
         is_edge = np.zeros(len(of_split), np.bool_)
         for edge_type, turned in directions:
-            is_edge |= found[edge_type].contains(*_turned(of_split, turned)).view(np.bool_)
+            is_edge |= found[edge_type].contains(*_ends_of(of_split, turned)).view(np.bool_)
         seed_edges[split] = (len(of_split), int(is_edge.sum()))
     edges = tuple(found[each] if each in found and len(found[each]) else None for each in graph.edges)
     return HeldOut(() if keeps or not any(edges) else edges, EvalEdges(seed_edges, counts))
@@ -128,7 +128,7 @@ def warn_of_other_reverses(
     others = [each for each in graph.edges if (each[0], each[2]) == ends and each not in known and not left_out(each)]
     if not asked or not directions or not others:
         return
-    turned = _turned(np.concatenate(asked), True)
+    turned = _ends_of(np.concatenate(asked), True)
     wanted = _together([turned])
     num_edges = sum(graph.edges[each].num_edges for each in others)
     with reporter.stage("look for valid's and test's edges in other types", num_edges, "edges") as advance:
@@ -197,7 +197,7 @@ def _found_in(edges: EdgeSet, wanted: ExcludedEdges, advance: Callable[[int], No
     return _together(hits), count
 
 
-def _turned(pairs: npt.NDArray[np.int64], turned: bool) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def _ends_of(pairs: npt.NDArray[np.int64], turned: bool) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Returns (sources [n], destinations [n]) of `pairs`, exchanged if `turned`."""
     sources, destinations = np.ascontiguousarray(pairs.T[::-1] if turned else pairs.T)
     return sources, destinations

@@ -35,13 +35,13 @@ def schema_facts(graph: Graph) -> dict[str, Any]:
         "edge_types": [_edge_facts(edges) for edges in graph.edges.values()],
         **(
             {"kept_columns": kept}
-            if (kept := [each for nodes in graph.nodes.values() for each in _kept(nodes)])
+            if (kept := [each for nodes in graph.nodes.values() for each in _kept_columns(nodes)])
             else {}
         ),
     }
 
 
-def _kept(nodes: NodeSet) -> Iterator[dict[str, Any]]:
+def _kept_columns(nodes: NodeSet) -> Iterator[dict[str, Any]]:
     """Yields the columns that rows of a table keep."""
     rows = nodes.config.rows
     for field in rows.fields if isinstance(rows, RecordFormat) else ():

@@ -235,7 +235,7 @@ def convert(
     of_times: dict[str, Any] = {"null_time": null_time, "time_unit": time_unit, "order": order}
     out = Destination.of(out)
     measured = partial(Resources.of, memory, sending_bytes=out.sending_bytes)  # what the process has when it is called
-    chosen, beside = _chosen(source, format, options, schema, topology, on_nodes, on_edges, exclude)
+    chosen, beside = _choose_source(source, format, options, schema, topology, on_nodes, on_edges, exclude)
     excluded = exclude if chosen is None else chosen.exclude  # with those that `columns` says
     encoding = None if encoding_of is None else GivenEncoding.of(encoding_of).without(excluded)
     database = None if chosen is None else chosen.database
@@ -245,7 +245,7 @@ def convert(
     def look(tables: Catalogue | None = None) -> tuple[GivenGraph, SourceContents]:
         with permission_named():
             if chosen is None:
-                described, typed = _described(schema, topology, on_nodes, on_edges, exclude, encoding)
+                described, typed = _describe_input(schema, topology, on_nodes, on_edges, exclude, encoding)
             else:
                 described = completed(chosen.read(measured(), encoding, tables), beside, **on_edges)
                 typed = not is_of_one_type(described)
@@ -316,11 +316,11 @@ def _warn_of_units(graph: Graph) -> None:
     warn_of_units(graph, [*timed, *(each for each, nodes in graph.nodes.items() if nodes.config.has_times)], ())
 
 
-def _given(on_nodes: Mapping[str, Any]) -> dict[str, Any]:
+def _without_none(on_nodes: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in on_nodes.items() if value is not None and value is not False}
 
 
-def _chosen(
+def _choose_source(
     source: Any,
     format: str,  # noqa: A002
     options: Mapping[str, Any] | None,
@@ -336,7 +336,7 @@ def _chosen(
     Raises:
         ConfigError: what is said does not go together.
     """
-    given_on_nodes = _given(on_nodes)
+    given_on_nodes = _without_none(on_nodes)
     given_topology = [name for name, value in topology.items() if value is not None]
     if source is None and (format != AUTO or options):
         name = "options" if options else "format"
@@ -367,7 +367,7 @@ def _chosen(
         return choose_source(source, format, options or {}, exclude, encode, quantise), given_on_nodes
 
 
-def _described(
+def _describe_input(
     schema: PathLike | Mapping[str, Any] | GraphInput | None,
     topology: Mapping[str, Any],
     on_nodes: Mapping[str, Any],
@@ -379,7 +379,7 @@ def _described(
     may_lack = (lambda name: False) if encoding is None else encoding.leaves_out
     if schema is not None:
         return without_columns(read_description(schema), exclude, may_lack), True
-    return without_columns(_plain(topology, _given(on_nodes), on_edges), exclude, may_lack), False
+    return without_columns(_plain(topology, _without_none(on_nodes), on_edges), exclude, may_lack), False
 
 
 def _says_encodings(columns: TableColumns | None) -> bool:

@@ -115,7 +115,7 @@ def open_nodes(
     rows = _features(given, table, owner, taken, node_type, listing, encoding)
     times = _times(given, table, owner)
     rows_of_labels = None if labels is None else labels.rows
-    num_nodes = _agreed(given.num_nodes, {
+    num_nodes = _agree_on_nodes(given.num_nodes, {
         **counted, **{each.name: each.num_rows for each in (rows, rows_of_labels, times) if each is not None},
         **({} if table is None else {table.name: table.num_rows}),
     }, owner, may_be_empty=given.may_be_empty)  # fmt: skip
@@ -304,7 +304,7 @@ def _times(given: NodeInput | EdgeInput, table: Table | None, owner: str) -> Row
     return None
 
 
-def _agreed(given: int | None, counts: Mapping[str, int], owner: str, *, may_be_empty: bool) -> int:
+def _agree_on_nodes(given: int | None, counts: Mapping[str, int], owner: str, *, may_be_empty: bool) -> int:
     """Returns the number of nodes of one type, on which all sources must agree."""
     known = {**({} if given is None else {"the number of nodes given": given}), **counts}
     if not known:
@@ -378,7 +378,7 @@ def open_edges(
     """
     name = named("edges", owner, given.edges if given.edges is not None else given.indptr)
     num_sources, num_destinations = num_nodes[edge_type[0]], num_nodes[edge_type[2]]
-    columns = tuple(_carried(edge_type, given, topology, owner, name, listing, encoding))
+    columns = tuple(_edge_columns(edge_type, given, topology, owner, name, listing, encoding))
     options = EdgeOptions(given.symmetric, given.self_loops, given.drop_duplicates)
     splits = {}
     for split in SPLITS:
@@ -399,7 +399,7 @@ def open_edges(
         yield OpenEdges(back, {}, topology.stored_bytes)
 
 
-def _carried(
+def _edge_columns(
     edge_type: EdgeType,
     given: EdgeInput,
     topology: EdgeStream,

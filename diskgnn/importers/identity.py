@@ -37,13 +37,13 @@ def identity(arguments: Mapping[str, Any]) -> str | None:
     Files count by path, length and time of change, arrays by what is in them, which is read once for it.
     """
     try:
-        document = json.dumps(_named(arguments), sort_keys=True)
+        document = json.dumps(_to_json(arguments), sort_keys=True)
     except _InMemoryError:
         return None
     return hashlib.blake2b(document.encode(), digest_size=16).hexdigest()
 
 
-def _named(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
     if value is None or isinstance(value, (bool, int, float)):
         return value
     if isinstance(value, (str, os.PathLike)):
@@ -56,16 +56,16 @@ def _named(value: Any) -> Any:
     if isinstance(value, (RowSource, EdgeStream)) and value.origin is not None:
         origins = value.origin if isinstance(value.origin, tuple) else (value.origin,)
         is_bfloat16 = getattr(value, "bfloat16", False)
-        return [type(value).__name__, value.name, is_bfloat16, [_named(origin) for origin in origins]]
+        return [type(value).__name__, value.name, is_bfloat16, [_to_json(origin) for origin in origins]]
     if isinstance(value, Mapping):
-        return [[_named(key), _named(part)] for key, part in value.items()]
+        return [[_to_json(key), _to_json(part)] for key, part in value.items()]
     if isinstance(value, (tuple, list)) and all(isinstance(part, (str, int, float, tuple, list)) for part in value):
-        return [_named(part) for part in value]
+        return [_to_json(part) for part in value]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         parts = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
         if any(callable(part) for part in parts.values()):  # a stream
             raise _InMemoryError
-        return [type(value).__name__, _named(parts)]
+        return [type(value).__name__, _to_json(parts)]
     raise _InMemoryError
 
 

@@ -174,7 +174,7 @@ def _require_labels(
     if not count:
         return
     lacking = f"have no label ({none})" if origin.labels is None else f"have no label in {origin.labels}"
-    told = f"{count} of {len(ids)} nodes {{}}{lacking}, the first of them {_called(first, user_ids)}"
+    told = f"{count} of {len(ids)} nodes {{}}{lacking}, the first of them {_node_words(first, user_ids)}"
     if split not in origin.splits:
         named = f"{split} of {owner}" if owner else split
         raise InputError(f"{named}: {told.format('')}; leave out the nodes without a label")
@@ -183,7 +183,7 @@ def _require_labels(
     )
 
 
-def _called(node: int, user_ids: Path) -> str:
+def _node_words(node: int, user_ids: Path) -> str:
     """Returns what messages call a node: the user's own id, if the graph keeps ids."""
     if not user_ids.exists():
         return f"node {node}"

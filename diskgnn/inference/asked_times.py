@@ -185,7 +185,7 @@ class AskedTimes:
         if self.at is not None:
             return Draws(in_time, moment("at", self.at, "s" if is_number(self.at) else unit_of_dates("at", unit)))
         if self.times is not None:
-            return Draws(in_time, by_seed=_given(self.times, num_seeds, unit))
+            return Draws(in_time, by_seed=_seed_times(self.times, num_seeds, unit))
         if sampling is not None and not is_temporal(sampling):
             return Draws(ignored)
         if is_temporal(sampling) and of_table is not None:
@@ -209,7 +209,7 @@ class AskedTimes:
         )
 
 
-def _given(times: npt.ArrayLike, num_seeds: int, unit: str | None) -> SeedTimes:
+def _seed_times(times: npt.ArrayLike, num_seeds: int, unit: str | None) -> SeedTimes:
     """Returns the times that were given for seeds.
 
     Raises:

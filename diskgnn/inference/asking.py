@@ -87,8 +87,8 @@ def asked_of(
         (node_type,) = types
     if node_type not in kinds:
         raise ConfigError(
-            f"{_named(model)} is for nodes of type {node_type}; {source} has only {', '.join(kinds)}: give what was "
-            f"made from a graph with the types that it was trained on, or train a model on this one"
+            f"{_model_words(model)} is for nodes of type {node_type}; {source} has only {', '.join(kinds)}: give what "
+            f"was made from a graph with the types that it was trained on, or train a model on this one"
         )
     if config is not None and not isinstance(model, nn.Module):
         check_applied_to(model, config, columns, source)
@@ -100,7 +100,7 @@ def asked_of(
     return Asked(net, what, kind, node_type, before_last=what == "embeddings" and kind != "link", classes=called)
 
 
-def _named(model: nn.Module | PathLike) -> str:
+def _model_words(model: nn.Module | PathLike) -> str:
     return "the model" if isinstance(model, nn.Module) else f"the model in {model}"
 
 
@@ -143,7 +143,7 @@ def pair_model(
     found = parse_edge_type(edge_type or trained_for)
     if edge_type is None and found not in graph.edges:
         raise ConfigError(
-            f"{_named(model)} is for pairs of type {edge_type_name(found)}; {graph.manifest.path} has only "
+            f"{_model_words(model)} is for pairs of type {edge_type_name(found)}; {graph.manifest.path} has only "
             f"{', '.join(map(edge_type_name, graph.edges))}: give a graph with the types that it was trained on, or "
             "train a model on this one"
         )

@@ -108,7 +108,7 @@ class HopRows:
         again = "give a graph with the features that it was trained on, or train a model on this one"
         path = self.graph.manifest.path
         try:
-            made = [(each.name, each.width) for each in segments_of(self.graph, **self._asked)]
+            made = [(each.name, each.width) for each in segments_of(self.graph, **self._arguments)]
         except ConfigError as error:
             raise ConfigError(f"the model was trained on segments that {path} lacks: {error}; {again}") from error
         for (name, width), (_, trained_width) in zip(made, self.net.segments, strict=False):
@@ -122,7 +122,7 @@ class HopRows:
             raise ConfigError(f"{path} has the segments {found}, and the model was trained on {wanted}: {again}")
 
     @property
-    def _asked(self) -> dict[str, Any]:
+    def _arguments(self) -> dict[str, Any]:
         """Returns the arguments of `propagate` that make the model's segments, read from their names."""
         names = [name for name, _ in self.net.segments if name != OWN]
         if self.net.has_paths:
@@ -156,7 +156,7 @@ class HopRows:
             ConfigError, InputError, DiskFullError: see `propagate`.
         """
         return work.artifact("hops", lambda path: propagate(
-            self.graph, path, **self._asked, nodes=ALL_NODES if self.chosen is None else np.unique(self.chosen),
+            self.graph, path, **self._arguments, nodes=ALL_NODES if self.chosen is None else np.unique(self.chosen),
             ignore_times=self.ignore_times, memory=self.memory, disk=self.disk, threads=self.threads,
             reporter=self.reporter,
         ))  # fmt: skip

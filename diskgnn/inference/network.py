@@ -178,12 +178,12 @@ def _between(net: BlockModel | TypedModel, number: int, destinations: Sequence[s
 
 def _layer(steps: LayerSteps, destinations: tuple[str, ...], head: nn.Module | None, *, is_first: bool) -> NetworkLayer:
     with torch.no_grad():
-        tried = _tried(steps, destinations[0])
+        tried = _try_after(steps, destinations[0])
         out_columns = (tried if head is None else head(tried)).shape[1]
     return NetworkLayer(steps, is_first, destinations, head, out_columns)
 
 
-def _tried(steps: LayerSteps, name: str) -> Tensor:
+def _try_after(steps: LayerSteps, name: str) -> Tensor:
     """Returns [1, columns] of the rows that they make."""
     return steps.after(name, torch.zeros(1, steps.own_columns(name)), torch.zeros(1, steps.heads * steps.width))
 
@@ -241,7 +241,7 @@ def _check_width(node_type: str, width: int | None, graph: Graph) -> None:
 def _check_width_after(net: BlockModel, number: int, steps: LayerSteps) -> None:
     """Refuses a layer of another width than the next one takes: before a norm, which would fail with its own words."""
     with torch.no_grad():
-        found = _tried(steps, steps.types.destinations[0]).shape[1]
+        found = _try_after(steps, steps.types.destinations[0]).shape[1]
     following = net.layers[number + 1]
     if (wanted := in_channels_of(following)) != found:
         raise ConfigError(

@@ -90,7 +90,7 @@ class OutputFolder(WorkFolder):
         self._remove_output()
         yield temporary
         sync(temporary)
-        self._journal.append(_published(temporary))
+        self._journal.append(_output_entry(temporary))
         temporary.replace(self.output)
         faults.point("output.published")
         self._published = True
@@ -98,7 +98,7 @@ class OutputFolder(WorkFolder):
         shutil.rmtree(self.staging, ignore_errors=True)
 
 
-def _published(output: Path) -> dict[str, int]:
+def _output_entry(output: Path) -> dict[str, int]:
     """Returns what the journal says of an output before that gets its name, which does not change this number."""
     return {"output": output.stat().st_ino}
 
@@ -117,7 +117,7 @@ def _clean_beside(output: Path) -> None:
 
 def _is_begun(journal: Path, output: Path) -> bool:
     """Returns True if a run goes on with what lies beside the journal: it is not what made `output`."""
-    return journal.exists() and json.dumps(_published(output)) not in checked_lines(journal.read_bytes())
+    return journal.exists() and json.dumps(_output_entry(output)) not in checked_lines(journal.read_bytes())
 
 
 def check_output(output: Path, *, overwrite: bool, **inputs: object) -> None:

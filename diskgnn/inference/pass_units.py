@@ -141,9 +141,9 @@ def _calls(
     else:
         sums = SumPasses(plan, each.layer, stored, pool)
         store = partial(sums.store, each, sums.loaded(each))
-    yield from (partial(_made, store, unit) for unit in units)
+    yield from (partial(_make, store, unit) for unit in units)
 
 
-def _made(store: Callable[[int], UnitFiles], unit: WindowUnit) -> MadeUnit[WindowUnit]:
+def _make(store: Callable[[int], UnitFiles], unit: WindowUnit) -> MadeUnit[WindowUnit]:
     faults.point("infer.window")
     return MadeUnit(unit, store(unit.window))

@@ -78,7 +78,7 @@ class Execution:
 
         def passes(work: Work) -> None:
             for step in self.plan.steps:
-                with self._recorded(step), self._stage(step) as advance:
+                with self._record(step), self._stage(step) as advance:
                     self._store(work, step, advance)
             with closing(self._output_windows()) as windows:
                 write(windows)
@@ -136,7 +136,7 @@ class Execution:
         rows = RowPasses(plan, StoredWindows(plan, self._stored_for([each]), self.traffic))
         calls = (partial(rows.output, each, window) for window in plan.windows(each, self._wanted))
         with (
-            self._recorded(range(number, number + 1)),
+            self._record(range(number, number + 1)),
             self._stage(range(number, number + 1)) as advance,
             windows_side_by_side(plan) as pool,
         ):
@@ -145,7 +145,7 @@ class Execution:
                 advance(found[1] - found[0])
 
     @contextmanager
-    def _recorded(self, step: range) -> Iterator[None]:
+    def _record(self, step: range) -> Iterator[None]:
         traffic, started = self.traffic, time.perf_counter()
         before = traffic.read_bytes, traffic.written_bytes
         yield
@@ -164,9 +164,10 @@ class Execution:
             return self._resources.reporter.stage("degrees", sum(each.num_edges for each in edges), "edges")
         windows = ((each, window) for each in passes for window in self.plan.windows(each, self._wanted))
         bounds = (self.plan.window(each.node_type, window) for each, window in windows)
-        return self._resources.reporter.stage(self._named(passes), sum(last - first for first, last in bounds), "rows")
+        num_rows = sum(last - first for first, last in bounds)
+        return self._resources.reporter.stage(self._stage_name(passes), num_rows, "rows")
 
-    def _named(self, passes: Sequence[RowPass | SumPass]) -> str:
+    def _stage_name(self, passes: Sequence[RowPass | SumPass]) -> str:
         each = passes[0]
         types = ", ".join(dict.fromkeys(found.node_type for found in passes))
         kind = f" {types}" if self.plan.graph.is_typed else ""

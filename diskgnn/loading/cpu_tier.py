@@ -130,7 +130,7 @@ class CpuTier:
         for each in lent.forgotten:
             read_bytes += self._copy_rows(each.extent, index, each.rows, each.slots, window_bytes, verify=False)
             if crc32c(self._by_slot[each.slots].ravel()) != each.crc:
-                raise self._damaged(each.extent, "its rows are not those that were read before")
+                raise self._damage_error(each.extent, "its rows are not those that were read before")
         return read_bytes
 
     def _move(self, slots: npt.NDArray[np.int64], to: npt.NDArray[np.int64]) -> None:
@@ -210,11 +210,11 @@ class CpuTier:
                 first, last = (0, int(extent["header_bytes"])) if verify else (offset, offset + length)
                 data = fill(file, int(extent["offset"]) + first, bytearray(last - first), path)
                 if verify and crc32c(data) != extent["header_crc32c"]:
-                    raise self._damaged(number, "its header does not have the checksum that was written")
+                    raise self._damage_error(number, "its header does not have the checksum that was written")
                 admissions = np.frombuffer(data, np.int32, length // 4, offset - first).reshape(-1, 2)
                 limits = (int(record["num_rows"]), len(self.next_cycle_slots))
                 if ((admissions < 0) | (admissions >= limits)).any():
-                    raise self._damaged(number, "an admission is out of range")
+                    raise self._damage_error(number, "an admission is out of range")
                 yield admissions
 
     def _copy_rows(
@@ -251,10 +251,10 @@ class CpuTier:
             read_bytes += was_read
             crc = crc32c(data, crc) if verify else 0
         if verify and crc != record["rows_crc32c"]:
-            raise self._damaged(number, "its rows do not have the checksum that was written")
+            raise self._damage_error(number, "its rows do not have the checksum that was written")
         return read_bytes
 
-    def _damaged(self, number: int, what: str) -> ArtifactError:
+    def _damage_error(self, number: int, what: str) -> ArtifactError:
         where = f"extent {number} of {self._packed.extents(self._split)}"
         if number == _INITIAL:
             where = str(self._packed.location / self._initial.name)

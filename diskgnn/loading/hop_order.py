@@ -123,7 +123,7 @@ class HopOrder:
             return
         rows = self.block_rows
         count = -(-self.num_records // rows)
-        order = self._mixed(count, "blocks", epoch)
+        order = self._permutation(count, "blocks", epoch)
         starts = (np.arange(count) if order is None else order) * rows
         ends = np.minimum(starts + rows, self.num_records)
         after = np.cumsum(ends - starts)  # records of the epoch up to each block's end
@@ -138,7 +138,7 @@ class HopOrder:
             size = int((ends[piece] - starts[piece]).sum())
             if position + size > first:
                 yield Pool(
-                    position, starts[piece], ends[piece], self._mixed(size, f"{self.shard.rank}/{number}", epoch)
+                    position, starts[piece], ends[piece], self._permutation(size, f"{self.shard.rank}/{number}", epoch)
                 )
             position += size
 
@@ -167,5 +167,5 @@ class HopOrder:
         fair = self.num_records // (POOL_BLOCKS * self.shard.world_size)
         return max(1, min(BLOCK_BYTES // self.row_bytes, fair))
 
-    def _mixed(self, count: int, what: str, epoch: int) -> npt.NDArray[np.int64] | None:
+    def _permutation(self, count: int, what: str, epoch: int) -> npt.NDArray[np.int64] | None:
         return None if self.seed is None else permutation(count, batch_key(self.seed, f"hops/{what}", epoch))

@@ -209,12 +209,12 @@ class HopsLoader(CursorSource):
     def _iterate(self, epoch: int, first: int, turn: int) -> Iterator[HopBatch]:
         process = os.getpid()
         with ExitStack() as opened:
-            made = opened.enter_context(closing(self._made(epoch, first)))
+            made = opened.enter_context(closing(self._make_batches(epoch, first)))
             thread = opened.enter_context(Threads(1, "diskgnn-hops"))
             calls = repeat(partial(next, made), self.num_batches - first)
             batches = opened.enter_context(closing(in_order(thread, calls, self._ahead)))
             try:
-                yield from self._told(batches, turn, process)
+                yield from self._deliver(batches, turn, process)
             finally:
                 if process != os.getpid():
                     opened.pop_all()  # the threads are in the process that was forked: here, nobody can end them
@@ -223,7 +223,7 @@ class HopsLoader(CursorSource):
     def _ahead(self) -> int:
         return self.options.prefetch - 1
 
-    def _told(self, batches: Iterator[HopBatch], turn: int, process: int) -> Iterator[HopBatch]:
+    def _deliver(self, batches: Iterator[HopBatch], turn: int, process: int) -> Iterator[HopBatch]:
         while True:
             self._cursor.require(turn)
             if process != os.getpid():
@@ -238,31 +238,31 @@ class HopsLoader(CursorSource):
             self._cursor.batch = batch.batch_index + 1
             yield batch
 
-    def _made(self, epoch: int, first: int) -> Generator[HopBatch, None, None]:
+    def _make_batches(self, epoch: int, first: int) -> Generator[HopBatch, None, None]:
         """Yields minibatches from number `first` on; runs in a thread beside the user's."""
         if first == self.num_batches:
             return
-        found = self._gathered(epoch, first) if self._keeps else self._read(self._order, epoch, first, _from_disk)
+        found = self._gather(epoch, first) if self._keeps else self._read(self._order, epoch, first, _from_disk)
         with closing(found):
             yield from starmap(partial(self._batch, epoch), found)  # a loop's variable would keep the one before
 
-    def _gathered(self, epoch: int, first: int) -> Generator[_Found, None, None]:
+    def _gather(self, epoch: int, first: int) -> Generator[_Found, None, None]:
         """Yields minibatches of records that stay in memory.
 
         One thread copies them: more would wait where the model computes with all cores.
         """
         kept = self._all_records()
-        pools = map(self._counted, self._order.pools(epoch, self._order.bounds(first)[0]))
+        pools = map(self._count, self._order.pools(epoch, self._order.bounds(first)[0]))
         for number, numbers in self._order.minibatches(pools, first):
-            yield number, numbers, self._copied(kept, numbers)
+            yield number, numbers, self._copy(kept, numbers)
 
-    def _copied(self, kept: Records, numbers: npt.NDArray[np.int64]) -> Records:
+    def _copy(self, kept: Records, numbers: npt.NDArray[np.int64]) -> Records:
         row_bytes = self._order.row_bytes
         records = record_buffer(len(numbers), row_bytes)
         copy_rows_at(as_bytes(kept), row_bytes, row_bytes * numbers, as_bytes(records))
         return records
 
-    def _counted(self, pool: Pool) -> Pool:
+    def _count(self, pool: Pool) -> Pool:
         self._done += LoadStats(requested_rows=pool.num_records, cpu_rows=pool.num_records)
         return pool
 
@@ -295,7 +295,7 @@ class HopsLoader(CursorSource):
         seeds = numbers if self._seeds is None else self._seeds[numbers]
         y = None if self._labels is None else torch.from_numpy(self._labels[numbers])
         batch = HopBatch(self._shaped(torch.from_numpy(records)), y, torch.from_numpy(seeds), epoch, number)
-        return _pinned(batch, self.device) if self.device.type == "cuda" else batch
+        return _pin(batch, self.device) if self.device.type == "cuda" else batch
 
     def _shaped(self, records: Tensor, *, of_one: bool = False) -> Any:
         """Returns records [n, V] as x has them; or the only one of them."""
@@ -329,7 +329,7 @@ def _one_ahead(readings: Iterator[Reading]) -> Iterator[Reading]:
         yield reading
 
 
-def _pinned(batch: HopBatch, device: torch.device) -> HopBatch:
+def _pin(batch: HopBatch, device: torch.device) -> HopBatch:
     """Returns the minibatch in page-locked memory: no other GPU than `device` is made ready for that."""
 
     def pinned(value: Any) -> Any:
@@ -365,15 +365,15 @@ def _seeds_and_labels(hops: Hops, split: str) -> tuple[npt.NDArray[np.int64] | N
     config = hops.config
     seeds = None if config.nodes == ALL_NODES else hops.manifest.checked_array(given_file("seeds", split))
     if seeds is not None and len(seeds) and not 0 <= seeds.min() <= seeds.max() < config.num_nodes:
-        raise _damaged(hops, f"seeds that are none of its {config.num_nodes} nodes")
+        raise _damage_error(hops, f"seeds that are none of its {config.num_nodes} nodes")
     if config.target is None:
         return seeds, None
     labels = hops.manifest.checked_array(given_file("labels", split))
     is_class = config.target.kind == "class" and len(labels)
     if is_class and not -1 <= labels.min() <= labels.max() < config.target.num_outputs:
-        raise _damaged(hops, f"labels that are none of its {config.target.num_outputs} classes")
+        raise _damage_error(hops, f"labels that are none of its {config.target.num_outputs} classes")
     return seeds, labels[:, None] if config.target.kind == "regression" and labels.ndim == 1 else labels
 
 
-def _damaged(hops: Hops, what: str) -> ArtifactError:
+def _damage_error(hops: Hops, what: str) -> ArtifactError:
     return ArtifactError(f"{hops.manifest.path} is damaged: it has {what}; {made_again(hops.manifest)}")

@@ -105,7 +105,7 @@ def _rows_on_device(packed: Packed, device: torch.device, device_cache: int | st
     """Returns [K] rows of each row set in the device tier."""
     row_sets = packed.config.row_sets
     if device_cache is not None:
-        wanted = _wanted(row_sets, device_cache)
+        wanted = _rows_to_keep(row_sets, device_cache)
         if any(wanted) and packed.config.num_static == 0:
             warnings.warn(
                 f"{packed.location} has no static rows for the device and pinned tiers: prepare it with static_cache "
@@ -117,20 +117,20 @@ def _rows_on_device(packed: Packed, device: torch.device, device_cache: int | st
     }:
         wanted = [in_use.get(number, 0) for number in range(len(row_sets))]  # not a second copy, split otherwise
     elif device.type == "cuda":
-        wanted = _divided(row_sets, torch.cuda.mem_get_info(device)[0] // _DEVICE_RESERVE_SHARE)
+        wanted = _divide_bytes(row_sets, torch.cuda.mem_get_info(device)[0] // _DEVICE_RESERVE_SHARE)
     else:
         wanted = [0] * len(row_sets)
     return [min(rows, row_set.num_static) for rows, row_set in zip(wanted, row_sets, strict=True)]
 
 
-def _wanted(row_sets: Sequence[RowSetConfig], device_cache: int | str) -> list[int]:
+def _rows_to_keep(row_sets: Sequence[RowSetConfig], device_cache: int | str) -> list[int]:
     """Returns [K] rows that `device_cache` stands for: a share of all rows, or bytes for all row sets together."""
     rows = [cache_rows(device_cache, each.rows.row_bytes, each.num_rows, "device_cache") for each in row_sets]
     is_share = isinstance(device_cache, str) and device_cache.strip().endswith("%")
-    return rows if is_share or len(row_sets) < 2 else _divided(row_sets, parse_size(device_cache))
+    return rows if is_share or len(row_sets) < 2 else _divide_bytes(row_sets, parse_size(device_cache))
 
 
-def _divided(row_sets: Sequence[RowSetConfig], num_bytes: int) -> list[int]:
+def _divide_bytes(row_sets: Sequence[RowSetConfig], num_bytes: int) -> list[int]:
     """[K] rows that `num_bytes` have room for: of each row set the same share of its static rows, the hottest ones."""
     static_bytes = sum(row_set.num_static * row_set.rows.row_bytes for row_set in row_sets)
     return [row_set.num_static * num_bytes // max(1, static_bytes) for row_set in row_sets]

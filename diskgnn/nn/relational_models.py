@@ -359,10 +359,10 @@ def require_tables(net: nn.Module, found: TablesByType, source: object) -> None:
                     f"otherwise; {_ENCODE_ALIKE}"
                 )
             if other is None or _shape(other) != _shape(column):
-                has = "no such column" if other is None else _told(other)
+                has = "no such column" if other is None else _column_words(other)
                 raise ConfigError(
                     f"{source} has other columns than the model was trained on: {name}.{column.name} is "
-                    f"{_told(column)} in training, and {source} has {has}; {_ENCODE_ALIKE}"
+                    f"{_column_words(column)} in training, and {source} has {has}; {_ENCODE_ALIKE}"
                 )
 
 
@@ -370,7 +370,7 @@ def _shape(column: TableColumn) -> tuple[object, ...]:
     return column.kind, column.width, column.num_values, column.may_be_null
 
 
-def _told(column: TableColumn) -> str:
+def _column_words(column: TableColumn) -> str:
     values = "" if column.num_values is None else f" of {column.num_values} values"
     width = "" if column.width == 1 else f" of {column.width} numbers"
     null = "or null" if column.may_be_null else "never null"

@@ -59,17 +59,17 @@ class RowSet:
 
     def needed(self, minibatch: SampledMinibatch) -> npt.NDArray[Any]:
         """Returns [U] the rows that a minibatch needs, each once, in the order of its addresses."""
-        wanted = self._wanted(minibatch)
+        wanted = self._rows_of(minibatch)
         return np.unique(wanted) if self.may_repeat else wanted
 
     def spread(self, minibatch: SampledMinibatch) -> npt.NDArray[np.int32] | None:
         """Returns for each place which row of `needed` it takes, see `RowPlaces.spread`; None if each takes its own."""
         if not self.may_repeat:
             return None
-        _, spread = np.unique(self._wanted(minibatch), return_inverse=True)
+        _, spread = np.unique(self._rows_of(minibatch), return_inverse=True)
         return spread.astype(np.int32).reshape(-1)
 
-    def _wanted(self, minibatch: SampledMinibatch) -> npt.NDArray[Any]:
+    def _rows_of(self, minibatch: SampledMinibatch) -> npt.NDArray[Any]:
         number = self.data.number
         if isinstance(self.data, NodeSet):
             return minibatch.input_nodes[number]

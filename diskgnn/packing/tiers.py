@@ -192,11 +192,11 @@ def divide_cpu_rows(demands: Sequence[Demand], budget_bytes: int, *, threads: in
         (524288, 524288)
     """
     most = [min(reuse.num_rows, budget_bytes // row_bytes) for reuse, row_bytes in demands]
-    even_rows = _even(demands, budget_bytes)
+    even_rows = _divide_evenly(demands, budget_bytes)
     if len(demands) == 1:
         even_rows = rows = tuple(most)
     else:
-        rows = _divided(demands, most, budget_bytes, threads)
+        rows = _divide_by_saving(demands, most, budget_bytes, threads)
     read_bytes, even_read_bytes = _read_bytes(demands, rows), _read_bytes(demands, even_rows)
     if even_read_bytes < read_bytes:
         rows, read_bytes = even_rows, even_read_bytes
@@ -219,23 +219,25 @@ def divide_static_rows(counted: Sequence[tuple[npt.NDArray[np.int64], int]], bud
     ]
     row_bytes = [width for _, width in counted]
     needed = [int(histogram[1:].sum()) for histogram, _ in counted]
-    rows = _given(steps, row_bytes, budget_bytes)
+    rows = _take_steps(steps, row_bytes, budget_bytes)
     even_rows = _even_rows(needed, row_bytes, budget_bytes)
     return Division(rows, _static_read_bytes(counted, rows), even_rows, _static_read_bytes(counted, even_rows))
 
 
-def _divided(demands: Sequence[Demand], most: Sequence[int], budget_bytes: int, threads: int) -> tuple[int, ...]:
+def _divide_by_saving(
+    demands: Sequence[Demand], most: Sequence[int], budget_bytes: int, threads: int
+) -> tuple[int, ...]:
     row_bytes = [demand.row_bytes for demand in demands]
     # Closer together where there are few, as the first slots save most.
     shares = np.linspace(0, 1, _NUM_SIZES + 1) ** 2
     sizes = [np.unique((shares * rows).astype(np.int64)) for rows in most]
-    rows = _given(_steps(demands, sizes, threads), row_bytes, budget_bytes)
+    rows = _take_steps(_steps(demands, sizes, threads), row_bytes, budget_bytes)
     for number, found in enumerate(rows):
         before, after = sizes[number][sizes[number] < found][-1:], sizes[number][sizes[number] > found][:1]
         ends = np.concatenate([before, [found], after])
         between = np.linspace(ends[0], ends[-1], _NUM_SIZES + 1).astype(np.int64)
         sizes[number] = np.unique(np.concatenate([[0], ends, between, [most[number]]]))
-    return _given(_steps(demands, sizes, threads), row_bytes, budget_bytes)
+    return _take_steps(_steps(demands, sizes, threads), row_bytes, budget_bytes)
 
 
 def _steps(demands: Sequence[Demand], sizes: Sequence[npt.NDArray[np.int64]], threads: int) -> list[_Step]:
@@ -264,7 +266,7 @@ def _lower_hull(x: npt.NDArray[np.int64], y: Sequence[int]) -> list[int]:
     return hull
 
 
-def _given(steps: Sequence[_Step], row_bytes: Sequence[int], budget_bytes: int) -> tuple[int, ...]:
+def _take_steps(steps: Sequence[_Step], row_bytes: Sequence[int], budget_bytes: int) -> tuple[int, ...]:
     """Returns the rows of each set if the steps that save most are taken first, the last one in part; ties by set."""
     rows = [0] * len(row_bytes)
     left_bytes = budget_bytes
@@ -277,7 +279,7 @@ def _given(steps: Sequence[_Step], row_bytes: Sequence[int], budget_bytes: int) 
     return tuple(rows)
 
 
-def _even(demands: Sequence[Demand], budget_bytes: int) -> tuple[int, ...]:
+def _divide_evenly(demands: Sequence[Demand], budget_bytes: int) -> tuple[int, ...]:
     return _even_rows([reuse.num_rows for reuse, _ in demands], [width for _, width in demands], budget_bytes)
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from diskgnn.errors import ArtifactError, OutputExistsError
-from diskgnn.files.locks import alone
+from diskgnn.files.locks import hold_lock
 from diskgnn.files.own_files import require_own_folder
 from diskgnn.files.write_errors import beginning
 from diskgnn.formats import artifacts
@@ -33,7 +33,7 @@ def preparing_alone(out: Path) -> Iterator[None]:
     with beginning(out):
         out.parent.mkdir(parents=True, exist_ok=True)
     busy = f"another process is preparing {out} now; wait for it or stop it"
-    with alone(out.with_name(f".{out.name}.preparing.lock"), out, busy):
+    with hold_lock(out.with_name(f".{out.name}.preparing.lock"), out, busy):
         require_own_folder(scratch_of(out))
         yield
 

@@ -160,7 +160,7 @@ class HopEdges:
     def _gather(self, edges: EdgeSet, piece: TopologyPiece, pool: Threads) -> None:
         """Takes what hops need of a piece; writes lists of which there are enough."""
         numbers = [number for number, need in enumerate(self._rows.edges) if need.edge_type == edges.type]
-        calls = (partial(self._needed, number, edges, piece) for number in numbers)
+        calls = (partial(self._prune, number, edges, piece) for number in numbers)
         with closing(in_order(pool, calls, self._threads)) as pieces:
             for number, found in zip(numbers, pieces, strict=True):
                 if len(found.offsets) > 1:
@@ -169,7 +169,7 @@ class HopEdges:
                 if sum(each.num_bytes for each in self._gathered[number]) >= GATHERED_BYTES // len(self._gathered):
                     self._write(number)
 
-    def _needed(self, number: int, edges: EdgeSet, piece: TopologyPiece) -> EdgePiece:
+    def _prune(self, number: int, edges: EdgeSet, piece: TopologyPiece) -> EdgePiece:
         need = self._rows.edges[number]
         try:
             return EdgePiece(

@@ -32,7 +32,7 @@ class Walk:
 
 def walk(tree: HopTree, root: int, num_rows: Sequence[int]) -> Walk:
     """Returns the order of the tree nodes below `root`, of so many rows each."""
-    order = _ordered(tree, root, num_rows)
+    order = _order(tree, root, num_rows)
     last_use = {number: at for at, number in enumerate(order)}  # when the last slice is made of it
     for at, number in enumerate(order):
         if (parent := tree.nodes[number].parent) is not None:
@@ -57,7 +57,7 @@ def walk(tree: HopTree, root: int, num_rows: Sequence[int]) -> Walk:
     return Walk(tuple(steps), tuple(place_rows), min(num_rows[root], max(overwritten, default=0)))
 
 
-def _ordered(tree: HopTree, root: int, num_rows: Sequence[int]) -> list[int]:
+def _order(tree: HopTree, root: int, num_rows: Sequence[int]) -> list[int]:
     """Returns the tree nodes depth first, of the children of one that which takes most rows last."""
     most, order = dict[int, int](), dict[int, list[int]]()  # rows at a time from each on, itself in memory
     for number in reversed(tree.below(root)):

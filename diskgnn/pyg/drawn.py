@@ -145,10 +145,10 @@ def rows_of(data: NodeSet | EdgeSet, positions: Any) -> Tensor:
     """Returns [n, D] rows of features as loaders deliver them, from the memory map."""
     file = data.feature_file
     assert file is not None
-    return file.x(_stored(data, file, positions))
+    return file.x(_load_rows(data, file, positions))
 
 
-def _stored(data: NodeSet | EdgeSet, file: FeatureFile, positions: Any) -> Tensor:
+def _load_rows(data: NodeSet | EdgeSet, file: FeatureFile, positions: Any) -> Tensor:
     stored = np.ascontiguousarray(data.features[positions]).view(np.uint8).reshape(-1)
     return file.rows.as_tensor(file.kept(stored))
 
@@ -159,7 +159,7 @@ def columns_of(nodes: NodeSet, ids: npt.NDArray[np.int64]) -> DecodedRecords:
     if file is None:
         return DecodedRecords({}, {})
     assert isinstance(file.view, RecordView)
-    return file.view.decode(_stored(nodes, file, ids))
+    return file.view.decode(_load_rows(nodes, file, ids))
 
 
 def places_of(known: Tensor, ids: Tensor) -> Tensor | None:

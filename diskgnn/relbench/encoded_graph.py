@@ -64,7 +64,7 @@ def encoded_graph(
         tables = tables_of_database(db)
     _require_tables(removed, [each.name for each in tables])
     kinds = {each.name: _without_keys(each, kinds) for each in tables}
-    graph, held = _made(tables, kinds, embedder, cache)
+    graph, held = _make_graph(tables, kinds, embedder, cache)
     return _data(graph, kinds, removed, held)
 
 
@@ -170,7 +170,7 @@ def _require_tables(removed: Collection[ColumnOf], names: Collection[str]) -> No
         raise ConfigError(f"remove_columns: expected tables of {', '.join(names)}, found {unknown[0]!r}")
 
 
-def _made(tables: Sequence[StoredTable], kinds: Kinds, embedder: Any, cache: Cache) -> tuple[Graph, Use]:
+def _make_graph(tables: Sequence[StoredTable], kinds: Kinds, embedder: Any, cache: Cache) -> tuple[Graph, Use]:
     """Returns the graph directory of tables, made or found, which stays as long as its `Use`."""
     if not any(table.fkeys for table in tables):
         raise ConfigError("db: expected tables with foreign keys, found none: without them there is no graph")
@@ -206,7 +206,7 @@ def _opened(path: Path) -> Graph:
     """Opens a graph directory of the cache folder.
 
     Raises:
-        ArtifactError: it cannot be read, or does not have the statistics that `_made` writes.
+        ArtifactError: it cannot be read, or does not have the statistics that `_make_graph` writes.
     """
     graph = Graph.open(path)
     if (found := graph.config.statistics_until) != ALL_ROWS:

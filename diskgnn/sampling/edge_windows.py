@@ -33,7 +33,7 @@ def edge_windows(
     where = str(graph.manifest.path)
     timed = [each for each in graph.edges if _has_times(graph, each)]
     if not timed:
-        dated = ",".join(_dated(graph, graph.nodes).values()) or "TABLE.COLUMN"
+        dated = ",".join(_time_columns(graph, graph.nodes).values()) or "TABLE.COLUMN"
         raise ConfigError(
             f"temporal_window: expected edges or nodes with times, found none in {where}: convert it again and say "
             f"when rows appear (of a database, `diskgnn convert --set times={dated}`; `time` in "
@@ -77,7 +77,7 @@ def warn_of_rows_without_times(graph: Graph, drawn: Iterable[EdgeType]) -> None:
         drawn: the edge types that are followed.
     """
     untimed = {each[0] for each in drawn if graph.edges[each].config.foreign_key and not _has_times(graph, each)}
-    if dated := _dated(graph, untimed):
+    if dated := _time_columns(graph, untimed):
         warnings.warn(
             f"rows of {', '.join(dated)} are drawn without regard to time, as nobody said when they appear: a seed "
             f"sees those that come after it. If these columns say it, make {graph.manifest.path} again with `diskgnn "
@@ -88,7 +88,7 @@ def warn_of_rows_without_times(graph: Graph, drawn: Iterable[EdgeType]) -> None:
         )
 
 
-def _dated(graph: Graph, node_types: Collection[str]) -> dict[str, str]:
+def _time_columns(graph: Graph, node_types: Collection[str]) -> dict[str, str]:
     """Returns a column of each of these tables that may say when its rows appear, as `convert` takes them."""
     found = dict[str, str]()
     for nodes in graph.config.node_types:

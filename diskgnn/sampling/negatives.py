@@ -123,11 +123,11 @@ def _distinct_sources(edges: Sequence[npt.NDArray[np.int64]]) -> npt.NDArray[np.
             waiting.append(np.unique(each[begin : begin + CHUNK_EDGES, 0]))
             num_waiting += len(waiting[-1])
             if num_waiting >= max(CHUNK_EDGES, len(found)):  # so each is merged a few times only
-                found, waiting, num_waiting = _merged([found, *waiting]), [], 0
-    return _merged([found, *waiting])
+                found, waiting, num_waiting = _merge([found, *waiting]), [], 0
+    return _merge([found, *waiting])
 
 
-def _merged(parts: Sequence[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
+def _merge(parts: Sequence[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
     merged = np.concatenate(parts)
     merged.sort()
     is_new = np.ones(len(merged), np.bool_)
@@ -196,7 +196,7 @@ class NegativeDestinations:
             first, end = self._avoided.indptr[rows], self._avoided.indptr[rows + 1]
             if self._appearing is not None:
                 end = self._first_from(there, first, end)
-        left = num_places - (self._taken(end) - self._taken(first))
+        left = num_places - (self._num_taken(end) - self._num_taken(first))
         if bits.shape[1] and (left == 0).any():
             if self._appearing is None or (num_places == 0).any():
                 self._refuse(
@@ -239,17 +239,17 @@ class NegativeDestinations:
         """Returns [n, K] places of the avoided destinations that come before each [n, K] rank, within lists [first,
         end)."""
         low, high = np.broadcast_to(first, rank.shape).copy(), np.broadcast_to(end, rank.shape).copy()
-        taken = self._taken(first)
+        taken = self._num_taken(first)
         while (searching := low < high).any():
             middle = (low + high) // 2
             destinations = self._avoided.destinations[np.where(searching, middle, 0)].astype(np.int64)
             starts = destinations if self._before is None else self._before[destinations]
-            below = starts - (self._taken(np.where(searching, middle, 0)) - taken) <= rank
+            below = starts - (self._num_taken(np.where(searching, middle, 0)) - taken) <= rank
             low = np.where(searching & below, middle + 1, low)
             high = np.where(searching & ~below, middle, high)
-        return self._taken(low) - taken
+        return self._num_taken(low) - taken
 
-    def _taken(self, edges: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def _num_taken(self, edges: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         return edges if self._taken_before is None else self._taken_before[edges]
 
     def _at(self, place: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

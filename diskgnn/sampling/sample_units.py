@@ -119,7 +119,7 @@ def write_units(
     timed = [number for number, name in enumerate(plan.graph.nodes) if name in plan.layout.times]
     fits = partial(require_header_fits, layout=plan.minibatch_layout(), batch_size=plan.spec.batch_size, timed=timed)
     write = partial(_write, folder, plan.minibatch_layout(), fits, advance, resources.disk)
-    planned = _planned(plan, units)
+    planned = _plan_units(plan, units)
     with damage_named(plan.graph):
         if sampler is not None:
             yield from _sample_in_memory(write, planned, sampler, resources.threads)
@@ -138,7 +138,7 @@ _Planned = tuple[SampleUnit, Sequence[PlannedMinibatch]]
 _Write = Callable[[SampleUnit, Iterator[SampledMinibatch]], SampledUnit]
 
 
-def _planned(plan: SamplingPlan, units: Iterator[SampleUnit]) -> Iterator[_Planned]:
+def _plan_units(plan: SamplingPlan, units: Iterator[SampleUnit]) -> Iterator[_Planned]:
     """Yields each unit and its minibatches. An epoch is planned once for consecutive units."""
     for (split, epoch), same_epoch in groupby(units, lambda unit: (unit.split, unit.epoch)):
         minibatches = plan.minibatches(split, epoch)

@@ -91,12 +91,12 @@ def _listener_or_memory(address: str, num_bytes: int) -> tuple[socket.socket | N
         except (ConnectionRefusedError, ConnectionResetError):  # it has gone, or does not listen yet
             descriptors = []
         if descriptors:
-            return None, _received(descriptors[0], num_bytes)
+            return None, _map_received(descriptors[0], num_bytes)
         time.sleep(_RETRY_SECONDS)
     return None, None
 
 
-def _received(descriptor: int, num_bytes: int) -> Memory | None:
+def _map_received(descriptor: int, num_bytes: int) -> Memory | None:
     try:
         return _mapped(descriptor, num_bytes) if os.fstat(descriptor).st_size == num_bytes else None
     finally:

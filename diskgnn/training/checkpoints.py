@@ -29,7 +29,7 @@ from diskgnn.embeddings.disk_embeddings import DiskEmbeddings
 from diskgnn.errors import ArtifactError, ConfigError, DataWarning, DiskGNNError, callers_level
 from diskgnn.files import faults
 from diskgnn.files.file_reading import buffered, raise_if_disk_failed
-from diskgnn.files.locks import alone
+from diskgnn.files.locks import hold_lock
 from diskgnn.files.own_files import open_new_file
 from diskgnn.formats.artifacts import CHECKPOINT, MANIFEST
 from diskgnn.formats.manifest import read_manifest
@@ -94,7 +94,7 @@ def training_alone(directory: PathLike) -> Iterator[None]:
         f"another process trains with the checkpoint in {directory} now; wait for it, stop it, or choose another "
         f"directory"
     )
-    with alone(Path(directory) / ".training.lock", Path(directory), busy):
+    with hold_lock(Path(directory) / ".training.lock", Path(directory), busy):
         yield
 
 
@@ -196,8 +196,8 @@ def check_config(directory: PathLike, saved: Mapping[str, Any], wanted: Mapping[
             f"stood, so go on with {start} and what was prepared for {there}, or choose another checkpoint directory"
         )
     old, new = (SourceSchema.of_record(config["schema"]) for config in (saved, wanted))
-    check_features(_named(directory), old, new.known_columns, "this run")
-    check_classes(_named(directory), old, new, "this run")
+    check_features(_model_words(directory), old, new.known_columns, "this run")
+    check_classes(_model_words(directory), old, new, "this run")
     # Whether minibatches are others is compared by their source, too, which knows more of them.
     compared = {**saved, **wanted}.keys() - {"sampling", "schema"}
     differing = [name for name in {**saved, **wanted} if name in compared and saved.get(name) != wanted.get(name)]
@@ -278,7 +278,7 @@ def check_trained_on(directory: PathLike, found: SourceSchema, source: str) -> N
             f"such a graph in the same way, or train anew on {source}"
         )
     check_applied_to(directory, config, found.known_columns, source)
-    check_classes(_named(directory), trained, found, source)
+    check_classes(_model_words(directory), trained, found, source)
 
 
 def check_applied_to(
@@ -304,10 +304,10 @@ def check_applied_to(
     trained = SourceSchema.of_record(config["schema"])
     if config["named_model"] and not trained.is_typed:  # such a model takes no features of edges
         found = {name: columns for name, columns in found.items() if isinstance(name, str)}
-    check_features(_named(directory), trained, found, source)
+    check_features(_model_words(directory), trained, found, source)
 
 
-def _named(directory: PathLike) -> str:
+def _model_words(directory: PathLike) -> str:
     return f"the model in {directory}"
 
 

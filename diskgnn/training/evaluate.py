@@ -104,7 +104,7 @@ def evaluate(
             tally = tally or task.tally(device)
             spent += _count(tally, model, task, loader, device, amp=amp, reporter=reporter)
     assert tally is not None
-    return _warned(_result(Ranks(), tally, spent))
+    return _warn_if_meaningless(_result(Ranks(), tally, spent))
 
 
 def _of_source(
@@ -115,10 +115,10 @@ def _of_source(
         check_trained_on(checkpoint, schema_of(source), name)
         warn_of_other_times(checkpoint, getattr(source, "sampling", None), name)
     task = _fitting(model, task, source, device)
-    return _warned(evaluation(model, task, source, device, amp=amp, reporter=reporter))
+    return _warn_if_meaningless(evaluation(model, task, source, device, amp=amp, reporter=reporter))
 
 
-def _warned(result: EvalResult) -> EvalResult:
+def _warn_if_meaningless(result: EvalResult) -> EvalResult:
     """Returns `result`, and warns if it means nothing."""
     if result.num_seeds and not math.isfinite(result.loss):
         warnings.warn(

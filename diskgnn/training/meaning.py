@@ -32,7 +32,7 @@ def check_features(
         ConfigError: names the first feature that differs.
     """
     for name, old, new in _pairs(trained, found):
-        called = f"{'node' if isinstance(name, str) else 'edge'} type {_shown(name)}"
+        called = f"{'node' if isinstance(name, str) else 'edge'} type {_type_words(name)}"
         if old is not None and new is not None:
             if (told := difference(old, new, str(source))) is not None:
                 raise ConfigError(
@@ -68,12 +68,12 @@ def _facts(schema: SourceSchema) -> list[str]:
     """Returns what a schema says, but for the columns of features, in some words each."""
     classes = "" if schema.classes is None else f" {', '.join(map(str, schema.classes[:_NAMES_SHOWN]))}"
     facts = [
-        f"seeds of type {_shown(schema.target)}",
+        f"seeds of type {_type_words(schema.target)}",
         f"{schema.num_outputs} outputs of each ({schema.target_kind}{classes})",
     ]
     for name, count, width in schema.node_types:
         facts.append(f"{count:,} nodes of type {name} with {_width_text(width)}")
-    facts += [f"edges of type {_shown(name)} with {_width_text(width)}" for name, width in schema.edge_types]
+    facts += [f"edges of type {_type_words(name)} with {_width_text(width)}" for name, width in schema.edge_types]
     facts += [f"a segment {name} of {width} numbers" for name, width in schema.segments]
     for name, columns in schema.tables:
         facts += [f"a column {name}.{each.name} ({_column_text(each)})" for each in columns]
@@ -124,7 +124,7 @@ def check_classes(model: object, trained: SourceSchema, found: SourceSchema, sou
             )
 
 
-def _shown(name: str | EdgeType) -> str:
+def _type_words(name: str | EdgeType) -> str:
     return name if isinstance(name, str) else edge_type_name(name)
 
 

@@ -113,7 +113,7 @@ class Ranks:
             try:
                 found = [call(), None]
             except Exception as caught:
-                error, found = caught, [None, _told(caught, 0)]
+                error, found = caught, [None, _error_for_others(caught, 0)]
         distributed.broadcast_object_list(found)
         if found[1] is not None:
             raise error or found[1]
@@ -133,13 +133,13 @@ class Ranks:
             result = call()
         except Exception as caught:
             error = caught
-        told = self.gathered(None if error is None else _told(error, self.shard.rank))
+        told = self.gathered(None if error is None else _error_for_others(error, self.shard.rank))
         if errors := [each for each in told if each is not None]:
             raise error or errors[0]
         return result
 
 
-def _told(error: Exception, rank: int) -> DiskGNNError:
+def _error_for_others(error: Exception, rank: int) -> DiskGNNError:
     """Returns the error that other ranks raise for an error of this one."""
     if isinstance(error, DiskGNNError):
         with suppress(Exception):  # what cannot be sent is told in words

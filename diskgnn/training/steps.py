@@ -122,7 +122,7 @@ class _Computing:
         return True
 
 
-def _told(loss: Tensor, *, trained: bool) -> Tensor:
+def _loss_to_record(loss: Tensor, *, trained: bool) -> Tensor:
     """Returns [] what is recorded of a minibatch: NaN where its step was left out."""
     return loss.detach() if trained else torch.full_like(loss.detach(), math.nan)
 
@@ -133,7 +133,7 @@ class _StepAlone:
 
     def __call__(self, batch: AnyBatch | None, number: int, stopping: bool) -> tuple[Tensor | None, bool]:
         loss = self._compute.forward(self._loss, batch, number)
-        return _told(loss, trained=self._compute.backward(loss, number)), stopping
+        return _loss_to_record(loss, trained=self._compute.backward(loss, number)), stopping
 
     def begin_epoch(self, epoch: int) -> None:
         """Nothing depends on it."""
@@ -180,7 +180,7 @@ class _StepTogether:
         total, stops = agreed()
         share = weight * self._ranks.world_size / max(total, 1)
         trained = self._compute.backward(loss * share, number)
-        return None if batch is None else _told(loss, trained=trained), stops > 0
+        return None if batch is None else _loss_to_record(loss, trained=trained), stops > 0
 
 
 class _StepApart:
@@ -204,7 +204,7 @@ class _StepApart:
         loss = None
         if batch is not None:
             loss = self._compute.forward(self._loss, batch, number)
-            loss = _told(loss, trained=self._compute.backward(loss, number))
+            loss = _loss_to_record(loss, trained=self._compute.backward(loss, number))
         stops = self._averager.after_step(stopping) if (number + 1) % self._averager.period == 0 else False
         return loss, stops
 

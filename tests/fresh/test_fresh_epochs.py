@@ -133,9 +133,9 @@ def test_windows_are_no_longer_than_the_disk_has_room_for(tmp_path):
     sizes = sizes_of(tmp_path, 100)
     with faults.pretending("disk.free", 1000):
         assert lengths(sizes, 1) == [10]
-        sizes.prepared(range(10), 100)
+        sizes.note_prepared(range(10), 100)
         assert lengths(sizes, 3, 10) == [20, 40, 50]
-        sizes.prepared(range(10), 10**9)
+        sizes.note_prepared(range(10), 10**9)
         assert lengths(sizes, 2, 120) == [1, 1]
 
 

@@ -42,8 +42,8 @@ def _catalogue(file: DuckdbFile) -> OpenCatalogue:
         "ORDER BY table_oid"
     )
     # Constraints have names in the letters that they were written in.
-    called = {folded(_called(schema, name)): _called(schema, name) for schema, name in listed}
-    all_rows = [DuckdbTable(file, schema, name, _called(schema, name)) for schema, name in listed]
+    called = {folded(_table_name(schema, name)): _table_name(schema, name) for schema, name in listed}
+    all_rows = [DuckdbTable(file, schema, name, _table_name(schema, name)) for schema, name in listed]
     spelt = {rows.called: {folded(column): column for column in rows.schema.names} for rows in all_rows}
 
     def columns_of(table: str, columns: Sequence[str]) -> tuple[str, ...]:
@@ -56,16 +56,16 @@ def _catalogue(file: DuckdbFile) -> OpenCatalogue:
             if kind == "PRIMARY KEY":
                 primary = columns
             elif kind == "FOREIGN KEY":
-                table = called.get(folded(_called(schema, other)), _called(schema, other))
+                table = called.get(folded(_table_name(schema, other)), _table_name(schema, other))
                 foreign.append(ForeignKey(columns, table, columns_of(table, referred)))
             elif len(columns) == 1:
                 unique |= {*columns}
-        if _called(schema, name) in tables:
+        if _table_name(schema, name) in tables:
             raise ConfigError(
-                f"two tables are called {_called(schema, name)!r}, where those of schema main have no prefix: rename "
-                "one"
+                f"two tables are called {_table_name(schema, name)!r}, where those of schema main have no prefix: "
+                "rename one"
             )
-        tables[_called(schema, name)] = CatalogueTable(
+        tables[_table_name(schema, name)] = CatalogueTable(
             rows,
             TableKeys(rows.schema.names, primary, foreign, frozenset(unique)),
             noticed=rows.noticed,
@@ -74,7 +74,7 @@ def _catalogue(file: DuckdbFile) -> OpenCatalogue:
     views = file.rows(
         "SELECT schema_name, view_name FROM duckdb_views() WHERE NOT internal AND database_name = current_database()"
     )
-    left_out = {_called(schema, name): "it is a view" for schema, name in views}
+    left_out = {_table_name(schema, name): "it is a view" for schema, name in views}
     found = Catalogue(tables, left_out)
 
     def look_up(table: str, key: ForeignKey, ids: str, named: str) -> None:
@@ -86,5 +86,5 @@ def _catalogue(file: DuckdbFile) -> OpenCatalogue:
     return OpenCatalogue(found, look_up, file.close)
 
 
-def _called(schema: str, table: str) -> str:
+def _table_name(schema: str, table: str) -> str:
     return table if schema == "main" else f"{schema}.{table}"

@@ -74,7 +74,7 @@ def read(
     if triples is not None:
         _warn_of_negatives()
     if (raw / "triplet-type-list.csv.gz").is_file():
-        graph = _typed(raw, folder if triples is None else None, undirected, task, edge_data, listing)
+        graph = _typed_input(raw, folder if triples is None else None, undirected, task, edge_data, listing)
         if triples is not None:
             graph = ogb_knowledge.of_several_lists(graph, raw, triples, listing)
     elif triples is not None:
@@ -243,7 +243,7 @@ def _flat(rows: RowSource) -> RowSource:
     return rows.mapped((), rows.dtype, lambda chunk: chunk.reshape(-1)) if rows.row_shape == (1,) else rows
 
 
-def _typed(
+def _typed_input(
     raw: Path, split: Path | None, undirected: bool, task: str | None, edge_data: bool, listing: SourceListing
 ) -> GraphInput:
     counts = text_numbers.table("sizes", raw / "num-node-dict.csv.gz")

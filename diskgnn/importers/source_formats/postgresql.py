@@ -346,7 +346,7 @@ class PostgresTable(NamedColumns):
                 self._unknown.add(name, values, arrays[columns.index(name)])
             for part, found in enumerate(arrays[len(columns) + len(asked) :]):
                 self._count(checks[part * _FLAGS :], np.asarray(found))
-            taken = [self._taken(name, values) for name, values in zip(columns, arrays, strict=False)]
+            taken = [self._check_values(name, values) for name, values in zip(columns, arrays, strict=False)]
             batch = pa.record_batch(taken, names=list(columns))
             for start in range(0, batch.num_rows, batch_rows):
                 yield batch.slice(start, batch_rows)
@@ -362,7 +362,7 @@ class PostgresTable(NamedColumns):
     def _list(self, columns: Sequence[str]) -> str:
         return ", ".join(f"{self._columns[name].sql} AS {quoted(name)}" for name in columns)
 
-    def _taken(self, column: str, values: pa.Array) -> pa.Array:
+    def _check_values(self, column: str, values: pa.Array) -> pa.Array:
         for check in self._columns[column].checks:
             if check.taken is not None:
                 values, count = check.taken(values)

@@ -59,7 +59,9 @@ class PostgresUrl:
         """
         found = _URL.fullmatch(url)
         if found is None:
-            raise _wrong("such as postgresql:///shop, postgresql://user@host:5432/shop or postgresql:///?service=shop")
+            raise _url_error(
+                "such as postgresql:///shop, postgresql://user@host:5432/shop or postgresql:///?service=shop"
+            )
         settings = dict[str, str]()
         who, at, hosts = found["place"].rpartition("@")
         user, colon, password = who.partition(":")
@@ -68,13 +70,13 @@ class PostgresUrl:
         settings |= _hosts(hosts)
         database = found["database"] or ""
         if "@" in database or "/" in database:  # of a password, maybe
-            raise _wrong("with a name of one database after the host")
+            raise _url_error("with a name of one database after the host")
         settings |= {"dbname": _decoded(database)} if database else {}
         for name, value in _parameters(found["parameters"] or ""):
             if (name, value) == ("ssl", "true"):  # as JDBC says it
                 name, value = "sslmode", "require"
             if name not in _PARAMETERS:
-                raise _wrong("with parameters that libpq knows")
+                raise _url_error("with parameters that libpq knows")
             settings[name] = value
         return PostgresUrl(settings)
 
@@ -119,18 +121,18 @@ class PostgresUrl:
         return redacted(text)
 
 
-def _wrong(expected: str) -> ConfigError:
+def _url_error(expected: str) -> ConfigError:
     return ConfigError(f"source: expected a URL of a database {expected}; found one that is not. {_ADVICE}")
 
 
 def _decoded(text: str) -> str:
     """Returns what %XX in a part of a URL stand for."""
     if re.search(r"%(?![0-9A-Fa-f]{2})|%00", text):
-        raise _wrong("with two hexadecimal digits after each %, and not %00")
+        raise _url_error("with two hexadecimal digits after each %, and not %00")
     try:
         return unquote_to_bytes(text).decode()
     except UnicodeDecodeError:
-        raise _wrong("with %XX that are UTF-8") from None
+        raise _url_error("with %XX that are UTF-8") from None
 
 
 def _hosts(text: str) -> dict[str, str]:
@@ -139,7 +141,7 @@ def _hosts(text: str) -> dict[str, str]:
     for each in text.split(","):
         found = re.fullmatch(r"(\[[0-9A-Fa-f:.%]*\]|[^:\[\]]*)(?::(\d*))?", each)
         if found is None:
-            raise _wrong("with a number as the port, after the host and a colon")
+            raise _url_error("with a number as the port, after the host and a colon")
         hosts.append(_decoded(found[1].strip("[]") if found[1].startswith("[") else found[1]))
         ports.append(found[2] or "")
     known = {"host": ",".join(hosts), "port": ",".join(ports)}
@@ -150,5 +152,5 @@ def _parameters(text: str) -> Iterator[tuple[str, str]]:
     for pair in text.split("&") if text else ():
         name, equals, value = pair.partition("=")
         if not equals or "=" in value:
-            raise _wrong("with parameters NAME=VALUE, and & between them")
+            raise _url_error("with parameters NAME=VALUE, and & between them")
         yield _decoded(name), _decoded(value)

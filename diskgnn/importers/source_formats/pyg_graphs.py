@@ -243,11 +243,11 @@ def _of_stores(features: Any, graph: Any) -> StoredGraph:
     for name in dict.fromkeys([*groups, *ends]):
         known = groups.get(name, {})
         counts = {**{rows.name: rows.num_rows for rows in known.values()}, **sizes.get(name, {})}
-        nodes[name] = Stored(_count(name, _agreed(f"node type {name}", counts)), known)
+        nodes[name] = Stored(_count(name, _agree_on_count(f"node type {name}", counts)), known)
     for edge_type, each in edges.items():
         if edge_type in attributes:
             counts = {rows.name: rows.num_rows for rows in each.attributes.values()}
-            _agreed(f"edge type {edge_type_name(edge_type)}", {"the GraphStore": each.num_rows, **counts})
+            _agree_on_count(f"edge type {edge_type_name(edge_type)}", {"the GraphStore": each.num_rows, **counts})
     return StoredGraph(nodes, edges)
 
 
@@ -270,7 +270,7 @@ def _require_types(
         )
 
 
-def _agreed(what: str, counts: Mapping[str, int]) -> int | None:
+def _agree_on_count(what: str, counts: Mapping[str, int]) -> int | None:
     """Returns how many there are of a type, on which both stores must agree; None if neither says it."""
     for name, count in counts.items():
         first, expected = next(iter(counts.items()))

@@ -136,7 +136,7 @@ def read(
     elif not isinstance(source, RelationalSource):
         source = RelationalSource.of(source)
     source = _with_given_keys(source, keys, links)
-    chosen = _chosen(source, tasks)
+    chosen = _choose_tasks(source, tasks)
     return graph_of(
         chosen,
         val_timestamp=val_timestamp,
@@ -432,7 +432,7 @@ def _has_description(path: Path) -> bool:
     return (path / DESCRIPTION).is_file() or path.name == DESCRIPTION
 
 
-def _chosen(source: RelationalSource, tasks: str | None) -> RelationalSource:
+def _choose_tasks(source: RelationalSource, tasks: str | None) -> RelationalSource:
     """Returns `source` with these tasks only."""
     if tasks == AUTO:
         return source

@@ -51,13 +51,13 @@ def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         waiting.append(batch)
         num_bytes += batch.nbytes
         if num_bytes >= _PIECE_BYTES:
-            yield _one(waiting)
+            yield _join(waiting)
             waiting, num_bytes = [], 0
     if waiting:
-        yield _one(waiting)
+        yield _join(waiting)
 
 
-def _one(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+def _join(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     if len(batches) == 1:
         return batches[0]
     table = pa.Table.from_batches(batches).combine_chunks()

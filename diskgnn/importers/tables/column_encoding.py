@@ -369,7 +369,7 @@ def find_statistics(
                     encoding.compare_times(batch.columns[: len(columns)], times)
                 if until is not None:
                     latest.append(pc.max(times).as_py())
-                    batch = _known(batch, times, until)
+                    batch = _rows_until(batch, times, until)
             encoding.add(batch.columns[: len(columns)])
             num_rows += batch.num_rows
             if resources is not None:
@@ -386,13 +386,13 @@ def find_statistics(
     while names := encoding.unfinished:
         for batch in rows.batches(names if time is None or until is None else [*names, time], _STATISTICS_ROWS):
             if time is not None and until is not None:
-                batch = _known(batch, seconds(batch.column(len(names)), f"{rows.name}: column {time!r}"), until)
+                batch = _rows_until(batch, seconds(batch.column(len(names)), f"{rows.name}: column {time!r}"), until)
             encoding.add_again(names, batch.columns[: len(names)])
         encoding.finish_pass(names)
     return max((each for each in latest if each is not None), default=None)
 
 
-def _known(batch: pa.RecordBatch, times: pa.Array, until: int) -> pa.RecordBatch:
+def _rows_until(batch: pa.RecordBatch, times: pa.Array, until: int) -> pa.RecordBatch:
     return batch.filter(pc.less_equal(times, until).fill_null(False))
 
 

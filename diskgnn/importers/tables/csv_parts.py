@@ -142,7 +142,7 @@ class CsvPart:
             ):
                 yield from checked(reader)
         except (OSError, pa.ArrowException) as error:
-            raise self._damaged(error) from error
+            raise self._error_for(error) from error
 
     def line_of(self, row: int) -> str:
         """Returns the line in which a row begins; the first row is 0."""
@@ -200,7 +200,7 @@ class CsvPart:
             with self._stream() as file:
                 head = bytes(file.read(_HEAD_BYTES + _BEYOND))
         except (OSError, pa.ArrowException) as error:
-            raise self._damaged(error) from error
+            raise self._error_for(error) from error
         if not head.strip():
             raise InputError(f"{self._name}: expected a CSV file with a line for each row, found {self.path} empty")
         is_binary = b"\0" in head[:_MAGIC_BYTES] and wide_encoding(head) is None
@@ -239,9 +239,9 @@ class CsvPart:
                 csv.ConvertOptions(column_types=self._types if types is None else types, include_columns=columns),
             )
         except (OSError, pa.ArrowException) as error:
-            raise self._damaged(error) from error
+            raise self._error_for(error) from error
 
-    def _damaged(self, error: Exception) -> Exception:
+    def _error_for(self, error: Exception) -> Exception:
         """Returns what to raise for it."""
         raise_if_disk_failed(error, self.path)
         if isinstance(error, PermissionError):
@@ -256,7 +256,7 @@ class CsvPart:
             with self._stream() as file:
                 head = bytes(file.read(1 << 16)).decode("utf-8", "replace")
         except (OSError, pa.ArrowException) as error:
-            raise self._damaged(error) from error
+            raise self._error_for(error) from error
         first = next(iter(head.splitlines()), "")
         return max(_DELIMITERS, key=first.count)
 

@@ -143,7 +143,7 @@ class Selection:
 
 def quantile_ranks(count: int, shares: Sequence[float]) -> list[int]:
     """Returns the ranks between which `quantiles` interpolates."""
-    return sorted({rank for share in shares for rank in _around(share * (count - 1), count)})
+    return sorted({rank for share in shares for rank in _neighbour_ranks(share * (count - 1), count)})
 
 
 def quantiles(found: dict[int, Any], count: int, shares: Sequence[float]) -> tuple[float, ...]:
@@ -151,11 +151,11 @@ def quantiles(found: dict[int, Any], count: int, shares: Sequence[float]) -> tup
     result = []
     for share in shares:
         place = share * (count - 1)
-        low, high = (found[rank].item() for rank in _around(place, count))
+        low, high = (found[rank].item() for rank in _neighbour_ranks(place, count))
         part = place - int(place)
         result.append(float(high - (high - low) * (1 - part) if part >= 0.5 else low + (high - low) * part))
     return tuple(result)
 
 
-def _around(place: float, count: int) -> tuple[int, int]:
+def _neighbour_ranks(place: float, count: int) -> tuple[int, int]:
     return int(place), min(int(place) + 1, count - 1)

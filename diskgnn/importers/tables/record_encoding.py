@@ -341,7 +341,7 @@ class RecordEncoding(TableEncoding):
         return found
 
     @property
-    def _found(self) -> tuple[ColumnStatistics, ...] | None:
+    def _column_statistics(self) -> tuple[ColumnStatistics, ...] | None:
         """Returns the statistics, those of the other graph if columns are encoded alike."""
         if self._known_records is not None:
             return self._known_records.nodes.config.statistics
@@ -513,7 +513,8 @@ class RecordEncoding(TableEncoding):
         categories = self.categories if self._known_records is None else self._known_records.nodes
         return RowSource(
             name, table.num_rows, (), record.file_dtype, partial(read, 0), stored_bytes=table.stored_bytes, seek=read,
-            columns=self.features, record=record, categories=categories if values else None, statistics=self._found,
+            columns=self.features, record=record, categories=categories if values else None,
+            statistics=self._column_statistics,
             codes=None if self._known_records is None else self._known_records.codes,
             seek_on_threads=read if self.may_use_threads else None,
             thread_bytes=encoding_bytes(batch_rows, record.row_bytes),

@@ -33,9 +33,9 @@ class RowsUntil:
 
     def batches(self, columns: Sequence[str], batch_rows: int, first: int = 0) -> Iterator[pa.RecordBatch]:
         """Returns all rows from the `first` on in order, these columns only, at most `batch_rows` at a time."""
-        return without(self._known(columns, batch_rows), first)
+        return without(self._known_batches(columns, batch_rows), first)
 
-    def _known(self, columns: Sequence[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
+    def _known_batches(self, columns: Sequence[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
         for batch in self._table.batches(list(dict.fromkeys([*columns, self._time])), batch_rows):
             times = seconds(batch[self._time], f"{self.name}: column {self._time!r}")
             yield batch.filter(pc.less_equal(times, self._until).fill_null(False)).select(list(columns))

@@ -69,7 +69,7 @@ class TableColumns:
         Raises:
             InputError: the one that was named is not there.
         """
-        return _found(self.only_label, table, is_named=self.label is not None)
+        return _find_name(self.only_label, table, is_named=self.label is not None)
 
     def split_in(self, table: Table) -> str | None:
         """Returns the column of splits of a table of nodes, if it has one.
@@ -77,7 +77,7 @@ class TableColumns:
         Raises:
             InputError: the one that was named is not there.
         """
-        return _found(self.split or "split", table, is_named=self.split is not None)
+        return _find_name(self.split or "split", table, is_named=self.split is not None)
 
     def id_in(self, table: Table) -> str | None:
         """Returns the column of ids of a table of nodes, if it has one.
@@ -85,10 +85,10 @@ class TableColumns:
         Raises:
             InputError: the one that was named is not there.
         """
-        return _found(self.id or "id", table, is_named=self.id is not None)
+        return _find_name(self.id or "id", table, is_named=self.id is not None)
 
 
-def _found(name: str, table: Table, *, is_named: bool) -> str | None:
+def _find_name(name: str, table: Table, *, is_named: bool) -> str | None:
     return str(table.field(name).name) if is_named or name in table.schema.names else None
 
 
@@ -182,8 +182,8 @@ class Table:
             different = next(name for name in [*expected, *found] if expected.get(name) != found.get(name))
             raise InputError(
                 f"{self.name}: expected the columns of {first.path} in every part, found column {different!r} "
-                f"{_typed(found.get(different))} in {part.path}, which is {_typed(expected.get(different))} in the "
-                f"first part; write the parts with one schema"
+                f"{_type_words(found.get(different))} in {part.path}, which is {_type_words(expected.get(different))} "
+                f"in the first part; write the parts with one schema"
             )
         added = [pa.field(name, values.type) for name, values in self._partitions.items() if name not in expected]
         return pa.schema([pa.field(name, kind) for name, kind in expected.items()] + added)
@@ -296,5 +296,5 @@ class Table:
         return pa.record_batch(arrays, names=list(columns))
 
 
-def _typed(kind: pa.DataType | None) -> str:
+def _type_words(kind: pa.DataType | None) -> str:
     return "missing" if kind is None else f"of type {kind}"

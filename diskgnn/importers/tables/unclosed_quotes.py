@@ -35,14 +35,14 @@ def holds_rows(text: str, place: int, kinds: Sequence[pa.DataType], delimiter: s
     whole = [row for row in between if row != [""]]
     if len(first) != len(kinds) - place or len(last) != place + 1 or any(len(row) != len(kinds) for row in whole):
         return False
-    typed = [*_typed(first[1:], kinds[place + 1 :]), *_typed(last[:-1], kinds)]
-    typed += [each for row in whole for each in _typed(row, kinds)]
+    typed = [*_typed_fields(first[1:], kinds[place + 1 :]), *_typed_fields(last[:-1], kinds)]
+    typed += [each for row in whole for each in _typed_fields(row, kinds)]
     if 2 * sum(_is_of(kind, field) for field, kind in typed) < len(typed):
         return False
     return bool(typed or whole) or (text.endswith('"') and text.count('"') % 2 == 1)
 
 
-def _typed(fields: Sequence[str], kinds: Sequence[pa.DataType]) -> Iterator[tuple[str, pa.DataType]]:
+def _typed_fields(fields: Sequence[str], kinds: Sequence[pa.DataType]) -> Iterator[tuple[str, pa.DataType]]:
     """Yields the fields that are not empty, of columns that are not text, without quotes."""
     for field, kind in zip(fields, kinds, strict=False):
         bare = field.strip().strip('"')

@@ -93,14 +93,10 @@ class LoaderOptions:
                 whole_number(name, given)
 
     def prefetch_for(self, device: torch.device) -> int:
-        """Returns how many minibatches are assembled ahead of the user.
-
-        By default 1 on a cpu, where each costs memory that training needs and computing outlasts reading. By default 2
-        on a GPU, where one more is in GPU memory already.
-        """
+        """Returns how many minibatches are assembled ahead of the user: `prefetch`, or its default."""
         return self.prefetch or (2 if device.type == "cuda" else 1)
 
     @property
     def gather_threads(self) -> int:
-        """Returns how many threads copy rows; by default half of this process's share of the cores, at most 4."""
+        """Returns how many threads copy rows: `threads`, or its default."""
         return self.threads or max(1, min(_MAX_DEFAULT_THREADS, available_cores() // (2 * local_ranks())))

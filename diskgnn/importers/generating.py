@@ -207,7 +207,7 @@ class _TypedGenerator:
             return src, dst
 
         def stream(turned: bool, first: int) -> Iterator[EdgeChunk]:
-            for src, dst in self._make_parts(make, given.num_edges, CHUNK_EDGES // 4, first):
+            for src, dst in self._made(make, given.num_edges, CHUNK_EDGES // 4, first):
                 yield (dst, src) if turned else (src, dst)
 
         columns = tuple(self._columns(name, given))
@@ -258,10 +258,10 @@ class _TypedGenerator:
     ) -> RowSource:  # fmt: skip
         row_bytes = max(1, int(np.prod(row_shape, dtype=np.int64)) * dtype.itemsize)
         step = min(max(1, CHUNK_BYTES // row_bytes), _BLOCK)
-        read = partial(self._make_parts, make, count, step)
+        read = partial(self._made, make, count, step)
         return RowSource(name, count, row_shape, dtype, partial(read, 0), seek=read)
 
-    def _make_parts(self, make: Callable[[int, int], Any], count: int, step: int, first: int) -> Iterator[Any]:
+    def _made(self, make: Callable[[int, int], Any], count: int, step: int, first: int) -> Iterator[Any]:
         """Yields `make(start, number)` for consecutive parts from `first` on, in order; the threads work ahead of
         use."""
         calls = (partial(make, start, min(step, count - start)) for start in range(first, count, step))

@@ -27,7 +27,7 @@ class Run:
 
     @property
     def positions(self) -> npt.NDArray[np.int64]:
-        """Returns the positions in the sequence of the minibatches, [n] ascending."""
+        """Positions in the sequence of the minibatches, [n] ascending."""
         return np.array(sorted(self.minibatches), np.int64)
 
     def nodes(self, positions: npt.NDArray[np.int64]) -> list[npt.NDArray[Any]]:
@@ -58,7 +58,7 @@ class AccessSample:
         """Adds the minibatch at `position` of a sequence, which needs the distinct `nodes`."""
         run = self.runs[sequence]
         run.requested_rows[position] = len(nodes)
-        kept = np.array(nodes) if self.num_nodes == self._all_nodes else self._keep(self._hashed(nodes))
+        kept = np.array(nodes) if self.num_nodes == self._all_nodes else self._kept(self._hashed(nodes))
         run.minibatches[position] = kept
         self._kept_accesses += len(kept)
         while self._kept_accesses > self._max_accesses and self.num_nodes > 1:
@@ -69,7 +69,7 @@ class AccessSample:
         number = self._hashed if self.num_nodes == self._all_nodes else np.asarray
         self.num_nodes = -(-self.num_nodes // 2)
         for run in self.runs:
-            run.minibatches = {position: self._keep(number(nodes)) for position, nodes in run.minibatches.items()}
+            run.minibatches = {position: self._kept(number(nodes)) for position, nodes in run.minibatches.items()}
         self._kept_accesses = sum(len(nodes) for run in self.runs for nodes in run.minibatches.values())
 
     def _hashed(self, nodes: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
@@ -77,7 +77,7 @@ class AccessSample:
         hashed: npt.NDArray[np.int64] = nodes.astype(np.int64) * self._multiplier % self._all_nodes
         return hashed
 
-    def _keep(self, hashed: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def _kept(self, hashed: npt.NDArray[Any]) -> npt.NDArray[Any]:
         kept = hashed[hashed < self.num_nodes]
         return kept if self.num_nodes > np.iinfo(np.int32).max else kept.astype(np.int32)
 

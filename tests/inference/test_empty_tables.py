@@ -69,7 +69,7 @@ def test_times_that_were_forgotten_are_refused(tmp_path: Path) -> None:
     """The graph says which column they are; predictions at a time would draw rows of later."""
     source = database(tmp_path / "shop.db", TABLES, ORDERS)
     diskgnn.convert(tmp_path / "graph", source=source, options=AT)
-    with pytest.raises(ConfigError, match=r"rows of orders appear at 'at' in .*`--set times=orders.at` of a database"):
+    with pytest.raises(ConfigError, match=r"appear at 'at' in .*`diskgnn convert --set times=orders.at` of a database"):
         diskgnn.convert(tmp_path / "later", source=source, encoding_of=tmp_path / "graph")
     assert not (tmp_path / "later").exists()
     diskgnn.convert(tmp_path / "later", source=source, encoding_of=tmp_path / "graph", options=AT)

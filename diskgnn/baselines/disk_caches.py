@@ -69,7 +69,7 @@ class SampledAccesses:
     def segments(
         self, segment_batches: int, hashes: Sequence[npt.NDArray[np.int64]] = ()
     ) -> Iterator[tuple[npt.NDArray[np.int32], list[npt.NDArray[np.int32]]]]:
-        """Per segment, [N] how many of its minibatches need each node (0 for static ones), and per hash function of
+        """Returns, per segment, [N] how many minibatches need each node (0 for static ones), and per hash function of
         minibatches [N] the least hash of those. To be used before the next segment is asked for."""
         counts = np.zeros(self._num_nodes, np.int32)
         least = [np.empty(self._num_nodes, np.int32) for _ in hashes]

@@ -146,7 +146,7 @@ class EpochSource(CursorSource):
 
     @property
     def num_classes(self) -> int:
-        """Labels are in [0, num_classes)."""
+        """Returns how many classes labels are of, from 0 on."""
         return self._graph.num_classes
 
     @property

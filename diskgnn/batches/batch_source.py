@@ -74,7 +74,7 @@ class BatchSource(Protocol):
 
     @property
     def num_classes(self) -> int:
-        """Labels are in [0, num_classes)."""
+        """Returns how many classes labels are of, from 0 on."""
         ...
 
     @property

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def about_times(graph: Graph) -> tuple[list[str], str]:
-    """Options of `prepare`, and a sentence that explains them; both empty where no time counts.
+    """Returns options of `prepare`, and a sentence that explains them; both empty where no time counts.
 
     `uniform` is proposed rather than `last`: it differs from draws without times only in what it leaves out, PyG has it
     as its default, and it goes with weights.

@@ -45,7 +45,7 @@ def to_json(value: Any) -> Any:
 
 
 def _runs(columns: Sequence[ReadItem]) -> Iterator[list[ReadItem]]:
-    """Columns that follow each other and were read alike, together where they are many."""
+    """Yields columns that follow each other and were read alike, together where they are many."""
     for _, alike in groupby(columns, lambda item: (item.of, item.use, item.how, item.width)):
         found = list(alike)
         yield from [found] if len(found) > _MOST_ALIKE else ([item] for item in found)
@@ -167,7 +167,7 @@ class Output:
             self._board.add(record)
 
     def next(self, *command: object, why: str = "") -> None:
-        """The command that people mostly run after this one, ready to be copied."""
+        """Prints the command that people mostly run after this one, ready to be copied."""
         if not self.as_json:
             self.note(redacted(f"next: {shlex.join(map(str, command))}{why and f'   # {why}'}"))
 
@@ -239,7 +239,7 @@ class Output:
             self.text(f"{line} ({details})" if details else line)
 
     def note(self, line: str) -> None:
-        """One line of news while the command runs, on standard error."""
+        """Prints one line of news while the command runs, on standard error."""
         self.messages.print(escape(line), soft_wrap=True)
 
     def warn(self, message: str) -> None:

@@ -23,7 +23,7 @@ _LINK_OPTIONS = ("negatives", "eval_negatives", "negatives_by", "avoid", "exclud
 
 
 def sampling_arguments(arguments: dict[str, Any], graph: Path) -> dict[str, Any]:
-    """Keywords of `diskgnn.sample` and `diskgnn.prepare` from what `options.sampling` found, others as they are.
+    """Returns keywords of `diskgnn.sample` and `prepare` from what `options.sampling` found, others as they are.
 
     Raises:
         ConfigError: fanouts with and without edge types, options of links where the seeds are nodes, or of seeds in

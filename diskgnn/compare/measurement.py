@@ -133,7 +133,7 @@ def median_and_spread(values: Sequence[float]) -> str:
 
 
 def _anonymous_bytes(process: int) -> int:
-    """0 once it has ended."""
+    """Returns what the process has in memory; 0 once it has ended."""
     with suppress(OSError):
         for line in Path(f"/proc/{process}/status").read_text().splitlines():
             if line.startswith("RssAnon:"):

@@ -68,7 +68,7 @@ class DiskBudget:
         return vars(self) | {"_relieve": _no_relief}  # another process waits for nothing of this one
 
     def relieved_by(self, relieve: Callable[[], bool] | None) -> None:
-        """From now on lets who claims what is not left wait as long as `relieve` gives something back, and says so."""
+        """Has claims of more than is left wait, from now on, as long as `relieve` gives something back and says so."""
         if self.num_bytes is not None:
             self._relieve = relieve or _no_relief
 

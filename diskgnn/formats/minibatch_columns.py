@@ -72,7 +72,7 @@ class MinibatchLayout:
 
     @staticmethod
     def of_one_type(num_layers: int, num_nodes: int, node_dtype: str | None) -> MinibatchLayout:
-        """Headers of a graph of one node type, with features and classes, and one edge type without."""
+        """Lays out headers of a graph of one node type, with features and classes, and one edge type without."""
         one = RowSetLayout(0, is_edges=False, has_spread=False)
         return MinibatchLayout(
             num_layers, (num_nodes,), ((0, 0),), (0,), (node_dtype,), (None,), (one,), label_dtype="int64"

@@ -100,7 +100,7 @@ class WindowPreparer:
         return packing_need(self.plan.graph, config, config.spec.target, minibatch_bytes, labels_are_held=True)
 
     def _resources(self, threads: int, reporter: Reporter) -> Resources:
-        """Beside what is kept, which is not among what is available any more."""
+        """Returns the resources beside what is kept, which is not among what is available any more."""
         resources = Resources.beside(self._memory, threads, reporter)
         return resources if self._memory == "auto" else resources.less(self._kept_bytes)
 

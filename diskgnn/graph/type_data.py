@@ -113,7 +113,7 @@ class NodeSet(TypeData):
 
     @cached_property
     def labels(self) -> npt.NDArray[Any] | None:
-        """Labels as int64 [N] with -1 for none, uint8 [N, C] of 0 and 1, or float32 [N] or [N, C] with NaN for none.
+        """Returns int64 [N] with -1 for none, uint8 [N, C] of 0 and 1, or float32 [N] or [N, C] with NaN for none.
 
         None if the type has no labels.
         """
@@ -326,7 +326,7 @@ class EdgeSet(TypeData):
 
     @cached_property
     def weights(self) -> npt.NDArray[np.float32] | None:
-        """Weights [E], at least 0, and not all 0 in any list of in-edges. None if the type has none."""
+        """Returns the weights [E], at least 0, and not all 0 in any list of in-edges. None if the type has none."""
         return self._mapped(artifacts.WEIGHTS, has=self.config.has_weights)
 
     @cached_property

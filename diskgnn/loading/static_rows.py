@@ -131,7 +131,7 @@ def _rows_to_keep(row_sets: Sequence[RowSetConfig], device_cache: int | str) -> 
 
 
 def _divide_bytes(row_sets: Sequence[RowSetConfig], num_bytes: int) -> list[int]:
-    """[K] rows that `num_bytes` have room for: of each row set the same share of its static rows, the hottest ones."""
+    """Returns [K] rows that `num_bytes` have room for: of each row set the same share, its hottest static rows."""
     static_bytes = sum(row_set.num_static * row_set.rows.row_bytes for row_set in row_sets)
     return [row_set.num_static * num_bytes // max(1, static_bytes) for row_set in row_sets]
 

@@ -42,7 +42,7 @@ class HopModel(nn.Module):
 
     @property
     def has_paths(self) -> bool:
-        """Its segments are of paths of edge types, in place of the hops of an operator."""
+        """Returns True if its segments are of paths of edge types, in place of the hops of an operator."""
         return are_paths(self.segments)
 
     def standardise(self, mean: Any, deviation: Any) -> None:

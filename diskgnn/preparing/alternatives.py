@@ -98,7 +98,7 @@ class Width:
 
 
 def widths(row_sets: Sequence[RowSet]) -> list[Width]:
-    """As stored, and then with each narrower dtype, which types take whose rows it makes narrower."""
+    """Returns the features as stored, then with each narrower dtype; types keep theirs where it is no narrower."""
     stored = tuple(each.features for each in row_sets)
     dtypes = {file.rows.dtype for file in stored}
     found = [Width(dtypes.pop() if len(dtypes) == 1 else AS_STORED, True, stored)]

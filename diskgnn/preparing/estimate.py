@@ -333,7 +333,7 @@ def _widening(file: FeatureFile, stored: FeatureFile) -> float:
 def _training_memory_bytes(
     samples: Mapping[str, SequenceSample], row_sets: Sequence[RowSet], tiers: TierBudgets, prefetch: int
 ) -> int:
-    """Static rows, slots, minibatches in flight, and the read ring."""
+    """Counts static rows, slots, minibatches in flight, and the read ring."""
     files = [each.features for each in row_sets]
     # A minibatch ahead lies there as it is stored; widening takes x for the user's, and for the next one.
     widened = [2 * file.x_row_bytes if file.quantisation is not None else 0 for file in files]

@@ -24,7 +24,7 @@ from diskgnn.work.overwriting import artifact_at, require_replaceable_there
 
 @contextmanager
 def preparing_alone(out: Path) -> Iterator[None]:
-    """Nobody else prepares `out` within the block.
+    """Keeps others from preparing `out` within the block.
 
     Raises:
         BusyError: another process does now.

@@ -57,7 +57,7 @@ class BarReporter:
         self._open_stages: list[TaskID] = []
 
     def say(self, line: str) -> None:
-        """One line, above the bars."""
+        """Prints one line, above the bars."""
         self._progress.console.print(escape(line), soft_wrap=True)
 
     @contextmanager
@@ -82,7 +82,7 @@ class LineReporter:
     """Writes one line for each stage, over and over, for notebooks without widgets."""
 
     def say(self, line: str) -> None:
-        """One line."""
+        """Prints one line."""
         print(line, file=sys.stderr)
 
     @contextmanager

@@ -130,7 +130,7 @@ def _require_finite(config: HopsConfig, records: npt.NDArray[np.float32], nodes:
 
 
 def _add_moments(records: npt.NDArray[np.float32], state: State) -> None:
-    """Chan, Golub and LeVeque's update: no cancellation, however far the mean is from 0."""
+    """Adds by Chan, Golub and LeVeque's update: no cancellation, however far the mean is from 0."""
     step = max(1, _PART_VALUES // records.shape[1])
     values = np.empty((min(step, len(records)), records.shape[1]))
     for first in range(0, len(records), step):

@@ -72,7 +72,7 @@ class SourcePlan:
 
     @cached_property
     def panels(self) -> list[range]:
-        """All of them, if none is there yet."""
+        """Returns all of them, if none is there yet."""
         found = [self.panel(0)]
         while found[-1].stop < self.num_features:
             found.append(self.panel(found[-1].stop))

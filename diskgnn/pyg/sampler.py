@@ -207,8 +207,8 @@ def seed_batch(
     *,
     is_link: bool,
 ) -> SeedBatch:
-    """Seeds by type as diskgnn's samplers take them; `starts` are of seeds of one type. Pairs are PyG's to know: there
-    are none."""
+    """Returns seeds by type as diskgnn's samplers take them; `starts` are of seeds of one type. Pairs are PyG's to
+    know: there are none."""
     times = rules.times_of(seeds, given)
     names = [name for name in graph.nodes if name in seeds]
     counts = tuple(len(seeds[name]) if name in seeds else 0 for name in graph.nodes)

@@ -25,7 +25,7 @@ _blocks = 0  # that are entered
 
 @contextmanager
 def freed_memory_returned() -> Iterator[None]:
-    """Within the block, or the decorated function, the C library and Arrow keep hardly anything that was freed.
+    """Has the C library and Arrow keep, within the block or the decorated function, hardly anything that was freed.
 
     Afterwards they keep what they would keep by themselves in a process that has had large arrays.
     """

@@ -79,7 +79,7 @@ class PackedDataModule(_DataModule):
 
     @property
     def num_classes(self) -> int:
-        """Labels are in [0, num_classes): outputs of other targets than classes."""
+        """Returns how many classes labels are of, from 0 on; outputs of other targets than classes."""
         return self.schema.num_outputs
 
     @property

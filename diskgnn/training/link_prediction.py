@@ -148,7 +148,7 @@ def edge_ranks(found: PairScores) -> Tensor:
 
 
 def pair_scores(decoder: Any, sources: Tensor, destinations: Tensor, pairs: Pairs) -> PairScores:
-    """Scores of the pairs, or, where all are edges, of each edge's source with every edge's destination.
+    """Returns scores of the pairs, or, where all are edges, of each edge's source with every edge's destination.
 
     Args:
         decoder: of two vectors.

@@ -59,9 +59,8 @@ class Task(Protocol):
 
     @property
     def metrics(self) -> Mapping[str, bool]:
-        """Scores by which the best epoch can be chosen, and whether a higher one is better. The first one is what it is
-        chosen by unless another is asked for.
-        """
+        """Returns the scores by which the best epoch can be chosen, and whether a higher one is better. The first one
+        is what it is chosen by unless another is asked for."""
         ...
 
     @property

@@ -137,7 +137,7 @@ def _add_bars(plot: go.Figure, rows: Sequence[tuple[float, Row]], index: int) ->
 
 
 def _whiskers(rows: Sequence[tuple[float, Row]]) -> dict[str, Any] | None:
-    """From the shortest to the longest measurement, at the ends of main bars; None where nothing was measured twice."""
+    """Returns whiskers from the shortest to the longest measurement; None where nothing was measured twice."""
     spreads = [(row.bars[0][0] or 0.0, row.spread) for _, row in rows]
     if not any(spread and spread.measurements > 1 for _, spread in spreads):
         return None
@@ -149,7 +149,7 @@ def _whiskers(rows: Sequence[tuple[float, Row]]) -> dict[str, Any] | None:
 
 
 def _ticks(unit: str, high: float) -> dict[str, Any]:
-    """Ticks in binary units of bytes, which Plotly has none of; decimal ones for the rest."""
+    """Returns ticks in binary units of bytes, which Plotly has none of; decimal ones for the rest."""
     if unit != "bytes":
         return {"tickformat": ",~g"}
     step_bytes = 2.0 ** math.ceil(math.log2(high / 5))

@@ -29,7 +29,7 @@ class _Line:
 
 
 def scores(summaries: Sequence[LoaderSummary], metric: Metric) -> list[Figure]:
-    """Scores over epochs, and over seconds with preparation counted in: means over seeds with a band.
+    """Draws scores over epochs, and over seconds with preparation counted in: means over seeds with a band.
 
     None where there is but one epoch, which makes no curve.
     """
@@ -117,7 +117,7 @@ def _ratio(point: SweepPoint) -> str:
 
 
 def _styles(names: Sequence[tuple[str, str]]) -> dict[str, Series]:
-    """By name: a loader has its colour and symbol, its variants differ in the dash."""
+    """Returns styles by name: a loader has its colour and symbol, its variants differ in the dash."""
     loaders = list(dict.fromkeys(loader for _, loader in names))
     dashes, symbols = list(DASHES), list(SYMBOLS)
     seen: dict[str, int] = {}

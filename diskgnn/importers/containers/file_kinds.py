@@ -125,7 +125,7 @@ def convert_from(encoding: str) -> str:
 
 @contextmanager
 def permission_named() -> Iterator[None]:
-    """While sources are opened: what may not be read is called so.
+    """Has sources that may not be read called so, while they are opened.
 
     Raises:
         InputError: a file or folder that may not be read.

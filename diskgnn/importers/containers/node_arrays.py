@@ -67,9 +67,9 @@ def labels(
     known: KnownClasses | None = None,
     num_classes: int | None = None,
 ) -> ClassLabels:
-    """Labels [N], or [N, 1], as classes. Whole numbers are classes already, -1 for none; text and truth values become
-    some, `num_classes` of them if the user says it, as are `classes`, what these are called; `known` are those of
-    another graph.
+    """Returns labels [N], or [N, 1], as classes. Whole numbers are classes already, -1 for none; text and truth values
+    become some, `num_classes` of them if the user says it, as are `classes`, what these are called; `known` are those
+    of another graph.
 
     Raises:
         InputError: another shape, or labels of other kinds.

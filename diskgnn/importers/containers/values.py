@@ -18,8 +18,8 @@ Check = Callable[[npt.NDArray[Any]], npt.NDArray[np.bool_]]  # which values of a
 
 
 def times(rows: RowSource, null_time: str | None = None) -> RowSource:
-    """Times [N], or [N, 1], as int64 [N]: whole numbers; datetime64 as seconds since 1970, rounded down. Both may be
-    negative.
+    """Returns times [N], or [N, 1], as int64 [N]: whole numbers; datetime64 as seconds since 1970, rounded down. Both
+    may be negative.
 
     Args:
         rows: NaN, NaT and `MISSING` are missing.
@@ -81,8 +81,8 @@ def weights(rows: RowSource) -> RowSource:
 
 
 def classes(rows: RowSource, about_fractions: str = "") -> RowSource:
-    """Labels [N] or [N, 1] as int64 [N], from whole numbers in any dtype; NaN becomes -1, for none. What else they may
-    be is said `about_fractions`.
+    """Returns labels [N] or [N, 1] as int64 [N], from whole numbers in any dtype; NaN becomes -1, for none. What else
+    they may be is said `about_fractions`.
 
     Raises:
         InputError: another shape, or (while read) fractions; names the first.
@@ -102,7 +102,7 @@ def classes(rows: RowSource, about_fractions: str = "") -> RowSource:
 
 
 def multilabel(rows: RowSource) -> RowSource:
-    """Labels [N, C] as uint8 of 0 and 1, from numbers or truth values.
+    """Returns labels [N, C] as uint8 of 0 and 1, from numbers or truth values.
 
     Raises:
         InputError: another shape, or (while read) other numbers; names the first.
@@ -116,7 +116,7 @@ def multilabel(rows: RowSource) -> RowSource:
 
 
 def regression(rows: RowSource) -> RowSource:
-    """Labels [N] or [N, C] as float32, NaN where a node has none.
+    """Returns labels [N] or [N, C] as float32, NaN where a node has none.
 
     Raises:
         InputError: another shape, or (while read) infinite numbers; names the first.

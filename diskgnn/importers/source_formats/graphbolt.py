@@ -249,7 +249,7 @@ class _Given:
     def _labelled(
         self, name: str, num_nodes: int, ids: npt.NDArray[Any], labels: npt.NDArray[Any], task: Record
     ) -> dict[str, Any]:
-        """Labels of all nodes of a type, of which those of `ids` are known now."""
+        """Returns the labels of all nodes of a type, of which those of `ids` are known now."""
         labels = labels.reshape(len(labels)) if labels.ndim == 2 and labels.shape[1] == 1 else labels
         num_classes = task.get("num_classes")
         kind = (

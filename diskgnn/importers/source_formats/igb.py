@@ -133,7 +133,7 @@ def _rows(name: str, path: Path, row_shape: tuple[int, ...]) -> RowSource:
 
 
 def _first(labels: RowSource, labelled: int | None) -> RowSource:
-    """No label but those of the first `labelled` nodes."""
+    """Hides all labels but those of the first `labelled` nodes."""
     if labelled is None:
         return labels
 

@@ -176,7 +176,7 @@ def _node_data(
 
 
 def labelled(rows: RowSource, task: str | None) -> dict[str, Any]:
-    """Labels [N], [N, 1] or [N, C] as fields of `NodeInput`; `task` None goes by their shape."""
+    """Returns labels [N], [N, 1] or [N, C] as fields of `NodeInput`; `task` None goes by their shape."""
     if task is None:
         task = "class" if rows.row_shape in ((), (1,)) else "multilabel"
     if task == "class":

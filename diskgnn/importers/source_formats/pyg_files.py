@@ -62,7 +62,7 @@ def load(path: Path) -> Any:
 
 
 def _plain(_: object) -> dict[Any, Any]:
-    """In place of a defaultdict of an unpickled graph: torch fills none."""
+    """Makes a dict, in place of a defaultdict of an unpickled graph: torch fills none."""
     return {}
 
 

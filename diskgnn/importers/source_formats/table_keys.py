@@ -142,8 +142,8 @@ def id_column(table: str, tables: Mapping[str, TableKeys]) -> str | None:
 
 
 def why_not(key: ForeignKey, tables: Mapping[str, TableKeys]) -> str:
-    """Why a foreign key makes no edges; "" if it does. One that names rows by another column than their id makes edges
-    if it is `looked_up`."""
+    """Says why a foreign key makes no edges; "" if it does. One that names rows by another column than their id makes
+    edges if it is `looked_up`."""
     if len(key.columns) > 1:
         return "it has several columns"
     if key.table not in tables:

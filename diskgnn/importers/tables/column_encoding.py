@@ -52,7 +52,7 @@ def encoding_bytes(num_rows: int, row_bytes: int) -> int:
 
 
 def label_numbers(values: pa.Array, task: str, where: str) -> pa.Array:
-    """Labels as int64, if `task` is "class", or else as float64. Null stays.
+    """Returns labels as int64, if `task` is "class", or else as float64. Null stays.
 
     Raises:
         InputError: no numbers or truth values, or fractional ones for classes.

@@ -24,7 +24,7 @@ class Finder(Protocol):
     """Finds what is known of one column after a first pass."""
 
     def add(self, values: pa.Array) -> None:
-        """`values` are known."""
+        """Takes `values`, which are known."""
         ...
 
     def found(self) -> FeatureColumn | str:
@@ -60,7 +60,7 @@ class Moments:
         self.count, self.mean, self._squares = 0, 0.0, 0.0
 
     def add(self, numbers: npt.NDArray[np.float64]) -> None:
-        """Some of the numbers, all finite."""
+        """Takes some of the numbers, all finite."""
         if len(numbers):  # Chan, Golub and LeVeque: the moments of two samples make those of both
             with np.errstate(over="ignore"):  # numbers beyond 1e154 have an infinite deviation
                 mean, total = float(numbers.mean()), self.count + len(numbers)
@@ -193,7 +193,7 @@ class UnknownValues:
         self._num_unknown, self._first_unknown = 0, ""
 
     def add(self, values: pa.Array) -> None:
-        """`values` are known."""
+        """Takes `values`, which are known."""
         if self._column.encoding == "boolean":
             column_values.truths(values, self._where)
         if self._column.mean is not None:

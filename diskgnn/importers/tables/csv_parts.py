@@ -157,8 +157,8 @@ class CsvPart:
         return str(found[0].as_py()) if len(found) else None
 
     def thousands(self, column: str) -> tuple[str, str] | None:
-        """Texts of the first rows such as 999 and 1.000, where all are such: the dots may group thousands, and are
-        read as the points of fractions. None of other columns, and where the type was given."""
+        """Returns texts of the first rows such as 999 and 1.000, where all are such: the dots may group thousands, and
+        are read as the points of fractions. None of other columns, and where the type was given."""
         if not pa.types.is_floating(self._types[column]) or column in self._said:
             return None
         text = self._first_texts(column)

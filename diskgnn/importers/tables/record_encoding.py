@@ -86,7 +86,7 @@ class CountedValues:
         self._sample: list[str] = []  # of values that are not counted any more
 
     def add(self, values: pa.Array) -> None:
-        """`values` are known."""
+        """Takes `values`, which are known."""
         if self._is_text:
             return
         found = self._counts(column_values.words(values.drop_null(), self._where))
@@ -171,7 +171,7 @@ class CountedLists(CountedValues):
         self.longest = 0
 
     def add(self, values: pa.Array) -> None:
-        """`values` are known."""
+        """Takes `values`, which are known."""
         rows, words = _distinct(values, self._where)
         self.longest = max(self.longest, int(np.bincount(rows).max(initial=0)))
         super().add(words)
@@ -194,7 +194,7 @@ class UnknownCodes(column_finders.UnknownValues):
         self._known, self._num_values, self._waiting = known, 0, list[pa.StructArray]()
 
     def add(self, values: pa.Array) -> None:
-        """`values` are known."""
+        """Takes `values`, which are known."""
         values = values.flatten() if self._column.encoding == _LISTED else values
         words = column_values.words(values, self._where).drop_null()
         self._num_values += len(words)
@@ -362,7 +362,7 @@ class RecordEncoding(TableEncoding):
     _statistics: dict[str, StatisticsFinder]
 
     def add(self, columns: Sequence[pa.Array]) -> None:
-        """Rows that are known, as `columns`."""
+        """Takes rows that are known, as `columns`."""
         super().add(columns)
         self._add_statistics(self.columns, columns)
 

@@ -37,7 +37,7 @@ class StatisticsFinder:
         return self._selection is None or self._selection.is_done
 
     def add(self, values: pa.Array) -> None:
-        """`values` are known."""
+        """Takes `values`, which are known."""
         if pa.types.is_null(values.type):
             return
         if self._kind == "boolean":

@@ -335,7 +335,7 @@ def labels(
 
 
 def times(table: RowTable, column: str, name: str) -> RowSource:
-    """Times [N] int64 of nodes or edges, in seconds since 1970 unless they are whole numbers; `MISSING` where
+    """Returns times [N] int64 of nodes or edges, in seconds since 1970 unless they are whole numbers; `MISSING` where
     there is none.
 
     Raises:
@@ -351,8 +351,8 @@ def times(table: RowTable, column: str, name: str) -> RowSource:
 
 
 def numbers(table: Table, column: str, name: str) -> RowSource:
-    """Whatever numbers a column [N], or a column of lists of equal lengths [N, C], holds. Null becomes NaN, and other
-    numbers of such a column floats.
+    """Returns whatever numbers a column [N], or a column of lists of equal lengths [N, C], holds. Null becomes NaN, and
+    other numbers of such a column floats.
 
     Raises:
         InputError: no such column, no numbers, or (while streaming) lists of different lengths.

@@ -29,8 +29,8 @@ _TIME_OF_DAY = re.compile(r"\d{1,2}:\d\d(:\d\d(\.\d+)?)?$")
 
 
 def seconds(values: pa.Array, where: str, unit: str = "s") -> pa.Array:
-    """Times as int64 seconds since 1970: timestamps, dates, and text such as 2024-01-31 or 2024-01-31T12:00:00+01:00,
-    rounded down. Whole numbers stay as they are.
+    """Returns times as int64 seconds since 1970: timestamps, dates, and text such as 2024-01-31 or
+    2024-01-31T12:00:00+01:00, rounded down. Whole numbers stay as they are.
 
     Args:
         values: of a column. Null and empty text stay null.
@@ -72,7 +72,8 @@ def counted(values: pa.Array, where: str, unit: str | None) -> pa.Array:
 
 
 def microseconds(values: pa.Array, where: str) -> pa.Array:
-    """Timestamps, dates, and text as `seconds` reads it, as int64 microseconds since 1970, rounded down. Null stays.
+    """Returns timestamps, dates, and text as `seconds` reads it, as int64 microseconds since 1970, rounded down. Null
+    stays.
 
     Raises:
         InputError: something else, or a time that is too far off.

@@ -198,7 +198,7 @@ class Command(click.Command):
 
 @contextmanager
 def _usage_errors(arguments: Sequence[str]) -> Iterator[None]:
-    """With --json among `arguments`, what is wrong with them is also printed as a document; click tells people."""
+    """Prints what is wrong with `arguments` as a document, too, if --json is among them; click tells people."""
     try:
         yield
     except click.UsageError as error:

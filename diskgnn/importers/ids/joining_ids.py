@@ -13,7 +13,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from diskgnn.errors import InputError
-from diskgnn.files.disk_space import allocated_bytes
 from diskgnn.files.file_reading import ReadableFile
 from diskgnn.importers.ids.id_file import ROW_GROUP_IDS, IdFile
 from diskgnn.importers.ids.id_ranges import sorted_ids
@@ -26,7 +25,6 @@ from diskgnn.progress.reporter import Reporter
 from diskgnn.work.fold import Output
 from diskgnn.work.runner import Work
 from diskgnn.work.shuffle import Shuffle
-from diskgnn.work.step_file import StepFile
 from diskgnn.work.work_folder import State
 from diskgnn.work.writer import ArtifactWriter
 
@@ -91,7 +89,7 @@ def join_ids(work: Work, ids: NodeIds, writer: ArtifactWriter, reporter: Reporte
         consumes=asked if ids.listed is None else [*asked, known],
     )  # fmt: skip
     if ids.listed is None:
-        file = StepFile(writer, ids.path.name)
+        file = IdFile(writer, ids.path.name, ids.sampled.file_kind, is_kept=False)
         numbering = partial(_write_ids, ids, file, known)
         work.fold(f"number-{ids.name}", numbering, {}, files=[file], consumes=[known])
     return int(joined["nodes"]) if ids.listed is None else ids.listed.num_rows
@@ -176,19 +174,10 @@ def _mentioned(ids: NodeIds, known: Shuffle, number: int, first_node: int) -> Kn
     return KnownRange(found, np.arange(first_node, first_node + len(found)))
 
 
-def _write_ids(
-    ids: NodeIds, made: StepFile, known: Shuffle, state: State, output: Output
-) -> Generator[int, None, None]:
-    """Writes the file of mentioned ids, which has no state in between, unless they count the nodes."""
+def _write_ids(ids: NodeIds, file: IdFile, known: Shuffle, state: State, output: Output) -> Generator[int, None, None]:
+    """Writes the file of mentioned ids. Nobody could go on within it, so it is one piece, without yields."""
     del state, output
-    writer = made.writer
-    file = IdFile(made.path, ids.sampled.file_kind, writer.disk)
     for number in range(ids.sampled.ranges.count):
         for message in known.pieces(number):
             file.add(to_batch(message, ids.schema).column(0))
-    file.close()
-    if file.counts_rows:
-        writer.disk.remove(made.path, allocated_bytes(made.path))
-    else:
-        writer.add(made.name, crc32c=file.crc32c)
     yield from ()

@@ -19,7 +19,6 @@ from diskgnn.specs.schema import EdgeType
 from diskgnn.system.resources import Resources
 from diskgnn.work.fold import Output
 from diskgnn.work.runner import Work
-from diskgnn.work.step_file import StepFile
 from diskgnn.work.work_folder import State
 from diskgnn.work.writer import ArtifactWriter
 
@@ -55,7 +54,7 @@ def sample_ids(
     with resources.reporter.stage("read ids", total, "ids") as advance:
         for name, column in found.listed.items():
             first, kind = IdSample(column.key_kinds[0]).state(), column.key_kinds[0]
-            file = StepFile(writer, artifacts.ids_file(name))
+            file = IdFile(writer, artifacts.ids_file(name), id_file_kind(column.kinds[0]), is_kept=True)
             listed = work.fold(f"list-{name}", partial(_list, file, column), first, files=[file], advance=advance)
             samples[name] = IdSample.of(listed, kind)
         empty = _states({name: IdSample(kind) for name, kind in found.mentioned.items()})
@@ -82,17 +81,14 @@ def sample_ids(
     }, made_for_bytes
 
 
-def _list(made: StepFile, column: IdColumns, state: State, output: Output) -> Generator[int, None, None]:
+def _list(file: IdFile, column: IdColumns, state: State, output: Output) -> Generator[int, None, None]:
     """Writes the file of the ids of a list. Nobody could go on within it, so it is one piece, without yields."""
     sample = IdSample(column.key_kinds[0])
-    file = IdFile(made.path, id_file_kind(column.kinds[0]), made.writer.disk)
     for (ids,) in column.chunks(_FIRST_CHUNK_IDS, 0):
         sample.add(ids.drop_null())
         sample.count += ids.null_count
         file.add(ids)
         output.advance(len(ids))
-    file.close()
-    made.writer.add(made.name, crc32c=file.crc32c)
     state |= sample.state()
     yield from ()
 

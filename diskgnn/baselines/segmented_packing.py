@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
@@ -25,7 +25,6 @@ from diskgnn.baselines.segments import (
     SegmentedRowCounts,
 )
 from diskgnn.draws import batch_key, permutation
-from diskgnn.files.disk_space import require_free_bytes
 from diskgnn.formats import artifacts
 from diskgnn.formats.extent_headers import EncodedHeader, encode_header
 from diskgnn.formats.extents import align
@@ -42,7 +41,7 @@ from diskgnn.specs.caches import cache_rows
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.system.resources import Resources
 from diskgnn.units import parse_size, whole_number
-from diskgnn.work.required_space import missing_bytes
+from diskgnn.work.required_space import require_space
 from diskgnn.work.writer import ArtifactWriter
 
 SEGMENT_BATCHES = 200  # what the authors' program takes by default
@@ -105,7 +104,7 @@ def prepare_segmented_packed(
         with resources.reporter.stage("place segments", plan.sizes["train"].num_batches, "minibatches") as advance:
             accesses = SampledAccesses(samples, graph.num_nodes, num_static, advance)
             cached_rows, segment_batches = accesses.fit(limit_bytes, graph.feature_file.row_bytes, segment_batches)
-        packing = _Packing(writer.path, graph, samples, accesses, keep_input_nodes)
+        packing = _Packing(writer, graph, samples, accesses, keep_input_nodes)
         read_bytes = packing.pack(cached_rows, segment_batches, resources, f"packing {out}")
         config = SegmentedConfig(
             fanouts=spec.fanouts_of("train"),
@@ -136,13 +135,13 @@ class _Packing:
 
     def __init__(
         self,
-        path: Callable[[str], Path],
+        writer: ArtifactWriter,
         graph: Graph,
         samples: Samples,
         accesses: SampledAccesses,
         keep_input_nodes: bool,
     ) -> None:
-        self._path, self._graph, self._samples, self._accesses = path, graph, samples, accesses
+        self._writer, self._graph, self._samples, self._accesses = writer, graph, samples, accesses
         self._row_bytes = graph.feature_file.row_bytes
         # Where a node is: rank + 1 of a static row, - (row + 1) of its segment's disk cache, 0: in its extents.
         self._place = np.zeros(graph.num_nodes, np.int32)
@@ -156,8 +155,7 @@ class _Packing:
         """Write headers and rows; bytes read. `what` names it where the disk is too small."""
         with resources.reporter.stage("write headers", len(self.index), "minibatches") as advance:
             files = self._write_headers(cached_rows, segment_batches, advance)
-        folder, sizes = files[0].path.parent, {file.path.name: file.total_bytes for file in files}
-        require_free_bytes(folder, missing_bytes(folder, sizes), what)
+        require_space(self._writer, {file.path.name: file.total_bytes for file in files}, what)
         with resources.reporter.stage("pack", sum(len(r.nodes) for f in files for r in f.runs), "rows") as advance:
             return copy_runs(self._graph, files, resources, advance)
 
@@ -168,8 +166,8 @@ class _Packing:
         batches, records = self._samples.read("train"), iter(self.index)
         seed = self._samples.config.spec.seed
         hashes = [permutation(len(self.index), batch_key(seed, f"minhash-{i}", 0)) for i in range(2)]
-        nodes_path = self._path("packed.nodes")
-        with self._path(EXTENTS).open("wb", buffering=0) as file, nodes_path.open("wb") as nodes_file:
+        nodes_path = self._writer.path("packed.nodes")
+        with self._writer.path(EXTENTS).open("wb", buffering=0) as file, nodes_path.open("wb") as nodes_file:
             for counts, (major, minor) in self._accesses.segments(segment_batches, hashes):
                 counts[counts == 1] = 0  # stored once in any case, and read with its extent
                 cached = hottest_nodes(counts, cached_rows)
@@ -186,9 +184,9 @@ class _Packing:
                 first_row += len(cached)
         static = self._accesses.static
         return [
-            RunFile(self._path(STATIC), len(static) * row_bytes, [_run(0, static)]),
-            RunFile(self._path(EXTENTS), offset, self._packed_runs(nodes_path)),
-            RunFile(self._path(CACHES), first_row * row_bytes, caches),
+            RunFile(self._writer.path(STATIC), len(static) * row_bytes, [_run(0, static)]),
+            RunFile(self._writer.path(EXTENTS), offset, self._packed_runs(nodes_path)),
+            RunFile(self._writer.path(CACHES), first_row * row_bytes, caches),
         ]
 
     def _packed_runs(self, nodes_path: Path) -> list[RowRun]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import shutil
 import threading
@@ -213,6 +214,29 @@ def folder_bytes(folder: Path, endings: tuple[str, ...] = ("",)) -> int:
                 elif entry.name.endswith(endings):
                     total += entry.stat(follow_symlinks=False).st_blocks * 512
     return total
+
+
+def reserve(path: Path, num_bytes: int, claim: Callable[[int], None]) -> None:
+    """Creates the file `path` if it is missing, and has it be `num_bytes` long, with disk space reserved for them.
+
+    Raises:
+        DiskFullError: that is more than may be claimed.
+        OSError: the disk has no room for it.
+    """
+    claim(max(0, file_bytes(num_bytes) - allocated_bytes(path)))
+    path.touch()
+    with path.open("r+b") as file:
+        if path.stat().st_size > num_bytes:
+            file.truncate(num_bytes)
+        try:
+            faults.point("disk.reserve")
+            if not hasattr(os, "posix_fallocate"):  # macOS
+                raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+            os.posix_fallocate(file.fileno(), 0, num_bytes)
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+                raise
+            os.ftruncate(file.fileno(), num_bytes)  # a file system without fallocate: the space was checked
 
 
 def punch(path: Path, offset: int, num_bytes: int) -> None:

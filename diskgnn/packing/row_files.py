@@ -4,11 +4,10 @@ with.
 
 from __future__ import annotations
 
-import errno
 import mmap
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,9 +27,8 @@ from diskgnn._native import (
     scatter_rows,
     start_extent,
 )
-from diskgnn.files import faults
 from diskgnn.files.checked_files import npy_header_bytes
-from diskgnn.files.disk_space import allocated_bytes, file_bytes
+from diskgnn.files.disk_space import reserve
 from diskgnn.formats import artifacts
 from diskgnn.formats.feature_scan import Window
 from diskgnn.formats.packed_config import RowSetConfig
@@ -272,26 +270,3 @@ def map_nodes(placed: PlacedRows) -> npt.NDArray[Any]:
         mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
     mapped.madvise(mmap.MADV_RANDOM)
     return np.frombuffer(mapped, placed.node_dtype, int(placed.bounds[-1]))
-
-
-def reserve(path: Path, num_bytes: int, claim: Callable[[int], None]) -> None:
-    """Creates the file `path` if it is missing, and has it be `num_bytes` long, with disk space reserved for them.
-
-    Raises:
-        DiskFullError: that is more than may be claimed.
-        OSError: the disk has no room for it.
-    """
-    claim(max(0, file_bytes(num_bytes) - allocated_bytes(path)))
-    path.touch()
-    with path.open("r+b") as file:
-        if path.stat().st_size > num_bytes:
-            file.truncate(num_bytes)
-        try:
-            faults.point("disk.reserve")
-            if not hasattr(os, "posix_fallocate"):  # macOS
-                raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
-            os.posix_fallocate(file.fileno(), 0, num_bytes)
-        except OSError as error:
-            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
-                raise
-            os.ftruncate(file.fileno(), num_bytes)  # a file system without fallocate: the space was checked

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.files import faults
+from diskgnn.files.disk_space import reserve
 from diskgnn.formats import artifacts
 from diskgnn.formats.feature_scan import WINDOWS_IN_MEMORY, scan_needed_rows
 from diskgnn.packing.pack_folder import STAGE, PackFolder
@@ -25,7 +26,6 @@ from diskgnn.packing.row_files import (
     InitialCpuRowsFile,
     RowFile,
     StaticFile,
-    reserve,
 )
 from diskgnn.progress.reporter import Advance
 from diskgnn.system.resources import Resources

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from diskgnn._native import DIRECT_ALIGNMENT
 from diskgnn.errors import ConfigError
+from diskgnn.files.disk_space import reserve
 from diskgnn.formats import artifacts
 from diskgnn.formats.packed_config import PackedConfig
 from diskgnn.ordered import Threads, in_order
@@ -28,7 +29,6 @@ from diskgnn.packing.packing_need import COPIES, minibatch_bytes_of, samples_byt
 from diskgnn.packing.placed import Placed, PlacedSplit, placing_step
 from diskgnn.packing.placement import Schedule
 from diskgnn.packing.reuse import MAX_BATCHES, Reuse
-from diskgnn.packing.row_files import reserve
 from diskgnn.packing.split_labels import SplitLabels
 from diskgnn.packing.static_choice import Nodes, choose_static
 from diskgnn.packing.tiers import Demand, Division, TierBudgets, divide_cpu_rows

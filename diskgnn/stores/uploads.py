@@ -183,6 +183,8 @@ class DriverUpload:
             self._memory.release(self._claimed)
             self._claimed = 0
 
+    # It may make a cut object appear, which no record and no manifest names, and which the next run writes over or
+    # removes. Streams of pyarrow cannot be given up: they have no abort, and those that are dropped are closed, too.
     abandon = close
 
 

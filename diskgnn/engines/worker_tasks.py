@@ -27,11 +27,14 @@ from diskgnn.errors import ArtifactError, ConfigError, DiskFullError
 from diskgnn.files import faults
 from diskgnn.files.checked_files import sync
 from diskgnn.files.disk_space import OWN_BYTES, DiskBudget, allocated_bytes, file_bytes
+from diskgnn.files.scratch_folders import ScratchFolder
 from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.resources import Resources
 from diskgnn.version import VERSION
 
 Result = TypeVar("Result")
+
+_PREFIX = "diskgnn-worker-"  # of folders of scratch
 
 
 def versions(libraries: Sequence[str] = ()) -> dict[str, str]:
@@ -115,9 +118,9 @@ def make_units(
         result = yield from make(given, missing, scratch, replace(resources, disk=disk), lambda _: None)
 
     try:
-        with tempfile.TemporaryDirectory(prefix="diskgnn-") as scratch:
-            for each in made(Path(scratch)):
-                arrived.append(Arrived(each, _move(each.checksums, Path(scratch), target, disk)))
+        with ScratchFolder(Path(tempfile.gettempdir()), _PREFIX, "TMPDIR") as scratch:
+            for each in made(scratch):
+                arrived.append(Arrived(each, _move(each.checksums, scratch, target, disk)))
                 faults.point("worker.unit")
                 tell(arrived[-1])
     except OSError as error:

@@ -93,9 +93,16 @@ class DiskBudget:
                 self._journal_bytes = sum(folder_bytes(folder, (JOURNAL, *NOTES)) for folder in self._folders)
                 self._file_bytes = sum(allocated_bytes(folder) for folder in self._folders) - self._journal_bytes
 
-    def claim(self, num_bytes: int, *, is_journal: bool = False) -> None:
-        """Say that so many bytes are about to be written. A journal, or a note beside it, may take what is set aside
-        for journals: it grows when everything else waits for that, and then gives something back.
+    def count(self, folder: Path) -> None:
+        """Counts what is in one more folder, from now on."""
+        if self.num_bytes is not None and folder not in self._folders:
+            with _claiming:
+                self._folders += (folder,)
+                self._file_bytes += allocated_bytes(folder)
+
+    def claim(self, num_bytes: int, what: str = "the next piece", *, is_journal: bool = False) -> None:
+        """Say that so many bytes, of `what`, are about to be written. A journal, or a note beside it, may take what is
+        set aside for journals: it grows when everything else waits for that, and then gives something back.
 
         Raises:
             DiskFullError: that would be more than may be taken.
@@ -104,7 +111,7 @@ class DiskBudget:
             return
         while not self._take(num_bytes, is_journal=is_journal):
             if not self._relieve():  # unless another thread has given something back since
-                self.require(num_bytes, "the next piece", exact=True)
+                self.require(num_bytes, what, exact=True)
 
     def _take(self, num_bytes: int, *, is_journal: bool) -> bool:
         """Returns True if there was room, which is taken."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import shutil
 from contextlib import suppress
@@ -33,10 +34,14 @@ class ScratchFolder:
         try:
             parent.mkdir(parents=True, exist_ok=True)
             _delete_abandoned(parent, prefix)
-            self.path = parent / (prefix + secrets.token_hex(4))
-            self._lock = _lock_of(self.path)
-            self._lock.acquire()  # before the folder is there, or another process might take it for abandoned
+            while True:
+                self.path = parent / (prefix + secrets.token_hex(4))
+                self._lock = _lock_of(self.path)
+                # Before the folder is there: another process might take it for abandoned, and may look at it just now.
+                if self._lock.acquire():
+                    break
             self.path.mkdir(mode=0o700)
+            self._process = os.getpid()
         except OSError as error:
             raise ConfigError(
                 f"{argument}: cannot write in {parent} ({error.strerror}); choose another folder"
@@ -49,7 +54,9 @@ class ScratchFolder:
         self.delete()
 
     def delete(self) -> None:
-        """Removes it with all that is in it. Idempotent."""
+        """Removes it with all that is in it, unless this is a child by fork of whose it is. Idempotent."""
+        if os.getpid() != self._process:
+            return
         shutil.rmtree(self.path, ignore_errors=True)
         self._lock.release()
 

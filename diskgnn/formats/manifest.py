@@ -6,6 +6,7 @@ Nothing in a manifest is trusted before it was checked: an artifact may come fro
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,6 +17,7 @@ import numpy.typing as npt
 from diskgnn.errors import ArtifactError, ReadError
 from diskgnn.files import faults
 from diskgnn.files.checked_files import checksum_file, load_npy, map_npy, npy_data_offset, npy_header, npy_parts
+from diskgnn.files.disk_space import DiskBudget
 from diskgnn.files.file_reading import is_file
 from diskgnn.files.local_copies import LocalCopies
 from diskgnn.files.open_files import PinnedFiles, version_of
@@ -86,6 +88,10 @@ class Manifest:
         copy, found = self.copies.copy(path, self.files[name].bytes, advance)
         self.check(name, found)
         return copy
+
+    def copies_claimed_of(self, disk: DiskBudget) -> AbstractContextManager[None]:
+        """Claims what `local` copies of `disk` within the block."""
+        return nullcontext() if self.copies is None else self.copies.claimed_of(disk)
 
     def array(self, name: str, *, mmap: bool = True) -> npt.NDArray[Any]:
         """Returns the .npy file `name`, memory-mapped read-only unless `mmap` is False; of a store, its `local`

@@ -71,7 +71,7 @@ def infer_by_hops(
         hops = rows.propagated(work)
         return hops.made, write_rows(folder, node_set, content, chosen, rows.windows(hops))
 
-    with folder:
+    with graph.manifest.copies_claimed_of(folder.disk), folder:
         report, size = Work(folder, "infer").run(stage)
     read_bytes, made_bytes = (0, 0) if report is None else (report.read_bytes, report.written_bytes)
     return StageReport(

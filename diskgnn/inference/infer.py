@@ -171,7 +171,7 @@ def infer(
         require_space(folder, needed_bytes, what, exact=out.suffix == ".npy")
         warn_of_held_out(graph, sampling, network.edge_types, resources)
         _check_topology(plan, reporter)
-        with folder:
+        with graph.manifest.copies_claimed_of(folder.disk), folder:
             execution = Execution(plan, folder, _windows(plan, chosen), opened, resources)
             execution.run(partial(_write, execution, folder, content, chosen))
     num_asked = num_rows if chosen is None else len(np.unique(chosen))

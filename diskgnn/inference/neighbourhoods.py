@@ -109,4 +109,5 @@ class Neighbourhoods:
         resources = Resources.of(self.memory, self.threads, stages_of(self.reporter))
         request = PrepareRequest.of(plan, CacheSpec(0, 0), resources, out)
         budget = DiskBudget(self.disk, request.written(ranks=1))
-        prepare_request(replace(request, resources=replace(resources, disk=budget)))
+        with plan.graph.manifest.copies_claimed_of(budget):
+            prepare_request(replace(request, resources=replace(resources, disk=budget)))

@@ -193,6 +193,7 @@ def predict(
     with folder, ExitStack() as opened:
         if isinstance(source, Graph) or prepared is None:
             graph = as_trained(source if isinstance(source, Graph) else Graph.open(source), model)
+            opened.enter_context(graph.manifest.copies_claimed_of(folder.disk))
             if ignore_times:
                 require_times_to_ignore(graph)
             drawn = Neighbourhoods(

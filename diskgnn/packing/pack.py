@@ -87,7 +87,9 @@ def pack(
     cache = CacheSpec(cpu_cache, static_cache, eval_cpu_cache)
     tiers = TierBudgets.of(cache, features_of(graph, samples.config), resources)
     request = PackRequest(graph, samples, tiers, keep_input_nodes=keep_input_nodes)
-    return pack_request(request, out, resources, overwrite=overwrite)
+    claimed = [each.manifest.copies_claimed_of(resources.disk) for each in (graph, samples)]
+    with claimed[0], claimed[1]:
+        return pack_request(request, out, resources, overwrite=overwrite)
 
 
 def pack_request(

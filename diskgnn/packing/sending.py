@@ -103,8 +103,8 @@ def _parts(packing: RowPacking) -> Iterator[list[PlacedSplit]]:
                 break
             count = max(count, 1)
             taken = int(more_bytes[count - 1])
-            writer.disk.claim(taken)
             what = f"an extent of {writer.final.name}, which is sent before the next is made,"
+            writer.disk.claim(taken, what)
             require_free_bytes(writer.staging, taken, what, exact=True)
             path = writer.path(artifacts.extents_file(split.name))
             with path.open("r+b") as file:

@@ -137,7 +137,8 @@ def prepare(
         request = PrepareRequest.of(plan, cache, resources, out, samples=kept, keep_input_nodes=keep_input_nodes)
         budget = DiskBudget(disk, request.written(ranks))
         request = replace(request, resources=replace(resources, disk=budget))
-        return prepare_ranks(request, ranks, opened, overwrite=overwrite)
+        with plan.graph.manifest.copies_claimed_of(budget):
+            return prepare_ranks(request, ranks, opened, overwrite=overwrite)
 
 
 def prepare_ranks(request: PrepareRequest, ranks: int, engine: Engine, *, overwrite: bool = False) -> list[StageReport]:

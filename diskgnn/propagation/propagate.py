@@ -135,7 +135,7 @@ def propagate(
     )  # fmt: skip
     traffic = Traffic()
     plan = asked.plan(resources, traffic)
-    with writer:
+    with asked.graph.manifest.copies_claimed_of(resources.disk), writer:
         Work(writer, "hops").run(lambda work: asked.write(work, writer, plan, resources, traffic))
         write_seeds(writer, asked.graph.nodes[asked.tree.target], asked.order, traffic)
         manifest = writer.publish()

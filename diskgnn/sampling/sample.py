@@ -97,7 +97,8 @@ def sample(
     out, told = Destination.of(out), reporter_for(reporter, progress)
     resources = Resources.of(memory, threads, told, sending_bytes=out.sending_bytes)
     resources = replace(resources, disk=out.budget(disk))
-    return sample_plan(plan, out, resources, overwrite=overwrite)
+    with graph.manifest.copies_claimed_of(resources.disk):
+        return sample_plan(plan, out, resources, overwrite=overwrite)
 
 
 def sample_plan(

@@ -16,6 +16,7 @@ from typed_graphs import citations
 import diskgnn
 from diskgnn.errors import (
     ConfigError,
+    DiskFullError,
     InputError,
 )
 from diskgnn.formats.verification import find_damage
@@ -131,3 +132,14 @@ def test_commands_take_urls(store, there, graph, packed, tmp_path):
     assert there in run("inspect", there).output
     assert "expected a path of this machine" in run("fetch", out, out, exit_code=2).output
     assert "diskgnn fetch" in run("train", out, exit_code=2).output
+
+
+def test_copies_of_edges_that_are_swept_count_in_the_disk_budget(store, there, graph, tmp_path):
+    sampling = {name: PREPARE[name] for name in ("fanouts", "batch_size", "epochs", "threads")} | {"memory": "300KiB"}
+    diskgnn.sample(graph, tmp_path / "local", **sampling)
+    copied = sum(path.stat().st_size for path in graph.glob("ind*.npy"))
+    most = file_bytes(tmp_path / "local") + copied
+    with pytest.raises(DiskFullError, match=r"a copy of s3://\S+\.npy needs exactly"):
+        diskgnn.sample(there, tmp_path / "samples", **sampling, disk=copied // 2)
+    diskgnn.sample(there, tmp_path / "samples", **sampling, disk=most + 200_000)
+    assert digest(tmp_path / "samples") == digest(tmp_path / "local")

@@ -72,8 +72,8 @@ class LocalCopies:
                 require_free_bytes(folder, num_bytes, what)
                 if num_bytes >= 1 << 30:
                     warnings.warn(
-                        f"{source} ({format_size(num_bytes)}) is copied to {folder} first: what is read more than once, "
-                        f"or not from front to back, has to be here; TMPDIR says where",
+                        f"{source} ({format_size(num_bytes)}) is copied to {folder} first: what is read more than "
+                        f"once, or not from front to back, has to be here; TMPDIR says where",
                         stacklevel=callers_level(),
                     )
                 self._checksums[source.name] = _copy(source, path, advance)

@@ -24,7 +24,7 @@ from diskgnn.formats.verification import find_damage
 from diskgnn.graph.artifact_description import describe
 
 
-@pytest.mark.parametrize("memory", ["1GiB", "300KiB"], ids=["in memory", "swept"])
+@pytest.mark.parametrize("memory", ["1GiB", "1KiB"], ids=["in memory", "swept"])
 def test_prepare_from_and_to_a_store_makes_the_same_bytes_and_moves_each_once(
     store, there, graph, packed, tmp_path, memory
 ):

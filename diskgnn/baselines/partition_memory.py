@@ -14,6 +14,7 @@ from diskgnn._native import DIRECT_ALIGNMENT, NeighborSampler, read_ranges
 from diskgnn.baselines.partitions import EDGE_BYTES, EDGES, FEATURES, Partitions
 from diskgnn.files import faults
 from diskgnn.files.row_reading import row_buffer
+from diskgnn.formats.graph_config import id_dtype
 
 _READERS = 4
 Edges = npt.NDArray[np.int32]  # [n, 2] destination and source, as positions in their partitions; by destination
@@ -113,7 +114,7 @@ class PartitionMemory:
                 counts[destination, source] = found
                 degrees[slot] += found
         indptr = np.concatenate([[0], np.cumsum(degrees)])
-        indices = np.empty(int(indptr[-1]), np.int32 if len(slots) * stride < 2**31 else np.int64)
+        indices = np.empty(int(indptr[-1]), id_dtype(len(slots) * stride))
         for slot, destination in resident:
             cursor = indptr[slot * stride : (slot + 1) * stride].copy()
             for source_slot, source in resident:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
+import numpy as np
+
 from diskgnn.formats.column_records import Columns, ColumnsMember, check_columns
 from diskgnn.formats.column_statistics import ColumnStatistics, check_statistics
 from diskgnn.formats.record_format import ROWS
@@ -26,6 +28,11 @@ from diskgnn.specs.schema import (
 from diskgnn.specs.time_windows import checked_time_unit
 
 ALL_ROWS = "all"
+
+
+def id_dtype(num_ids: int) -> np.dtype[Any]:
+    """Returns the dtype of ids in [0, num_ids): int32 if they fit, otherwise int64."""
+    return np.dtype(np.int32 if num_ids < 1 << 31 else np.int64)
 
 
 def _read_until(said: Any) -> int | str:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from diskgnn.errors import ConfigError
 from diskgnn.formats.column_records import ColumnsMember, check_columns
 from diskgnn.formats.extents import ROW_NUMBER
-from diskgnn.formats.graph_config import TargetConfig
+from diskgnn.formats.graph_config import TargetConfig, id_dtype
 from diskgnn.formats.minibatch_columns import LABEL_DTYPES, MinibatchLayout, RowSetLayout
 from diskgnn.formats.record_format import ROWS, RecordFormat
 from diskgnn.formats.records import INLINE, LEFT_OUT, MOST_64_BITS, Codec, Record, one_of, typed, whole
@@ -153,7 +153,7 @@ class PackedConfig(Record):
         time_unit: str | None = None,
     ) -> PackedConfig:
         """Returns what is known before rows have their places: no sizes of splits."""
-        node_dtypes = tuple("int32" if number < 1 << 31 else "int64" for number in samples.num_nodes.values())
+        node_dtypes = tuple(id_dtype(number).name for number in samples.num_nodes.values())
         return PackedConfig(
             samples, target, node_dtypes, tuple(row_sets), keep_input_nodes, graph, {}, by_reference=by_reference,
             constants=tuple(constants), time_unit=time_unit if samples.layout.seed_times else None,

@@ -6,9 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
-import numpy as np
-import numpy.typing as npt
-
+from diskgnn.formats.graph_config import id_dtype
 from diskgnn.formats.minibatch_columns import MinibatchLayout
 from diskgnn.formats.records import INLINE, LEFT_OUT, MOST_64_BITS, Codec, Record, record_codec, typed, whole
 from diskgnn.specs.fanouts import Fanouts
@@ -216,7 +214,7 @@ class SamplesConfig(Record):
             ),
             node_dtypes=tuple(node_dtypes),
             position_dtypes=tuple(
-                np.dtype(position_dtype(number)).name if edge_type in self.layout.positions else None
+                id_dtype(number).name if edge_type in self.layout.positions else None
                 for edge_type, number in self.num_edges.items()
             ),
             has_trees=self.layout.trees,
@@ -240,8 +238,3 @@ class SamplesConfig(Record):
             raise ValueError(f"times of nodes of types {self.layout.times}")
         if not self.splits:
             raise ValueError("no split has minibatches")
-
-
-def position_dtype(num_edges: int) -> npt.DTypeLike:
-    """Returns the dtype of CSC positions in an edge type of so many edges."""
-    return np.int32 if num_edges < 1 << 31 else np.int64

@@ -8,16 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from diskgnn.formats.graph_config import id_dtype
 from diskgnn.system.resources import Resources
 
 _MAX_BUCKETS = 256  # unless the budget asks for more: enough to keep all threads busy with cache-sized buckets
 _MIN_SHARE_BYTES = 1 << 20
 _MAX_BUFFER_BYTES = 1 << 20  # of one bucket: a larger write is no faster
-
-
-def index_dtype(num_nodes: int) -> np.dtype[Any]:
-    """Returns the dtype of node ids in `indices`: int32 if they fit, otherwise int64."""
-    return np.dtype(np.int32 if num_nodes < 2**31 else np.int64)
 
 
 @dataclass(frozen=True)
@@ -72,7 +68,7 @@ def lay_out_buckets(
         ConfigError: one bin alone does not fit.
     """
     num_sources = num_nodes if num_sources is None else num_sources
-    dtype = index_dtype(max(num_sources, num_nodes))
+    dtype = id_dtype(max(num_sources, num_nodes))
     edge_bytes = 2 * dtype.itemsize
     records_bytes = resources.divided(1, part=4) if record_bytes else 0  # of one bucket
     left, threads = resources.less(2 * records_bytes), resources.threads

@@ -21,7 +21,8 @@ from diskgnn._native import count_edges, sort_bucket, sort_bucket_with_order
 from diskgnn.errors import InputError
 from diskgnn.formats import artifacts
 from diskgnn.formats.artifacts import edge_file
-from diskgnn.graph.bucket_layout import BucketLayout, index_dtype, lay_out_buckets
+from diskgnn.formats.graph_config import id_dtype
+from diskgnn.graph.bucket_layout import BucketLayout, lay_out_buckets
 from diskgnn.graph.edge_buckets import EdgeBuckets, EdgeChunk, EdgesFrom, EdgeSource, edges_from
 from diskgnn.graph.edge_records import (
     EdgeColumn,
@@ -162,7 +163,7 @@ def _most_bytes(given: EdgeList, layout: BucketLayout) -> int:
     """Returns the most that scratch and output take."""
     record_bytes, added_edges = _record_bytes(given), given.options.self_loops * given.num_nodes
     scratch_bytes = 0 if layout.in_memory else layout.num_edges * (record_bytes + 2 * layout.dtype.itemsize)
-    index_bytes = (layout.num_edges + added_edges) * index_dtype(given.num_sources).itemsize
+    index_bytes = (layout.num_edges + added_edges) * id_dtype(given.num_sources).itemsize
     return scratch_bytes + index_bytes + (given.num_nodes + 1) * 8 + layout.num_edges * record_bytes
 
 
@@ -216,7 +217,7 @@ def _files(writer: ArtifactWriter, given: EdgeList, layout: BucketLayout) -> lis
     indptr, indices = (edge_file(kind, given.type) for kind in (artifacts.INDPTR, artifacts.INDICES))
     return [
         ArrayFile(writer, indptr, np.int64, given.num_nodes + 1),
-        ArrayFile(writer, indices, index_dtype(given.num_sources), layout.num_edges if exact else None),
+        ArrayFile(writer, indices, id_dtype(given.num_sources), layout.num_edges if exact else None),
         *record_files(writer, given.type, given.columns, layout.num_edges),
     ]
 
@@ -233,7 +234,7 @@ def _sort(
 ) -> Generator[int, None, None]:
     """Sorts the buckets, several at once, and appends each in its turn."""
     indptr, indices, *carried = files
-    dtype = index_dtype(given.num_sources)
+    dtype = id_dtype(given.num_sources)
     if not indptr.rows_written:
         indptr.write(np.zeros(1, np.int64))
     first = int(state["buckets"])

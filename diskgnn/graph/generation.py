@@ -22,8 +22,8 @@ from diskgnn._native import FeatureType, GraphGenerator
 from diskgnn.files.destination import Destination
 from diskgnn.formats import artifacts
 from diskgnn.formats.artifacts import node_file
+from diskgnn.formats.graph_config import id_dtype
 from diskgnn.formats.row_format import RowFormat
-from diskgnn.graph.bucket_layout import index_dtype
 from diskgnn.graph.csc import EdgeList, EdgeOptions, least_memory_bytes, write_csc
 from diskgnn.graph.edge_buckets import EdgeChunk
 from diskgnn.graph.generation_spec import GenerationSpec
@@ -197,7 +197,7 @@ def _parts(numbers: range, step: int) -> Iterator[range]:
 
 def _most_disk_bytes(spec: GenerationSpec) -> int:
     """Returns the bytes that the graph and scratch take at a time."""
-    index_bytes = index_dtype(spec.num_nodes).itemsize
+    index_bytes = id_dtype(spec.num_nodes).itemsize
     topology_bytes = spec.num_drawn_edges * index_bytes + spec.num_nodes * 8
     scratch_bytes = spec.num_drawn_edges * 2 * index_bytes  # gone before the features are written
     other_bytes = spec.num_nodes * (spec.rows.row_bytes + 8) + sum(spec.split_sizes.values()) * 8
@@ -208,7 +208,7 @@ def _write_edges(
     writer: ArtifactWriter, generator: GraphGenerator, spec: GenerationSpec, resources: Resources, chunks: Chunks
 ) -> int:
     """Returns how many edges remain after repeated ones are dropped."""
-    dtype = index_dtype(spec.num_nodes)
+    dtype = id_dtype(spec.num_nodes)
 
     def make(first: int, count: int) -> EdgeChunk:
         src, dst = np.empty(count, dtype), np.empty(count, dtype)

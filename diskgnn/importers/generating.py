@@ -21,8 +21,8 @@ import numpy.typing as npt
 from diskgnn._native import FeatureType, GraphGenerator
 from diskgnn.files.destination import Destination
 from diskgnn.formats import artifacts
+from diskgnn.formats.graph_config import id_dtype
 from diskgnn.formats.row_format import FEATURE_STORAGE, RowFormat
-from diskgnn.graph.bucket_layout import index_dtype
 from diskgnn.graph.csc import EdgeList
 from diskgnn.graph.edge_buckets import EdgeChunk
 from diskgnn.graph.edge_records import EdgeColumn
@@ -199,7 +199,7 @@ class _TypedGenerator:
     ) -> Iterator[OpenEdges]:
         name, (source, _, destination) = edge_type_name(edge_type), edge_type
         sizes = self.spec.nodes[source].num_nodes, self.spec.nodes[destination].num_nodes
-        dtype, key = index_dtype(max(sizes)), self.key("edges", name)
+        dtype, key = id_dtype(max(sizes)), self.key("edges", name)
 
         def make(first: int, count: int) -> EdgeChunk:
             src, dst = np.empty(count, dtype), np.empty(count, dtype)

@@ -13,10 +13,9 @@ import numpy.typing as npt
 from diskgnn.errors import DataWarning, callers_level
 from diskgnn.formats import artifacts
 from diskgnn.formats.artifacts import edge_file, node_file
-from diskgnn.formats.graph_config import GraphConfig, NodeTypeConfig, TargetConfig
+from diskgnn.formats.graph_config import GraphConfig, NodeTypeConfig, TargetConfig, id_dtype
 from diskgnn.formats.source_contents import SourceContents
 from diskgnn.formats.value_counts import ValueCounts
-from diskgnn.graph.bucket_layout import index_dtype
 from diskgnn.graph.csc import write_csc
 from diskgnn.graph.edge_records import record_dtype
 from diskgnn.importers import node_data
@@ -64,7 +63,7 @@ class OpenGraph:
         for edges in self.edges.values():
             given = edges.list
             num_edges = given.num_input_edges * (1 + given.options.reverse) + given.num_nodes * given.options.self_loops
-            item_bytes = index_dtype(given.num_sources).itemsize + record_dtype(given.columns).itemsize
+            item_bytes = id_dtype(given.num_sources).itemsize + record_dtype(given.columns).itemsize
             needed_bytes += num_edges * item_bytes + (given.num_nodes + 1) * 8
         return needed_bytes
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -20,9 +19,9 @@ from diskgnn.packing.pack_folder import PackFolder
 from diskgnn.packing.placement import Placement
 from diskgnn.packing.row_sets import RowSet
 from diskgnn.packing.split_labels import SplitLabels
+from diskgnn.work.array_file import ArrayFile
 from diskgnn.work.step_file import StepFile
 from diskgnn.work.work_folder import State
-from diskgnn.work.writer import ArtifactWriter
 from diskgnn.work.written_spans import Span
 
 
@@ -63,50 +62,19 @@ class HeadersFile(StepFile):
         return self._tails[number * DIRECT_ALIGNMENT :][:DIRECT_ALIGNMENT]
 
 
-class NodesFile(StepFile):
-    """The nodes of the rows of a row set, extent after extent, from placing until these rows are packed.
+@dataclass(frozen=True)
+class WantedExtents:
+    """The minibatches of a split that get an extent, and the files of what is known of these before their rows come."""
 
-    State: `<name>` [3], the nodes so far, the bytes of each (4 or 8), and their CRC-32C.
-    """
+    split: str  # train, valid or test
+    numbers: Collection[int]  # of minibatches
+    headers: HeadersFile | None  # None if only the index is wanted
+    nodes: Sequence[ArrayFile]  # [K] those of rows, extent after extent
 
-    def __init__(self, writer: ArtifactWriter, split: str, row_set: str) -> None:
-        super().__init__(writer, f"{split}-{row_set}.nodes", ends=False)
-
-    def first(self) -> State:
-        """Returns that there are no nodes."""
-        return {self.name: np.array([0, 4, 0])}
-
-    def written(self, state: State) -> Iterator[Span]:
-        """Yields all nodes."""
-        num_nodes, node_bytes, crc = state[self.name].tolist()
-        yield Span(0, num_nodes * node_bytes, crc)
-
-    def dtype(self, state: State) -> np.dtype[Any]:
-        """Returns the dtype of the nodes: int32 or int64."""
-        return np.dtype(np.int32 if state[self.name][1] == 4 else np.int64)
-
-    def open(self, state: State) -> None:
-        """Begins the file."""
-        self._state, self._file = state[self.name], self.path.open("wb")
-
-    def write(self, nodes: npt.NDArray[Any]) -> None:
-        """Appends the nodes of the rows of an extent."""
-        self.writer.disk.claim(nodes.nbytes)
-        self._file.write(nodes.data)
-        crc = crc32c(nodes.view(np.uint8), int(self._state[2]))
-        self._state[:] = self._state[0] + len(nodes), nodes.itemsize, crc
-
-    def hand_over(self) -> None:
-        """Writes what is in the buffer."""
-        self._file.flush()
-
-    def close(self) -> None:
-        """Closes the file."""
-        self._file.close()
-
-    def abandon(self) -> None:
-        """Closes the file."""
-        self._file.close()
+    @property
+    def files(self) -> list[StepFile]:
+        """Returns all files, in the order in which they are opened."""
+        return [*self.nodes, *([] if self.headers is None else [self.headers])]
 
 
 class HeaderWriter:
@@ -117,10 +85,8 @@ class HeaderWriter:
             written, too; then extents are complete.
         row_sets: [K].
         labels: labels of the split; None if its seeds have none.
-        extents: gets the headers; None if only the index is wanted.
-        nodes: [K] get the nodes of rows.
+        wanted: T extents.
         minibatches: those that get an extent, with what `KeptNumbers` adds.
-        num_extents: T, as many as there are.
         num_static: [K] number of static rows.
     """
 
@@ -129,17 +95,15 @@ class HeaderWriter:
         config: PackedConfig,
         row_sets: Sequence[RowSet],
         labels: SplitLabels | None,
-        extents: HeadersFile | None,
-        nodes: Sequence[NodesFile],
+        wanted: WantedExtents,
         minibatches: Iterator[SampledMinibatch],
-        num_extents: int,
         num_static: Sequence[int],
     ) -> None:
         self._layout, self._by_reference = config.header_layout(), config.by_reference
-        self._row_sets, self._labels, self._extents, self._nodes = row_sets, labels, extents, nodes
+        self._row_sets, self._labels, self._extents, self._nodes = row_sets, labels, wanted.headers, wanted.nodes
         self._minibatches, self._num_static = minibatches, num_static
-        self._index = ExtentIndex.empty(num_extents, config.stored_row_bytes)
-        self._static_accesses = np.zeros(len(nodes), np.int64)
+        self._index = ExtentIndex.empty(len(wanted.numbers), config.stored_row_bytes)
+        self._static_accesses = np.zeros(len(row_sets), np.int64)
         self._extent = self._offset = 0  # of the next one
 
     def write(self, placements: Sequence[Placement]) -> None:
@@ -159,7 +123,7 @@ class HeaderWriter:
         else:
             crc = self._extents.start(self._extent, self._offset, message, -len(message) % ROW_ALIGNMENT)
             for file, placement in zip(self._nodes, placements, strict=True):
-                file.write(placement.disk_nodes)
+                file.write(placement.disk_nodes.astype(file.dtype, copy=False))
         self._index.extents["header_crc32c"][self._extent] = crc
         for k, placement in enumerate(placements):
             if self._num_static[k] > 0:

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +16,9 @@ from diskgnn.files.file_reading import fill, opened
 from diskgnn.formats.extents import ExtentIndex
 from diskgnn.formats.packed_config import PackedRows, PackedSplit, TierRowCounts
 from diskgnn.packing.accesses import changes_named
-from diskgnn.packing.headers import NodesFile
 from diskgnn.packing.row_sets import RowSet
 from diskgnn.packing.tiers import Division
+from diskgnn.work.array_file import ArrayFile
 from diskgnn.work.work_folder import State
 
 _PIECE_NODES = 1 << 17
@@ -31,8 +29,7 @@ class PlacedRows:
     """One row set in one split after placement."""
 
     bounds: npt.NDArray[np.int64]  # [T+1] extent t's nodes are disk_nodes[bounds[t]:bounds[t+1]]
-    nodes_path: Path  # disk nodes of all extents
-    node_dtype: np.dtype[Any]  # int32 or int64
+    nodes: ArrayFile  # disk nodes of all extents
     initial_cpu_nodes: npt.NDArray[np.int64]  # [C] those in the cpu tier when a cycle starts, by slot
     next_cycle_slots: npt.NDArray[np.int32]  # [C], see `placement.Schedule`
     rows: TierRowCounts  # per cycle
@@ -40,18 +37,19 @@ class PlacedRows:
     @property
     def num_bytes(self) -> int:
         """Returns the bytes of the file of nodes, as far as it is of these extents."""
-        return int(self.bounds[-1] - self.bounds[0]) * self.node_dtype.itemsize
+        return int(self.bounds[-1] - self.bounds[0]) * self.nodes.dtype.itemsize
 
     def mark(self, needed: npt.NDArray[np.bool_]) -> None:
         """Sets `needed` [N] to True for the rows of these extents."""
         first, last = int(self.bounds[0]), int(self.bounds[-1])
         if first == last:  # there may be no file
             return
-        buffer = np.empty(min(_PIECE_NODES, last - first), self.node_dtype)
-        with opened(self.nodes_path) as descriptor, changes_named(self.nodes_path):
+        file, buffer = self.nodes, np.empty(min(_PIECE_NODES, last - first), self.nodes.dtype)
+        with opened(file.path) as descriptor, changes_named(file.path):
             for begin in range(first, last, _PIECE_NODES):
                 nodes = buffer[: last - begin]
-                fill(descriptor, begin * nodes.itemsize, nodes.view(np.uint8).data, self.nodes_path)
+                offset = file.header_bytes + begin * nodes.itemsize
+                fill(descriptor, offset, nodes.view(np.uint8).data, file.path)
                 mark_nodes(needed, nodes)
 
 
@@ -67,10 +65,10 @@ class PlacedSplit:
 
     @staticmethod
     def of(
-        name: str, state: State, row_bytes: Sequence[int], nodes: Sequence[NodesFile], tails: npt.NDArray[np.uint8]
+        name: str, state: State, row_bytes: Sequence[int], nodes: Sequence[ArrayFile], tails: npt.NDArray[np.uint8]
     ) -> PlacedSplit:
-        """Describes a split by the state of the step that placed it: that of `nodes` [K], what `HeaderWriter.state`
-        returns, and of each row set `initial_k` and `slots_k`, see `PlacedRows`.
+        """Describes a split by the state of the step that placed it: what `HeaderWriter.state` returns, and of each
+        row set `initial_k` and `slots_k`, see `PlacedRows`. Its `nodes` [K] are in files.
         """
         index = ExtentIndex(state["extents"], state["rows"], tuple(row_bytes))
         row_sets = []
@@ -79,9 +77,7 @@ class PlacedSplit:
             requested, disk = (int(records[name].sum()) for name in ("num_inputs", "num_rows"))
             bounds = np.concatenate([[0], np.cumsum(records["num_rows"])]).astype(np.int64)
             rows = TierRowCounts(requested, static, requested - static - disk, disk)
-            row_sets.append(
-                PlacedRows(bounds, file.path, file.dtype(state), state[f"initial_{k}"], state[f"slots_{k}"], rows)
-            )
+            row_sets.append(PlacedRows(bounds, file, state[f"initial_{k}"], state[f"slots_{k}"], rows))
         return PlacedSplit(name, index, tails, tuple(row_sets))
 
     def part(self, first: int, last: int) -> PlacedSplit:

@@ -264,8 +264,8 @@ def map_nodes(placed: PlacedRows) -> npt.NDArray[Any]:
     Each window needs a short run of each extent, so reading ahead would load the whole file.
     """
     if placed.bounds[-1] == 0:  # nothing to map
-        return np.empty(0, placed.node_dtype)
-    with placed.nodes_path.open("rb") as file:
+        return np.empty(0, placed.nodes.dtype)
+    with placed.nodes.path.open("rb") as file:
         mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
     mapped.madvise(mmap.MADV_RANDOM)
-    return np.frombuffer(mapped, placed.node_dtype, int(placed.bounds[-1]))
+    return np.frombuffer(mapped, placed.nodes.dtype, int(placed.bounds[-1]), placed.nodes.header_bytes)

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.errors import ConfigError
+from diskgnn.formats.graph_config import id_dtype
 from diskgnn.formats.packed_config import RowSetConfig
 from diskgnn.formats.row_format import FeatureFile
 from diskgnn.formats.sampled_minibatch import SampledMinibatch
@@ -48,9 +49,9 @@ class RowSet:
         return self.features.num_rows
 
     @property
-    def id_bytes(self) -> int:
-        """Returns the bytes of a row's id: a node, or a position in the list of edges."""
-        return 4 if self.num_rows < 1 << 31 else 8
+    def id_dtype(self) -> np.dtype[Any]:
+        """Returns the dtype of a row's id: a node, or a position in the list of edges."""
+        return id_dtype(self.num_rows)
 
     @property
     def row_bytes(self) -> int:

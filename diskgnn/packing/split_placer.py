@@ -21,7 +21,7 @@ from diskgnn.formats import artifacts
 from diskgnn.formats.packed_config import PackedConfig
 from diskgnn.ordered import Threads, in_order
 from diskgnn.packing.accesses import Accesses
-from diskgnn.packing.headers import HeadersFile, HeaderWriter, NodesFile
+from diskgnn.packing.headers import HeadersFile, HeaderWriter, WantedExtents
 from diskgnn.packing.kept_numbers import KeptNumbers
 from diskgnn.packing.pack_folder import PackFolder
 from diskgnn.packing.pack_request import PackRequest
@@ -34,6 +34,7 @@ from diskgnn.packing.static_choice import Nodes, choose_static
 from diskgnn.packing.tiers import Demand, Division, TierBudgets, divide_cpu_rows
 from diskgnn.progress.reporter import Advance
 from diskgnn.system.allocators import pages_kept, return_freed_memory
+from diskgnn.work.array_file import ArrayFile
 from diskgnn.work.fold import Output
 from diskgnn.work.runner import Scratch
 from diskgnn.work.step_file import StepFile
@@ -90,59 +91,70 @@ class SplitPlacer:
             ConfigError: it has too many minibatches.
             DamagedStepError: what a killed run left is not what it wrote.
         """
-        step, num_batches = placing_step(split), self._request.samples.config.splits[split].num_batches
+        num_batches = self._request.samples.config.splits[split].num_batches
         if num_batches > MAX_BATCHES:
             raise ConfigError(f"{split}: {num_batches} minibatches; at most {MAX_BATCHES} can be placed")
+        folder, row_bytes = self.folder, self._config.stored_row_bytes
         numbers = range(num_batches) if numbers is None else frozenset(numbers)
         tails = self._tail_pages(split, len(numbers) if is_written else 0)
         names = [row_set.config.name for row_set in self._request.row_sets]
-        folder, samples = self.folder, self._request.samples
-        nodes = [NodesFile(folder.writer, split, name) for name in names]
-        extents = HeadersFile(folder, split, self._config.stored_row_bytes, tails) if is_written else None
+        nodes = [
+            ArrayFile(folder.writer, f"{split}-{name}.nodes", row_set.id_dtype, None, ends=False)
+            for name, row_set in zip(names, self._request.row_sets, strict=True)
+        ]
+        wanted = WantedExtents(
+            split, numbers, HeadersFile(folder, split, row_bytes, tails) if is_written else None, nodes
+        )
 
         def place(state: State, output: Output) -> Generator[int, None, None]:
             del output
-            with (
-                folder.work.scratch(f"accesses-{split}") as scratch,
-                folder.resources.reporter.stage(f"place {split}", 2 * num_batches, "minibatches") as advance,
-                pages_kept(COPIES * minibatch_bytes_of(samples)),
-                closing(samples.read(split)) as minibatches,
-            ):
-                schedules = self._schedules(split, scratch, state, advance)
-                wanted = (minibatch for number, minibatch in enumerate(minibatches) if number in numbers)
-                headers = HeaderWriter(
-                    self._config, self._request.row_sets, self._labels(split), extents, nodes,
-                    self._kept_numbers.added_to(wanted), len(numbers), [len(each) for each in self._static_in(state)],
-                )  # fmt: skip
-
-                def placed() -> Iterator[Callable[[], None]]:
-                    for number, *placements in zip(range(num_batches), *schedules, strict=True):  # maybe no row sets
-                        if number in numbers:
-                            yield partial(headers.write, placements)
-                        advance(1)
-
-                with Threads(1) as pool:  # placing and encoding keep a core busy each
-                    for _ in in_order(pool, placed(), _MAX_WAITING):
-                        pass
-                if self._kept_numbers.group_bytes:
-                    return_freed_memory()  # small pieces of whole groups; windows of features come next
-                state |= headers.state()
-                for k, schedule in enumerate(schedules):
-                    state |= {f"initial_{k}": schedule.initial_cpu_nodes, f"slots_{k}": schedule.next_cycle_slots}
-                    folder.traffic.add(read=schedule.reuse.accesses.read_bytes)
-            folder.traffic.add(read=2 * samples_bytes(samples, split))  # for the accesses, and for the headers
+            self._write_headers(wanted, state)
             yield from ()
 
         # Later splits follow from the first one, which chose the static rows: with 'auto', others than another run may.
         after = [] if self._first_step is None else [self._first_step]
-        files = [*nodes, *([] if extents is None else [extents]), *self._files_of_rows(split, names)]
+        step, files = placing_step(split), [*wanted.files, *self._files_of_rows(split, names)]
         state = folder.work.fold(step, place, {}, files=files, after=after)
         self._first_step = self._first_step or step
         self.static_nodes = self._static_in(state)
         self._note_bytes += folder.work.note_bytes(state)
         if "division" in state:
             self.divisions[split] = Division.from_array(state["division"])
-        return PlacedSplit.of(split, state, self._config.stored_row_bytes, nodes, tails)
+        return PlacedSplit.of(split, state, row_bytes, nodes, tails)
+
+    def _write_headers(self, wanted: WantedExtents, state: State) -> None:
+        """Schedules all row sets, and writes the headers of a split; what was found goes to `state`."""
+        split, folder, samples = wanted.split, self.folder, self._request.samples
+        num_batches = samples.config.splits[split].num_batches
+        with (
+            folder.work.scratch(f"accesses-{split}") as scratch,
+            folder.resources.reporter.stage(f"place {split}", 2 * num_batches, "minibatches") as advance,
+            pages_kept(COPIES * minibatch_bytes_of(samples)),
+            closing(samples.read(split)) as minibatches,
+        ):
+            schedules = self._schedules(split, scratch, state, advance)
+            with_extents = (minibatch for number, minibatch in enumerate(minibatches) if number in wanted.numbers)
+            headers = HeaderWriter(
+                self._config, self._request.row_sets, self._labels(split), wanted,
+                self._kept_numbers.added_to(with_extents), [len(each) for each in self._static_in(state)],
+            )  # fmt: skip
+
+            def placed() -> Iterator[Callable[[], None]]:
+                for number, *placements in zip(range(num_batches), *schedules, strict=True):  # maybe no row sets
+                    if number in wanted.numbers:
+                        yield partial(headers.write, placements)
+                    advance(1)
+
+            with Threads(1) as pool:  # placing and encoding keep a core busy each
+                for _ in in_order(pool, placed(), _MAX_WAITING):
+                    pass
+            if self._kept_numbers.group_bytes:
+                return_freed_memory()  # small pieces of whole groups; windows of features come next
+            state |= headers.state()
+            for k, schedule in enumerate(schedules):
+                state |= {f"initial_{k}": schedule.initial_cpu_nodes, f"slots_{k}": schedule.next_cycle_slots}
+                folder.traffic.add(read=schedule.reuse.accesses.read_bytes)
+        folder.traffic.add(read=2 * samples_bytes(samples, split))  # for the accesses, and for the headers
 
     def _schedules(self, split: str, scratch: Scratch, state: State, advance: Advance) -> list[Schedule]:
         """Returns [K] the schedules of `split`; what was chosen for them goes to `state`."""

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from diskgnn.formats.graph_config import id_dtype
+
 _GOLDEN_RATIO = 0.6180339887498949
 _MAX_PRODUCT = 1 << 62
 
@@ -78,8 +80,7 @@ class AccessSample:
         return hashed
 
     def _kept(self, hashed: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        kept = hashed[hashed < self.num_nodes]
-        return kept if self.num_nodes > np.iinfo(np.int32).max else kept.astype(np.int32)
+        return hashed[hashed < self.num_nodes].astype(id_dtype(self.num_nodes), copy=False)
 
 
 def _coprime(num_nodes: int) -> int:

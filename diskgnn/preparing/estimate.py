@@ -281,7 +281,7 @@ def _setting(
         num_batches = sample.size.num_batches
         read[split] = extents_bytes(rows, row_bytes, num_batches, sample.header_bytes * num_batches)
         packed += packed_bytes(rows, row_bytes, num_batches, read[split])
-        scratch += scratch_bytes(rows, [each.id_bytes for each in row_sets], sample.samples_bytes * num_batches)
+        scratch += scratch_bytes(rows, [each.id_dtype.itemsize for each in row_sets], sample.samples_bytes * num_batches)
     train_split = _train_split(request.plan)
     size = samples[train_split].size
     sets = [

@@ -17,6 +17,7 @@ from diskgnn._native import MOST_LABEL_NEIGHBORS, propagate_labels
 from diskgnn.errors import ArtifactError
 from diskgnn.files.checked_files import npy_data_offset
 from diskgnn.files.file_reading import read_array
+from diskgnn.formats.graph_config import id_dtype
 from diskgnn.formats.verification import verify_input
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.type_data import EdgeSet
@@ -72,7 +73,7 @@ def nearness_order(
     sizes_of_types = [nodes.num_nodes for nodes in graph.nodes.values()]
     first_nodes = dict(zip(graph.nodes, np.cumsum([0, *sizes_of_types]).tolist(), strict=False))
     num_nodes = sum(sizes_of_types)
-    labels = np.arange(num_nodes, dtype=np.int32 if num_nodes < 1 << 31 else np.int64)
+    labels = np.arange(num_nodes, dtype=id_dtype(num_nodes))
     sizes = np.ones(num_nodes, np.int32)
     found = []
     for sweep in range(_SWEEPS):

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from diskgnn.draws import random_below, random_bits
 from diskgnn.errors import ConfigError, DataWarning
+from diskgnn.formats.graph_config import id_dtype
 from diskgnn.graph.known_edges import CHUNK_EDGES, Edges
 
 _ALL_AVOIDED = (
@@ -56,7 +57,7 @@ class AvoidedDestinations:
         self._numbers = numbers
         self.sources = _distinct_sources(edges)
         self._edges, self._num_destinations, self._known = edges, num_destinations, known
-        self._dtype = np.dtype(np.int32 if num_destinations < 1 << 31 else np.int64)
+        self._dtype = id_dtype(num_destinations)
         self._counts = np.zeros(len(self.sources), np.int64)
         for rows, _ in self._pieces():
             found, counts = np.unique(rows, return_counts=True)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.errors import DiskGNNError, InputError
-from diskgnn.formats.samples_config import position_dtype
+from diskgnn.formats.graph_config import id_dtype
 from diskgnn.graph.graph import Graph
 from diskgnn.sampling.neighbourhood import Neighbourhood
 from diskgnn.specs.schema import EdgeType, edge_type_name
@@ -180,7 +180,7 @@ class UserDraws:
         _require_whole(f"{where}: positions", positions)
         _require(len(positions) == len(indices), f"{where}: expected a position for each edge, found {len(positions)}")
         _require_below(f"{where}: positions", positions, num_edges)
-        return indptr.astype(np.int32), indices.astype(np.int32), positions.astype(position_dtype(num_edges))
+        return indptr.astype(np.int32), indices.astype(np.int32), positions.astype(id_dtype(num_edges))
 
 
 class _Unfit(Exception):  # noqa: N818  # becomes an InputError that names the minibatch

@@ -33,6 +33,7 @@ _HELD_CHUNKS = 1 << 16  # whose checksums are in memory before they are written
 class ArrayFile(StepFile):
     """One .npy file of an artifact, written front to back like `ChecksummedFile`: by a fold, or as a context manager.
 
+    With `ends` False, steps read it that come after, and it is no file of the artifact.
     `rows` None means as many as will have been written. `checksums` names a .npy file for those of its chunks (see
     `ChunkChecksums`).
 
@@ -41,8 +42,6 @@ class ArrayFile(StepFile):
 
     State: `<name>` [5], the rows that are written, the CRC-32C of the file so far, and `ChunkChecksums.state`.
     """
-
-    is_sent = True
 
     def __init__(
         self,
@@ -54,11 +53,13 @@ class ArrayFile(StepFile):
         checksums: str | None = None,
         *,
         may_stream: bool = False,
+        ends: bool = True,
     ) -> None:
-        super().__init__(writer, name)
+        super().__init__(writer, name, ends=ends)
         assert checksums is None or rows is not None
-        self._rows, self._row_shape, self._dtype, self._may_stream = rows, row_shape, np.dtype(dtype), may_stream
-        self._header = npy_header_bytes(self._dtype, (rows or 0, *row_shape))
+        self._rows, self._row_shape, self.dtype, self._may_stream = rows, row_shape, np.dtype(dtype), may_stream
+        self._header = npy_header_bytes(self.dtype, (rows or 0, *row_shape))
+        self.is_sent = ends
         self.num_bytes = self._bytes_of(rows or 0)
         self.rows_written = 0  # those of the last commit, when it is opened
         self._checksums: ArrayFile | None = None  # of the chunks: written as they are known
@@ -69,6 +70,11 @@ class ArrayFile(StepFile):
     def parts(self) -> Sequence[StepFile]:
         """Returns itself, behind the file with its checksums."""
         return [*([] if self._checksums is None else self._checksums.parts), self]
+
+    @property
+    def header_bytes(self) -> int:
+        """Returns where the rows begin."""
+        return len(self._header)
 
     def first(self) -> State:
         """Returns that no rows are written."""
@@ -107,7 +113,7 @@ class ArrayFile(StepFile):
 
     def write(self, rows: npt.NDArray[Any]) -> None:
         """Append `rows` [any number, *row_shape] of the file's dtype."""
-        assert (rows.shape[1:], rows.dtype) == (self._row_shape, self._dtype), (rows.shape, rows.dtype)
+        assert (rows.shape[1:], rows.dtype) == (self._row_shape, self.dtype), (rows.shape, rows.dtype)
         self.rows_written += len(rows)
         assert self._rows is None or self.rows_written <= self._rows, (self.rows_written, self._rows)
         faults.point("artifact.write")
@@ -121,7 +127,7 @@ class ArrayFile(StepFile):
                 self._checksums.write(self._chunks.take())
 
     def _bytes_of(self, rows: int) -> int:
-        return len(self._header) + rows * math.prod(self._row_shape) * self._dtype.itemsize
+        return len(self._header) + rows * math.prod(self._row_shape) * self.dtype.itemsize
 
     def hand_over(self) -> None:
         """Writes the checksums of the chunks that are full."""
@@ -137,14 +143,16 @@ class ArrayFile(StepFile):
         assert self._rows in (None, self.rows_written), (self._rows, self.rows_written)
         shape = (self.rows_written, *self._row_shape)
         if isinstance(self._file, SentFile):
-            entry = FileEntry(self._bytes_of(self.rows_written), self._file.crc32c, self._dtype.str, shape)
+            entry = FileEntry(self._bytes_of(self.rows_written), self._file.crc32c, self.dtype.str, shape)
             self.writer.add_sent(self.name, entry)
         elif self._rows is not None:
             self.writer.add(self.name, crc32c=self._file.crc32c)
         else:
-            header = npy_header_bytes(self._dtype, shape)
+            header = npy_header_bytes(self.dtype, shape)
             with self.path.open("r+b") as file:
                 file.write(header)
+            if not self.ends:
+                return
             # Not read again: a disk that has changed the rows since would be believed.
             rows_bytes = self._bytes_of(self.rows_written) - len(header)
             other_header = crc32c(self._header) ^ crc32c(header)

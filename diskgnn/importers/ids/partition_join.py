@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from diskgnn.errors import InputError
-from diskgnn.graph.bucket_layout import index_dtype
+from diskgnn.formats.graph_config import id_dtype
 from diskgnn.importers.ids.id_types import readable_kind
 from diskgnn.importers.ids.sampling_ids import SampledIds
 from diskgnn.work.runner import Work
@@ -155,7 +155,7 @@ class Lookup(Ends):
         self._near, self._skips_unknown, self._schema = near, skips_unknown, pa.schema([("id", sampled.kind)])
         self.skipped: object = None  # an id that no node has, if that is no error
         self.hint_of_skipped = ""
-        self._answer_dtype = index_dtype(sampled.count)  # there are no more nodes than ids were read
+        self._answer_dtype = id_dtype(sampled.count)  # there are no more nodes than ids were read
 
     def add(self, part: int, ids: pa.Array) -> None:
         """Brings the ids of a part to their ranges."""

@@ -46,70 +46,95 @@ class BucketLayout:
         return int(self.edge_starts[-1])
 
 
+@dataclass(frozen=True)
+class BinnedEdges:
+    """Edges that are counted by bins of consecutive destinations, and what they take while they are sorted."""
+
+    counts: npt.NDArray[np.int64]  # [bins]
+    shift: int  # a bin is 2^shift nodes
+    num_sources: int
+    num_nodes: int  # N destinations
+    self_loops: bool = False  # one may be added to every node
+    record_bytes: int = 0  # that each carries
+    by_time: bool = False  # they are sorted by their times
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Returns the dtype of node ids."""
+        return id_dtype(max(self.num_sources, self.num_nodes))
+
+    @property
+    def edge_bytes(self) -> int:
+        """Returns the bytes of an edge, without what it carries."""
+        return 2 * self.dtype.itemsize
+
+    def sort_bytes(self) -> npt.NDArray[np.int64]:
+        """Returns [bins] what it takes to sort each: its edges, its indices, their order if edges carry records or are
+        sorted by times, these times, and per node a degree and a sum of degrees.
+        """
+        id_bytes, firsts = self.dtype.itemsize, np.arange(len(self.counts), dtype=np.int64) << self.shift
+        order_bytes = 8 * bool(self.record_bytes or self.by_time) + 8 * self.by_time
+        nodes = np.minimum(self.num_nodes - firsts, 1 << self.shift)
+        of_edges: npt.NDArray[np.int64] = self.counts * (self.edge_bytes + id_bytes + order_bytes)
+        return of_edges + nodes * (16 + self.self_loops * id_bytes)
+
+
 def lay_out_buckets(
-    bin_edges: npt.NDArray[np.int64],
-    shift: int,
-    num_nodes: int,
-    resources: Resources,
-    self_loops: bool,
-    *,
-    num_sources: int | None = None,
-    record_bytes: int = 0,
-    by_time: bool = False,
-    node_starts: npt.NDArray[np.int64] | None = None,
+    given: BinnedEdges, resources: Resources, node_starts: npt.NDArray[np.int64] | None = None
 ) -> BucketLayout:
     """Cuts the nodes into buckets, so that one for each thread and one more can be sorted within the memory at once.
 
-    Edges lead from `num_sources` nodes (None: `num_nodes`). If each carries a record of `record_bytes`, a quarter of
-    the memory is kept for the records of one bucket, and another for copying them. With `by_time`, sorting a bucket
-    takes the times of its edges, too. `node_starts` are those of an earlier layout, which is kept if it fits.
+    If edges carry records, a quarter of the memory is kept for the records of one bucket, and another for copying
+    them. `node_starts` are those of an earlier layout, which is kept if it fits.
 
     Raises:
         ConfigError: one bin alone does not fit.
     """
-    num_sources = num_nodes if num_sources is None else num_sources
-    dtype = id_dtype(max(num_sources, num_nodes))
-    edge_bytes = 2 * dtype.itemsize
-    records_bytes = resources.divided(1, part=4) if record_bytes else 0  # of one bucket
-    left, threads = resources.less(2 * records_bytes), resources.threads
-    order_bytes = 8 * bool(record_bytes or by_time) + 8 * by_time
-    bin_nodes = np.minimum(num_nodes - (np.arange(len(bin_edges), dtype=np.int64) << shift), 1 << shift)
-    # Sorting a bucket holds its edges, its indices, their order if edges carry records or are sorted by times, these
-    # times, and per node a degree and a sum of degrees.
-    bin_bytes = bin_edges * (edge_bytes + dtype.itemsize + order_bytes) + bin_nodes * (16 + self_loops * dtype.itemsize)
-    all_edges_bytes, largest_bytes = int(bin_edges.sum()) * (edge_bytes + record_bytes), int(bin_bytes.max(initial=1))
-    in_memory = all_edges_bytes <= left.divided(1, part=2) and all_edges_bytes + largest_bytes <= left.memory_bytes
-    sort_bytes = left.memory_bytes - (all_edges_bytes if in_memory else 0)
+    records_bytes = resources.divided(1, part=4) if given.record_bytes else 0  # of one bucket
+    left, threads, bin_bytes = resources.less(2 * records_bytes), resources.threads, given.sort_bytes()
+    edges_bytes = int(given.counts.sum()) * (given.edge_bytes + given.record_bytes)
+    largest_bytes = int(bin_bytes.max(initial=1))
+    in_memory = edges_bytes <= left.divided(1, part=2) and edges_bytes + largest_bytes <= left.memory_bytes
+    sort_bytes = left.memory_bytes - (edges_bytes if in_memory else 0)
     if largest_bytes > sort_bytes:
         largest = int(bin_bytes.argmax())
-        first, last = largest << shift, min((largest + 1) << shift, num_nodes) - 1
-        resources.require(
-            f"to sort the {bin_edges[largest]} in-edges of nodes {first} to {last}",
-            largest_bytes * (2 if record_bytes else 1),
-        )
+        first, last = largest << given.shift, min((largest + 1) << given.shift, given.num_nodes) - 1
+        what = f"to sort the {given.counts[largest]} in-edges of nodes {first} to {last}"
+        resources.require(what, largest_bytes * (2 if given.record_bytes else 1))
     sums = np.concatenate([[0], np.cumsum(bin_bytes)])
-    share_bytes = min(sort_bytes // (threads + 1), max(int(sums[-1]) // _MAX_BUCKETS, _MIN_SHARE_BYTES))
-    starts = [0]
-    if node_starts is not None and np.diff(sums[found := -(-node_starts >> shift)]).max(initial=0) <= sort_bytes:
-        starts = found.tolist()
-    edges = np.concatenate([[0], np.cumsum(bin_edges)])
-    while starts[-1] < len(bin_edges):
-        fitting = int(np.searchsorted(sums, sums[starts[-1]] + share_bytes, side="right")) - 1
-        if record_bytes:
-            most_edges = edges[starts[-1]] + records_bytes // record_bytes
-            fitting = min(fitting, int(np.searchsorted(edges, most_edges, side="right")) - 1)
-        starts.append(min(max(fitting, starts[-1] + 1), len(bin_edges)))
-    bounds = np.array(starts, np.int64)
+    edges = np.concatenate([[0], np.cumsum(given.counts)])
+    if node_starts is not None and np.diff(sums[found := -(-node_starts >> given.shift)]).max(initial=0) <= sort_bytes:
+        bounds = found
+    else:
+        share_bytes = min(sort_bytes // (threads + 1), max(int(sums[-1]) // _MAX_BUCKETS, _MIN_SHARE_BYTES))
+        most_edges = records_bytes // given.record_bytes if given.record_bytes else int(edges[-1])
+        bounds = _cut(sums, share_bytes, edges, most_edges)
     bucket_bytes = int(np.diff(sums[bounds]).max(initial=1))
-    buffer_bytes = left.divided(max(len(starts) - 1, 1), most_bytes=_MAX_BUFFER_BYTES)
+    num_buckets = len(bounds) - 1
+    buffer_bytes = left.divided(max(num_buckets, 1), most_bytes=_MAX_BUFFER_BYTES)
     return BucketLayout(
-        dtype=dtype,
-        num_sources=num_sources,
-        shift=shift,
-        bucket_of_bin=np.repeat(np.arange(len(starts) - 1, dtype=np.int32), np.diff(bounds)),
-        node_starts=np.minimum(bounds << shift, num_nodes),
+        dtype=given.dtype,
+        num_sources=given.num_sources,
+        shift=given.shift,
+        bucket_of_bin=np.repeat(np.arange(num_buckets, dtype=np.int32), np.diff(bounds)),
+        node_starts=np.minimum(bounds << given.shift, given.num_nodes),
         edge_starts=edges[bounds],
         in_memory=in_memory,
-        buffer_edges=max(1, buffer_bytes // edge_bytes),
+        buffer_edges=max(1, buffer_bytes // given.edge_bytes),
         buckets_at_once=max(1, min(threads + 1, sort_bytes // bucket_bytes)),
     )
+
+
+def _cut(
+    sums: npt.NDArray[np.int64], most_bytes: int, edges: npt.NDArray[np.int64], most_edges: int
+) -> npt.NDArray[np.int64]:
+    """Returns [buckets + 1] where buckets of bins begin, of at most `most_bytes` and `most_edges`, or one bin.
+
+    `sums` and `edges` [bins + 1] say how many bytes and edges all bins before have.
+    """
+    starts, num_bins = [0], len(sums) - 1
+    while starts[-1] < num_bins:
+        limits = ((sums, most_bytes), (edges, most_edges))
+        fitting = min(int(np.searchsorted(each, each[starts[-1]] + most, side="right")) - 1 for each, most in limits)
+        starts.append(min(max(fitting, starts[-1] + 1), num_bins))
+    return np.array(starts, np.int64)

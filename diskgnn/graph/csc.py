@@ -22,7 +22,7 @@ from diskgnn.errors import InputError
 from diskgnn.formats import artifacts
 from diskgnn.formats.artifacts import edge_file
 from diskgnn.formats.graph_config import id_dtype
-from diskgnn.graph.bucket_layout import BucketLayout, lay_out_buckets
+from diskgnn.graph.bucket_layout import BinnedEdges, BucketLayout, lay_out_buckets
 from diskgnn.graph.edge_buckets import EdgeBuckets, EdgeChunk, EdgesFrom, EdgeSource, edges_from
 from diskgnn.graph.edge_records import (
     EdgeColumn,
@@ -136,13 +136,12 @@ def _write(work: Work, writer: ArtifactWriter, given: EdgeList, resources: Resou
     edges, records = (
         work.shuffle("scatter", name, layout.num_buckets, in_memory=layout.in_memory) for name in ("edges", "records")
     )
-    carried = EdgeRecords(layout, given.columns, records, resources)
+    buckets = _Buckets(given, layout, edges, EdgeRecords(layout, given.columns, records, resources), resources)
     starts = layout.node_starts
     if not work.is_finished("sort", key=starts):
-        scatter = partial(_scatter, given, layout, edges, carried, resources.reporter)
-        work.fold("scatter", scatter, {"edges": 0}, key=starts)
+        work.fold("scatter", buckets.scatter, {"edges": 0}, key=starts)
     done = work.fold(
-        "sort", partial(_sort, given, layout, edges, carried, resources, files), {"buckets": 0, "edges": 0},
+        "sort", partial(buckets.sort, files), {"buckets": 0, "edges": 0},
         files=files, key=starts, consumes=(edges, records),
     )  # fmt: skip
     return int(done["edges"])
@@ -150,13 +149,13 @@ def _write(work: Work, writer: ArtifactWriter, given: EdgeList, resources: Resou
 
 def _lay_out(work: Work, given: EdgeList, resources: Resources) -> BucketLayout:
     """Counts the edges, of which nothing but the layout stays in memory."""
-    shift = _bin_shift(given.num_nodes)
-    bins = np.zeros(_num_bins(given.num_nodes, shift), np.int64)
-    counted = work.fold("count", partial(_count, given, shift, resources.reporter), {"bins": bins, "edges": 0})
-    return lay_out_buckets(
-        counted["bins"], shift, given.num_nodes, resources, given.options.self_loops, num_sources=given.num_sources,
-        record_bytes=_record_bytes(given), by_time=given.by_time, node_starts=work.state_of("buckets").get("starts"),
-    )  # fmt: skip
+    shift, num_nodes = _bin_shift(given.num_nodes), given.num_nodes
+    bins = np.zeros(_num_bins(num_nodes, shift), np.int64)
+    counted = work.fold("count", partial(_count, given, shift, resources.reporter), {"bins": bins, "edges": 0})["bins"]
+    edges = BinnedEdges(
+        counted, shift, given.num_sources, num_nodes, given.options.self_loops, _record_bytes(given), given.by_time
+    )
+    return lay_out_buckets(edges, resources, work.state_of("buckets").get("starts"))
 
 
 def _most_bytes(given: EdgeList, layout: BucketLayout) -> int:
@@ -185,30 +184,15 @@ def _count(given: EdgeList, shift: int, reporter: Reporter, state: State, output
             yield len(src) * EDGE_BYTES
 
 
-def _scatter(
-    given: EdgeList,
-    layout: BucketLayout,
-    edges: Shuffle,
-    records: EdgeRecords,
-    reporter: Reporter,
-    state: State,
-    output: Output,
-) -> Generator[int, None, None]:
-    """Brings every edge, and what it carries, to its bucket."""
-    reverse, first, edge_bytes = given.options.reverse, int(state["edges"]), EDGE_BYTES + _record_bytes(given)
-    buckets = EdgeBuckets(layout, edges)
-    output.before_commit(buckets.hand_over)
-    source = given.edges_from(first)
-    if given.columns:
-        source = records.following(source, first, reverse, output)
-    with output.stage(reporter, "scatter edges", layout.num_edges, "edges") as advance:
-        for src, dst in source:
-            buckets.add(src, dst, reverse)
-            advance(len(src) * (1 + reverse))
-            state["edges"] += len(src)
-            yield len(src) * edge_bytes
-    buckets.hand_over()
-    buckets.require_all()
+def _out_of_range(given: EdgeList, edge: int, src: int, dst: int) -> str:
+    outside = not 0 <= src < given.num_sources
+    found = f"source {src}" if outside else f"destination {dst}"
+    limit = given.num_sources if outside else given.num_nodes
+    return (
+        f"{given.name and given.name + ': '}expected node ids from 0 to {limit - 1}, found {found} in edge {edge} "
+        f"(counted from 0); there are {limit} nodes, counted by their rows or as given: number them from 0 "
+        f"without gaps, or give their ids"
+    )
 
 
 def _files(writer: ArtifactWriter, given: EdgeList, layout: BucketLayout) -> list[ArrayFile]:
@@ -222,70 +206,6 @@ def _files(writer: ArtifactWriter, given: EdgeList, layout: BucketLayout) -> lis
     ]
 
 
-def _sort(
-    given: EdgeList,
-    layout: BucketLayout,
-    edges: Shuffle,
-    records: EdgeRecords,
-    resources: Resources,
-    files: Sequence[ArrayFile],
-    state: State,
-    output: Output,
-) -> Generator[int, None, None]:
-    """Sorts the buckets, several at once, and appends each in its turn."""
-    indptr, indices, *carried = files
-    dtype = id_dtype(given.num_sources)
-    if not indptr.rows_written:
-        indptr.write(np.zeros(1, np.int64))
-    first = int(state["buckets"])
-    times = _times_of_edges(given, records)
-    sorts = (
-        partial(_sort_bucket, layout, bucket, edges, given.options, bool(carried), times)
-        for bucket in range(first, layout.num_buckets)
-    )
-    with (
-        Threads(min(resources.threads, layout.buckets_at_once)) as pool,
-        output.stage(resources.reporter, "sort edges", layout.num_edges, "edges") as advance,
-    ):
-        for bucket, column in enumerate(in_order(pool, sorts, ahead=layout.buckets_at_once - 1), first):
-            indptr.write(indices.rows_written + np.cumsum(column.degrees, dtype=np.int64))
-            indices.write(column.indices.astype(dtype, copy=False))
-            if carried:
-                parts = records.of_bucket(bucket, column.order)
-                first_node = int(layout.node_starts[bucket])
-                for part in require_weights(parts, column.degrees, first_node, given.name):
-                    for carries, file in zip(given.columns, carried, strict=True):
-                        file.write(np.ascontiguousarray(part[carries.kind]))
-            num_edges = int(layout.edge_starts[bucket + 1] - layout.edge_starts[bucket])
-            advance(num_edges)
-            state["buckets"] += 1
-            state["edges"][...] = indices.rows_written
-            del column  # before the next bucket is sorted
-            yield num_edges * (EDGE_BYTES + _record_bytes(given))
-
-
-def _times_of_edges(given: EdgeList, records: EdgeRecords) -> TimesOfEdges | None:
-    """Returns what says the times of a bucket's edges, whose number and ends are given; None if no order needs them."""
-    if not given.by_time:
-        return None
-    if given.has_times:
-        return lambda bucket, _: records.times_of_bucket(bucket)
-    assert given.source_times is not None
-    of_sources = given.source_times()
-    return lambda _, edges: of_sources[edges[:, 0]]
-
-
-def _out_of_range(given: EdgeList, edge: int, src: int, dst: int) -> str:
-    outside = not 0 <= src < given.num_sources
-    found = f"source {src}" if outside else f"destination {dst}"
-    limit = given.num_sources if outside else given.num_nodes
-    return (
-        f"{given.name and given.name + ': '}expected node ids from 0 to {limit - 1}, found {found} in edge {edge} "
-        f"(counted from 0); there are {limit} nodes, counted by their rows or as given: number them from 0 "
-        f"without gaps, or give their ids"
-    )
-
-
 @dataclass(frozen=True)
 class _Sorted:
     """A bucket in the form in which it is written."""
@@ -295,18 +215,84 @@ class _Sorted:
     order: npt.NDArray[np.int64]  # [edges] the number of each in the bucket; [0] unless they carry something
 
 
-def _sort_bucket(
-    layout: BucketLayout, bucket: int, shuffle: Shuffle, options: EdgeOptions, with_order: bool,
-    times: TimesOfEdges | None,
-) -> _Sorted:  # fmt: skip
-    edges = shuffle.content(bucket, layout.dtype).reshape(-1, 2)
-    first_node, last_node = (int(node) for node in layout.node_starts[bucket : bucket + 2])
-    degrees = np.empty(last_node - first_node, np.int64)
-    indices = np.empty(len(edges) + options.self_loops * len(degrees), layout.dtype)
-    order = np.empty(len(edges) if with_order or times is not None else 0, np.int64)
-    if with_order or times is not None:
-        of_edges = None if times is None else times(bucket, edges)
-        sort_bucket_with_order(edges, first_node, degrees, indices, order, of_edges)
-        return _Sorted(degrees, indices, order if with_order else order[:0])
-    written = sort_bucket(edges, first_node, options.self_loops, options.drop_duplicates, degrees, indices)
-    return _Sorted(degrees, indices[:written], order)
+@dataclass(frozen=True)
+class _Buckets:
+    """The edges on their way through buckets, and what they carry."""
+
+    given: EdgeList
+    layout: BucketLayout
+    edges: Shuffle
+    records: EdgeRecords
+    resources: Resources
+
+    def scatter(self, state: State, output: Output) -> Generator[int, None, None]:
+        """Brings every edge, and what it carries, to its bucket."""
+        given, first = self.given, int(state["edges"])
+        reverse, edge_bytes = given.options.reverse, EDGE_BYTES + _record_bytes(given)
+        buckets = EdgeBuckets(self.layout, self.edges)
+        output.before_commit(buckets.hand_over)
+        source = given.edges_from(first)
+        if given.columns:
+            source = self.records.following(source, first, reverse, output)
+        with output.stage(self.resources.reporter, "scatter edges", self.layout.num_edges, "edges") as advance:
+            for src, dst in source:
+                buckets.add(src, dst, reverse)
+                advance(len(src) * (1 + reverse))
+                state["edges"] += len(src)
+                yield len(src) * edge_bytes
+        buckets.hand_over()
+        buckets.require_all()
+
+    def sort(self, files: Sequence[ArrayFile], state: State, output: Output) -> Generator[int, None, None]:
+        """Sorts the buckets, several at once, and appends each in its turn."""
+        given, layout, records, resources = self.given, self.layout, self.records, self.resources
+        indptr, indices, *carried = files
+        dtype = id_dtype(given.num_sources)
+        if not indptr.rows_written:
+            indptr.write(np.zeros(1, np.int64))
+        first, times = int(state["buckets"]), self._times_of_edges()
+        sorts = (partial(self._sort_bucket, bucket, times) for bucket in range(first, layout.num_buckets))
+        with (
+            Threads(min(resources.threads, layout.buckets_at_once)) as pool,
+            output.stage(resources.reporter, "sort edges", layout.num_edges, "edges") as advance,
+        ):
+            for bucket, column in enumerate(in_order(pool, sorts, ahead=layout.buckets_at_once - 1), first):
+                indptr.write(indices.rows_written + np.cumsum(column.degrees, dtype=np.int64))
+                indices.write(column.indices.astype(dtype, copy=False))
+                if carried:
+                    parts = records.of_bucket(bucket, column.order)
+                    first_node = int(layout.node_starts[bucket])
+                    for part in require_weights(parts, column.degrees, first_node, given.name):
+                        for carries, file in zip(given.columns, carried, strict=True):
+                            file.write(np.ascontiguousarray(part[carries.kind]))
+                num_edges = int(layout.edge_starts[bucket + 1] - layout.edge_starts[bucket])
+                advance(num_edges)
+                state["buckets"] += 1
+                state["edges"][...] = indices.rows_written
+                del column  # before the next bucket is sorted
+                yield num_edges * (EDGE_BYTES + _record_bytes(given))
+
+    def _times_of_edges(self) -> TimesOfEdges | None:
+        """Returns what says the times of a bucket's edges, whose number and ends are given; None if no order needs
+        them."""
+        if not self.given.by_time:
+            return None
+        if self.given.has_times:
+            return lambda bucket, _: self.records.times_of_bucket(bucket)
+        assert self.given.source_times is not None
+        of_sources = self.given.source_times()
+        return lambda _, edges: of_sources[edges[:, 0]]
+
+    def _sort_bucket(self, bucket: int, times: TimesOfEdges | None) -> _Sorted:
+        layout, options, with_order = self.layout, self.given.options, bool(self.given.columns)
+        edges = self.edges.content(bucket, layout.dtype).reshape(-1, 2)
+        first_node, last_node = (int(node) for node in layout.node_starts[bucket : bucket + 2])
+        degrees = np.empty(last_node - first_node, np.int64)
+        indices = np.empty(len(edges) + options.self_loops * len(degrees), layout.dtype)
+        order = np.empty(len(edges) if with_order or times is not None else 0, np.int64)
+        if with_order or times is not None:
+            of_edges = None if times is None else times(bucket, edges)
+            sort_bucket_with_order(edges, first_node, degrees, indices, order, of_edges)
+            return _Sorted(degrees, indices, order if with_order else order[:0])
+        written = sort_bucket(edges, first_node, options.self_loops, options.drop_duplicates, degrees, indices)
+        return _Sorted(degrees, indices[:written], order)

@@ -20,7 +20,7 @@ from diskgnn.errors import ConfigError, DiskFullError, InputError
 from diskgnn.files import faults
 from diskgnn.formats import artifacts
 from diskgnn.formats.verification import verify_artifact
-from diskgnn.graph.bucket_layout import lay_out_buckets
+from diskgnn.graph.bucket_layout import BinnedEdges, lay_out_buckets
 from diskgnn.graph.csc import EdgeList, EdgeOptions, write_csc
 from diskgnn.graph.edge_buckets import EdgeChunk
 from diskgnn.specs.schema import ONE_EDGE_TYPE
@@ -189,7 +189,7 @@ def test_the_layout_covers_all_and_obeys_the_budget() -> None:
     rng = np.random.default_rng(2)
     bin_edges = rng.integers(0, 3_000_000_000, 1000)  # far more than 2^31 edges
     shift, num_nodes = 22, (999 << 22) + 17  # and nodes
-    layout = lay_out_buckets(bin_edges, shift, num_nodes, Resources(300 << 30, 4), False)
+    layout = lay_out_buckets(BinnedEdges(bin_edges, shift, num_nodes, num_nodes), Resources(300 << 30, 4))
     assert layout.dtype == np.int64
     assert not layout.in_memory
     assert layout.num_edges == bin_edges.sum() > 2**40

@@ -8,7 +8,6 @@ neither on threads nor on memory. native/graph/graph_generator.h says how each i
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
@@ -44,11 +43,6 @@ from diskgnn.work.writer import ArtifactWriter
 
 _MAX_CHUNK_BYTES = 8 << 20
 _SPARE_BYTES = 4 << 20  # for chunks and buckets, at least
-
-# Length of a class centroid over that at which C classes can just be told apart in noise, sqrt(2 ln C). At this
-# ratio the best classifier that sees only a node's own features is right 43 % of the time with 16 classes, 36 %
-# with 47: clearly more than chance, clearly less than one that sees the neighbours too.
-SIGNAL_RATIO = 0.65
 
 T = TypeVar("T")
 
@@ -115,9 +109,8 @@ def generate(
     fractions = {"train": train_fraction, "valid": valid_fraction, "test": test_fraction}
     rows = RowFormat(feature_dtype, num_features)
     spec = GenerationSpec(num_nodes, avg_degree, num_classes, rows, fractions, homophily, seed)
-    reporter = reporter_for(reporter, progress)
-    out = Destination.of(out)
-    resources = Resources.of(memory, threads, reporter, sending_bytes=out.sending_bytes)
+    out, told = Destination.of(out), reporter_for(reporter, progress)
+    resources = Resources.of(memory, threads, told, sending_bytes=out.sending_bytes)
     resources = resources.within(Need(
         f"for {num_classes} classes and rows of {rows.row_bytes} bytes",
         shared_bytes=spec.centroid_bytes,
@@ -131,24 +124,11 @@ def generate(
     )
     require_space(writer, _most_disk_bytes(spec), "the graph")
     with writer:
-        generator = GraphGenerator(
-            num_nodes=num_nodes,
-            num_classes=num_classes,
-            homophily=homophily,
-            num_features=num_features,
-            feature_signal=SIGNAL_RATIO * math.sqrt(2 * math.log(num_classes)),
-            seed=seed,
-        )
-        num_edges = _write_edges(writer, generator, spec, resources, chunks)
+        parts = _GraphParts(writer, spec, resources, chunks, spec.generator())
+        num_edges = parts.write_edges()
         writer.config = spec.to_json(num_edges)
-        _write_features(writer, generator, spec, chunks, reporter)
-        _write_int64s(writer, node_file(artifacts.LABELS, ONE_NODE_TYPE), generator.labels, range(num_nodes), chunks)
-        first = 0
-        for split, size in spec.split_sizes.items():
-            if size > 0:
-                nodes = range(first, first + size)
-                _write_int64s(writer, node_file(split, ONE_NODE_TYPE), generator.shuffled_nodes, nodes, chunks)
-            first += size
+        parts.write_features()
+        parts.write_labels_and_splits()
         manifest = writer.publish()
     return StageReport(
         "generate",
@@ -179,10 +159,7 @@ class Chunks:
 
     def of(self, make: Callable[[int, int], T], numbers: range, item_bytes: int) -> Iterator[T]:
         """Yields `make(first, count)` for consecutive parts of `numbers`, in order. The threads work ahead of use."""
-        step = max(1, self.bytes_each // item_bytes)
-        calls = (partial(make, part.start, len(part)) for part in _parts(numbers, step))
-        with Threads(self.threads) as pool:
-            yield from in_order(pool, calls, ahead=self.threads)
+        return made_in_parts(make, numbers, max(1, self.bytes_each // item_bytes), self.threads)
 
 
 def _in_flight(threads: int) -> int:
@@ -190,9 +167,11 @@ def _in_flight(threads: int) -> int:
     return threads + 2
 
 
-def _parts(numbers: range, step: int) -> Iterator[range]:
-    for first in range(0, len(numbers), step):
-        yield numbers[first : first + step]
+def made_in_parts(make: Callable[[int, int], T], numbers: range, step: int, threads: int) -> Iterator[T]:
+    """Yields `make(first, count)` for parts of `numbers` of `step` each, in order. The threads work ahead of use."""
+    parts = (numbers[first : first + step] for first in range(0, len(numbers), step))
+    with Threads(threads) as pool:
+        yield from in_order(pool, (partial(make, part.start, len(part)) for part in parts), ahead=threads)
 
 
 def _most_disk_bytes(spec: GenerationSpec) -> int:
@@ -204,75 +183,81 @@ def _most_disk_bytes(spec: GenerationSpec) -> int:
     return topology_bytes + max(scratch_bytes, other_bytes)
 
 
-def _write_edges(
-    writer: ArtifactWriter, generator: GraphGenerator, spec: GenerationSpec, resources: Resources, chunks: Chunks
-) -> int:
-    """Returns how many edges remain after repeated ones are dropped."""
-    dtype = id_dtype(spec.num_nodes)
+@dataclass(frozen=True)
+class _GraphParts:
+    """Writes what a graph consists of."""
 
-    def make(first: int, count: int) -> EdgeChunk:
-        src, dst = np.empty(count, dtype), np.empty(count, dtype)
-        generator.edges(first, src, dst)
-        return src, dst
+    writer: ArtifactWriter
+    spec: GenerationSpec
+    resources: Resources
+    chunks: Chunks
+    generator: GraphGenerator
 
-    def edges_from(first: int) -> Iterator[EdgeChunk]:
-        return chunks.of(make, range(first, spec.num_drawn_edges), 2 * dtype.itemsize)
+    def write_edges(self) -> int:
+        """Returns how many edges remain after repeated ones are dropped."""
+        spec, chunks, dtype = self.spec, self.chunks, id_dtype(self.spec.num_nodes)
 
-    edges = EdgeList(
-        ONE_EDGE_TYPE, partial(edges_from, 0), spec.num_nodes, spec.num_nodes, EdgeOptions(drop_duplicates=True),
-        num_input_edges=spec.num_drawn_edges, seek=edges_from,
-    )  # fmt: skip
-    return write_csc(writer, edges, resources.less(chunks.total_bytes + least_memory_bytes(spec.num_nodes)))
+        def make(first: int, count: int) -> EdgeChunk:
+            src, dst = np.empty(count, dtype), np.empty(count, dtype)
+            self.generator.edges(first, src, dst)
+            return src, dst
 
+        def edges_from(first: int) -> Iterator[EdgeChunk]:
+            return chunks.of(make, range(first, spec.num_drawn_edges), 2 * dtype.itemsize)
 
-def _write_features(
-    writer: ArtifactWriter,
-    generator: GraphGenerator,
-    spec: GenerationSpec,
-    chunks: Chunks,
-    reporter: Reporter,
-) -> None:
-    rows, num_nodes = spec.rows, spec.num_nodes
-    feature_type = FeatureType[rows.dtype]
+        edges = EdgeList(
+            ONE_EDGE_TYPE, partial(edges_from, 0), spec.num_nodes, spec.num_nodes, EdgeOptions(drop_duplicates=True),
+            num_input_edges=spec.num_drawn_edges, seek=edges_from,
+        )  # fmt: skip
+        left = self.resources.less(chunks.total_bytes + least_memory_bytes(spec.num_nodes))
+        return write_csc(self.writer, edges, left)
 
-    def make(first: int, count: int) -> npt.NDArray[Any]:
-        data = np.empty((count, rows.row_bytes), np.uint8)
-        generator.features(first, feature_type, data)
-        return data.view(rows.storage)
+    def write_features(self) -> None:
+        """Writes the rows of all nodes, with their checksums."""
+        rows, num_nodes = self.spec.rows, self.spec.num_nodes
+        feature_type = FeatureType[rows.dtype]
 
-    name, checksums = (node_file(kind, ONE_NODE_TYPE) for kind in (artifacts.FEATURES, artifacts.FEATURE_CHECKSUMS))
+        def make(first: int, count: int) -> npt.NDArray[Any]:
+            data = np.empty((count, rows.row_bytes), np.uint8)
+            self.generator.features(first, feature_type, data)
+            return data.view(rows.storage)
 
-    file = ArrayFile(writer, name, rows.storage, num_nodes, (rows.num_features,), checksums, may_stream=True)
+        name, checksums = (node_file(kind, ONE_NODE_TYPE) for kind in (artifacts.FEATURES, artifacts.FEATURE_CHECKSUMS))
+        file = ArrayFile(self.writer, name, rows.storage, num_nodes, (rows.num_features,), checksums, may_stream=True)
+        stage = self.resources.reporter, "write features", num_nodes * rows.row_bytes, "B"
 
-    def write(state: State, output: Output) -> Generator[int, None, None]:
-        with output.stage(reporter, "write features", num_nodes * rows.row_bytes, "B") as advance:
-            for data in chunks.of(make, range(file.rows_written, num_nodes), rows.row_bytes):
-                file.write(data)
-                advance(data.nbytes)
-                yield data.nbytes
+        def write(state: State, output: Output) -> Generator[int, None, None]:
+            with output.stage(*stage) as advance:
+                for data in self.chunks.of(make, range(file.rows_written, num_nodes), rows.row_bytes):
+                    file.write(data)
+                    advance(data.nbytes)
+                    yield data.nbytes
 
-    Work(writer, name).run(lambda work: work.fold("generate", write, {}, files=[file]))
+        Work(self.writer, name).run(lambda work: work.fold("generate", write, {}, files=[file]))
 
+    def write_labels_and_splits(self) -> None:
+        """Writes the class of each node, and the nodes of each split that has some."""
+        self._write_int64s(artifacts.LABELS, self.generator.labels, range(self.spec.num_nodes))
+        first = 0
+        for split, size in self.spec.split_sizes.items():
+            if size > 0:
+                self._write_int64s(split, self.generator.shuffled_nodes, range(first, first + size))
+            first += size
 
-def _write_int64s(
-    writer: ArtifactWriter,
-    name: str,
-    fill: Callable[[int, npt.NDArray[np.int64]], None],
-    numbers: range,
-    chunks: Chunks,
-) -> None:
-    """Writes the values that `fill` gives for `numbers` to the array file `name`."""
+    def _write_int64s(self, kind: str, fill: Callable[[int, npt.NDArray[np.int64]], None], numbers: range) -> None:
+        """Writes the values that `fill` gives for `numbers` to a file of nodes."""
 
-    def make(first: int, count: int) -> npt.NDArray[np.int64]:
-        values = np.empty(count, np.int64)
-        fill(first, values)
-        return values
+        def make(first: int, count: int) -> npt.NDArray[np.int64]:
+            values = np.empty(count, np.int64)
+            fill(first, values)
+            return values
 
-    file = ArrayFile(writer, name, np.int64, len(numbers))
+        name = node_file(kind, ONE_NODE_TYPE)
+        file = ArrayFile(self.writer, name, np.int64, len(numbers))
 
-    def write(state: State, output: Output) -> Generator[int, None, None]:
-        for values in chunks.of(make, numbers[file.rows_written :], 8):
-            file.write(values)
-            yield values.nbytes
+        def write(state: State, output: Output) -> Generator[int, None, None]:
+            for values in self.chunks.of(make, numbers[file.rows_written :], 8):
+                file.write(values)
+                yield values.nbytes
 
-    Work(writer, name).run(lambda work: work.fold("generate", write, {}, files=[file]))
+        Work(self.writer, name).run(lambda work: work.fold("generate", write, {}, files=[file]))

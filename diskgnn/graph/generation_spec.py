@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
+from diskgnn._native import GraphGenerator
 from diskgnn.errors import ConfigError
 from diskgnn.formats.graph_config import GraphConfig
 from diskgnn.formats.row_format import RowFormat
 from diskgnn.specs.schema import SPLITS
 from diskgnn.units import seed_number
+
+
+# Length of a class centroid over that at which C classes can just be told apart in noise, sqrt(2 ln C). At this
+# ratio the best classifier that sees only a node's own features is right 43 % of the time with 16 classes, 36 %
+# with 47: clearly more than chance, clearly less than one that sees the neighbours too.
+SIGNAL_RATIO = 0.65
+
+
+def feature_signal(num_classes: int) -> float:
+    """Returns the length of the centroids of so many classes."""
+    return SIGNAL_RATIO * math.sqrt(2 * math.log(num_classes))
 
 
 @dataclass(frozen=True)
@@ -52,6 +65,13 @@ class GenerationSpec:
                     f"{split}_fraction: expected at least one {split} node, found none: {fractions[split]} of "
                     f"{self.num_nodes} nodes is less than one; pass a larger number"
                 )
+
+    def generator(self) -> GraphGenerator:
+        """Returns what draws the graph."""
+        return GraphGenerator(
+            num_nodes=self.num_nodes, num_classes=self.num_classes, homophily=self.homophily,
+            num_features=self.rows.num_features, feature_signal=feature_signal(self.num_classes), seed=self.seed,
+        )  # fmt: skip
 
     @property
     def num_drawn_edges(self) -> int:

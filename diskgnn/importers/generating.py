@@ -8,7 +8,6 @@ seed, the type and the number of the node or edge, so the bytes depend neither o
 from __future__ import annotations
 
 import hashlib
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -26,14 +25,14 @@ from diskgnn.formats.row_format import FEATURE_STORAGE, RowFormat
 from diskgnn.graph.csc import EdgeList
 from diskgnn.graph.edge_buckets import EdgeChunk
 from diskgnn.graph.edge_records import EdgeColumn
-from diskgnn.graph.generation import SIGNAL_RATIO
+from diskgnn.graph.generation import made_in_parts
+from diskgnn.graph.generation_spec import feature_signal
 from diskgnn.importers.containers.rows import CHUNK_BYTES, CHUNK_EDGES, RowSource
 from diskgnn.importers.generating_spec import EdgeTypeSpec, NodeTypeSpec, TypedGraphSpec, read_spec
 from diskgnn.importers.graph_input import NodeInput
 from diskgnn.importers.graph_sources import OpenEdges, OpenNodes
 from diskgnn.importers.graph_writing import OpenGraph, write_graph
 from diskgnn.importers.node_features import NodeFeatures
-from diskgnn.ordered import Threads, in_order
 from diskgnn.paths import PathLike
 from diskgnn.progress.default_reporter import reporter_for
 from diskgnn.progress.reporter import Reporter, StageReport
@@ -139,7 +138,7 @@ class _TypedGenerator:
     def _native(self, name: str, given: NodeTypeSpec) -> GraphGenerator:
         return GraphGenerator(
             num_nodes=given.num_nodes, num_classes=self.spec.classes, homophily=0.0, num_features=given.features or 1,
-            feature_signal=SIGNAL_RATIO * math.sqrt(2 * math.log(self.spec.classes)), seed=self.key(name),
+            feature_signal=feature_signal(self.spec.classes), seed=self.key(name),
         )  # fmt: skip
 
     def _nodes(self, name: str, given: NodeTypeSpec, native: GraphGenerator) -> OpenNodes:
@@ -262,8 +261,4 @@ class _TypedGenerator:
         return RowSource(name, count, row_shape, dtype, partial(read, 0), seek=read)
 
     def _made(self, make: Callable[[int, int], Any], count: int, step: int, first: int) -> Iterator[Any]:
-        """Yields `make(start, number)` for consecutive parts from `first` on, in order; the threads work ahead of
-        use."""
-        calls = (partial(make, start, min(step, count - start)) for start in range(first, count, step))
-        with Threads(self.threads) as pool:
-            yield from in_order(pool, calls, ahead=self.threads)
+        return made_in_parts(make, range(first, count), step, self.threads)

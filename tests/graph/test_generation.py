@@ -20,7 +20,8 @@ from diskgnn.files import faults
 from diskgnn.formats.graph_config import GraphConfig
 from diskgnn.formats.row_format import RowFormat
 from diskgnn.formats.verification import verify_artifact
-from diskgnn.graph.generation import SIGNAL_RATIO, generate
+from diskgnn.graph.generation import generate
+from diskgnn.graph.generation_spec import SIGNAL_RATIO
 
 SMALL = {
     "num_nodes": 3001, "avg_degree": 6, "num_classes": 5, "num_features": 7, "train_fraction": 0.3,

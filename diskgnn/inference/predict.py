@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -50,6 +50,7 @@ from diskgnn.progress.default_reporter import reporter_for
 from diskgnn.progress.reporter import Reporter, StageReport, say
 from diskgnn.sampling.timed_types import require_times_to_ignore
 from diskgnn.specs.fanouts import Fanouts
+from diskgnn.specs.feature_columns import FeatureColumn
 from diskgnn.specs.schema import NO_LABELS, ClassValue, EdgeType, edge_type_name
 from diskgnn.specs.split_arrays import SplitArrays
 from diskgnn.specs.targets import NodeTarget
@@ -163,30 +164,16 @@ def predict(
     started, out, device = time.perf_counter(), local(out, "predict"), checked_device(device)
     seed = seed_number(seed)
     check_suffix(out)
-    if pairs is not None and nodes is not None:
-        raise ConfigError("pairs: expected nodes or pairs, found both")
-    if pairs is None and (hold_out_pairs or message_edges != "train"):
-        raise ConfigError(
-            f"{'hold_out_pairs' if hold_out_pairs else 'message_edges'}: only for pairs, found none; leave it out"
-        )
-    asked_times, prepared = AskedTimes(times, at, ignore_times), _prepared_kind(source)
+    prepared, asked_times = _prepared_kind(source), AskedTimes(times, at, ignore_times)
+    request = _Request(model, what, nodes, pairs, node_type, edge_type, columns or TableColumns(), asked_times)
+    _refuse_pairs(request, MessageEdges(message_edges, hold_out_pairs))
     if prepared is None and split != SPLIT:
         raise ConfigError(f"split: only of a packed or a hops directory, found {split!r} of a graph; leave it out")
-    not_of_prepared: list[tuple[str, object]] = [
-        ("pairs", pairs), ("fanouts", fanouts), ("times", times), ("at", at),
-        ("columns: time", None if columns is None else columns.time),
-    ]  # fmt: skip
-    if prepared == "hops":
-        not_of_prepared.append(("ignore_times", ignore_times or None))
-    for name, value in not_of_prepared:
-        if prepared is not None and value is not None:
-            raise ConfigError(
-                f"{name}: a {prepared} directory was made beforehand, and is taken as it is; leave it out, or give the "
-                "graph that it was made from"
-            )
+    if prepared is not None:
+        _refuse_of_prepared(request, prepared, fanouts)
     if (times is not None) and nodes is None and pairs is None:
         raise ConfigError("times: expected the `nodes` or `pairs` that they are of, found none")
-    columns = columns_of(columns, timed=prepared is None, nodes=nodes, pairs=pairs)
+    request = replace(request, columns=columns_of(columns, timed=prepared is None, nodes=nodes, pairs=pairs))
     check_output(out, overwrite=overwrite, nodes=nodes, pairs=pairs)
     reporter = reporter_for(reporter, progress)
     folder = OutputFolder(out, "diskgnn.predict", overwrite=overwrite, resumable=False, disk=disk)
@@ -200,35 +187,96 @@ def predict(
                 folder, opened, fanouts, batch_size, device, seed, memory, disk, threads, reporter
             )  # fmt: skip
             if pairs is None:
-                _predict_nodes(drawn, graph, model, nodes, columns, what, node_type, asked_times)
+                _predict_nodes(drawn, graph, request)
             else:
-                messages = MessageEdges(message_edges, hold_out_pairs)
-                _predict_pairs(drawn, graph, model, pairs, columns, what, edge_type, messages, asked_times)
+                _predict_pairs(drawn, graph, request, MessageEdges(message_edges, hold_out_pairs))
         else:
-            loader = open_loader(source, split, device, None)
-            opened.enter_context(loader)
-            if isinstance(loader, Loader):
-                _require_drawn_in_time(source, loader, trained_sampling(model), ignore_times=ignore_times)
-            known = loader.schema.known_columns
-            asked = _with_an_answer(
-                asked_of(source, _kinds_of(loader), model, what, node_type, _classes_of(loader), known)
-            )
-            require_segments(asked.net, loader.schema, source)
-            require_tables(asked.net, loader.schema.tables, source)
-            if loader.schema.timed is not None:
-                require_time_unit(asked.net, loader.schema.time_unit, source)
-            given = read_nodes(nodes, None, columns) if isinstance(nodes, str | os.PathLike) else nodes
-            found = rows_of_nodes(asked, loader, reporter)
-            if out.suffix != ".npy":
-                say(reporter, lambda: (
-                    f"rows are named by the numbers of their nodes: {source} keeps no ids of yours; `predict` of the "
-                    "graph that it was made from writes these"
-                ))  # fmt: skip
-            times_of_seeds = None
-            if out.suffix != ".npy" and isinstance(loader, Loader):
-                times_of_seeds = prepared_times(loader.sequence.packed, split, found[0], reporter)
-            write_nodes(folder, asked, *found, None if given is None else np.asarray(given), None, times_of_seeds)
+            loader = opened.enter_context(open_loader(source, split, device, None))
+            _predict_prepared(source, loader, split, request, folder, reporter)
     return StageReport("predict", time.perf_counter() - started, 0, out.stat().st_size)
+
+
+@dataclass(frozen=True)
+class _Request:
+    """Says what is asked of which model: see `predict`."""
+
+    model: nn.Module | PathLike
+    what: str | None
+    nodes: npt.ArrayLike | PathLike | None
+    pairs: npt.ArrayLike | PathLike | None
+    node_type: str | None
+    edge_type: EdgeType | str | None
+    columns: TableColumns
+    times: AskedTimes
+
+    def of_nodes(
+        self, source: object, kinds: Mapping[str, str | None], classes: Mapping[str, tuple[ClassValue, ...] | None],
+        known_columns: Mapping[str | EdgeType, tuple[FeatureColumn, ...] | None],
+    ) -> Asked:  # fmt: skip
+        """Returns the model with what it is asked of nodes, see `asked_of`: but rows before the last layer."""
+        asked = asked_of(source, kinds, self.model, self.what, self.node_type, classes, known_columns)
+        if asked.before_last:
+            raise ConfigError("what: `predict` has no rows before the last layer; `infer` has")
+        return asked
+
+
+def _refuse_pairs(request: _Request, messages: MessageEdges) -> None:
+    """Refuses nodes and pairs at once, and what is only for pairs.
+
+    Raises:
+        ConfigError: names the argument.
+    """
+    if request.pairs is not None and request.nodes is not None:
+        raise ConfigError("pairs: expected nodes or pairs, found both")
+    if request.pairs is None and messages != MessageEdges("train", hold_out_pairs=False):
+        name = "hold_out_pairs" if messages.hold_out_pairs else "message_edges"
+        raise ConfigError(f"{name}: only for pairs, found none; leave it out")
+
+
+def _refuse_of_prepared(request: _Request, prepared: str, fanouts: Fanouts | None) -> None:
+    """Refuses what a prepared directory cannot be asked.
+
+    Raises:
+        ConfigError: names the argument.
+    """
+    times = request.times
+    refused: list[tuple[str, object]] = [
+        ("pairs", request.pairs), ("fanouts", fanouts), ("times", times.times), ("at", times.at),
+        ("columns: time", request.columns.time),
+    ]  # fmt: skip
+    if prepared == "hops":
+        refused.append(("ignore_times", times.ignore_times or None))
+    for name, value in refused:
+        if value is not None:
+            raise ConfigError(
+                f"{name}: a {prepared} directory was made beforehand, and is taken as it is; leave it out, or give the "
+                "graph that it was made from"
+            )
+
+
+def _predict_prepared(
+    source: PathLike, loader: Loader | HopsLoader, split: str, request: _Request, folder: OutputFolder,
+    reporter: Reporter,
+) -> None:  # fmt: skip
+    nodes, ignore_times, is_named = request.nodes, request.times.ignore_times, folder.final.suffix != ".npy"
+    if isinstance(loader, Loader):
+        _require_drawn_in_time(source, loader, trained_sampling(request.model), ignore_times=ignore_times)
+    asked = request.of_nodes(source, _kinds_of(loader), _classes_of(loader), loader.schema.known_columns)
+    require_segments(asked.net, loader.schema, source)
+    require_tables(asked.net, loader.schema.tables, source)
+    if loader.schema.timed is not None:
+        require_time_unit(asked.net, loader.schema.time_unit, source)
+    given = read_nodes(nodes, None, request.columns) if isinstance(nodes, str | os.PathLike) else nodes
+    found = rows_of_nodes(asked, loader, reporter)
+    if is_named:
+        say(reporter, lambda: (
+            f"rows are named by the numbers of their nodes: {source} keeps no ids of yours; `predict` of the "
+            "graph that it was made from writes these"
+        ))  # fmt: skip
+    times_of_seeds = None
+    if is_named and isinstance(loader, Loader):
+        times_of_seeds = prepared_times(loader.sequence.packed, split, found[0], reporter)
+    write_nodes(folder, asked, *found, None if given is None else np.asarray(given), None, times_of_seeds)
 
 
 def _prepared_kind(source: PathLike | Graph) -> str | None:
@@ -247,23 +295,18 @@ def _prepared_kind(source: PathLike | Graph) -> str | None:
     return {PACKED: "packed", HOPS: "hops"}.get(read_manifest(source).format)
 
 
-def _predict_nodes(
-    drawn: Neighbourhoods, graph: Graph, model: nn.Module | PathLike, nodes: npt.ArrayLike | PathLike | None,
-    columns: TableColumns, what: str | None, node_type: str | None, times: AskedTimes,
-) -> None:  # fmt: skip
-    known = graph.config.known_columns
-    asked = _with_an_answer(
-        asked_of(graph.manifest.path, kinds_of(graph), model, what, node_type, classes_of(graph), known)
-    )
+def _predict_nodes(drawn: Neighbourhoods, graph: Graph, request: _Request) -> None:
+    nodes, columns, times = request.nodes, request.columns, request.times
+    asked = request.of_nodes(graph.manifest.path, kinds_of(graph), classes_of(graph), graph.config.known_columns)
     require_tables(asked.net, kept_tables(graph), graph.manifest.path)
     require_time_unit(asked.net, graph.config.time_unit, graph.manifest.path)
     node_set = graph.nodes[asked.node_type]
     chosen = chosen_nodes(read_nodes(nodes, node_set, columns) if isinstance(nodes, str | os.PathLike) else nodes,
                           node_set)  # fmt: skip
     if isinstance(asked.net, HopModel):
-        _predict_by_hops(drawn, graph, asked, asked.net, chosen, columns, times)
+        _predict_by_hops(drawn, graph, asked, chosen, columns, times)
         return
-    sampling = trained_sampling(model)
+    sampling = trained_sampling(request.model)
     takes_all = drawn.fanouts is None and (times.ignore_times or not is_temporal(sampling))
     if nodes is None and takes_all and isinstance(asked.net, BlockModel | TypedModel):
         say(drawn.reporter, lambda: "for all nodes, `diskgnn infer` is faster by far: it computes layer by layer")
@@ -303,15 +346,16 @@ def _times_of(
 
 
 def _predict_by_hops(
-    drawn: Neighbourhoods, graph: Graph, asked: Asked, net: HopModel, chosen: npt.NDArray[np.int64] | None,
+    drawn: Neighbourhoods, graph: Graph, asked: Asked, chosen: npt.NDArray[np.int64] | None,
     columns: TableColumns, times: AskedTimes,
 ) -> None:  # fmt: skip
+    assert isinstance(asked.net, HopModel)
     refused = ("fanouts", drawn.fanouts), ("times", times.times), ("at", times.at), ("columns: time", columns.time)
     for name, given in refused:
         if given is not None:
             raise ConfigError(f"{name}: a model of hop features takes whole neighbourhoods; leave it out")
     rows = HopRows(
-        graph, asked.node_type, net, chosen, False, times.ignore_times, drawn.memory, drawn.disk, drawn.threads,
+        graph, asked.node_type, asked.net, chosen, False, times.ignore_times, drawn.memory, drawn.disk, drawn.threads,
         drawn.reporter,
     )  # fmt: skip
 
@@ -323,30 +367,20 @@ def _predict_by_hops(
     write_nodes(drawn.folder, asked, *found, chosen, graph, own_times=True)
 
 
-def _predict_pairs(
-    drawn: Neighbourhoods, graph: Graph, model: nn.Module | PathLike, pairs: npt.ArrayLike | PathLike,
-    columns: TableColumns, what: str | None, edge_type: EdgeType | str | None, messages: MessageEdges,
-    times: AskedTimes,
-) -> None:  # fmt: skip
-    net, found, kind, classes = pair_model(graph, model, edge_type)
+def _predict_pairs(drawn: Neighbourhoods, graph: Graph, request: _Request, messages: MessageEdges) -> None:
+    assert request.pairs is not None
+    times, (net, found, kind, classes) = request.times, pair_model(graph, request.model, request.edge_type)
     require_tables(net, kept_tables(graph), graph.manifest.path)
     require_time_unit(net, graph.config.time_unit, graph.manifest.path)
-    what = what or "logits"
+    what = request.what or "logits"
     check_what(what, kind, of_pairs=True)
-    chosen = chosen_pairs(pairs, graph.nodes.get(found[0]), graph.nodes.get(found[2]), columns)
-    sampling = trained_sampling(model)
+    chosen = chosen_pairs(request.pairs, graph.nodes.get(found[0]), graph.nodes.get(found[2]), request.columns)
+    sampling = trained_sampling(request.model)
     messages = replace(messages, reverse_edge_type=trained_reverse_type(sampling, graph, found))
     target = messages.target(graph, found, chosen)
-    of_table = _times_of("pairs", pairs, graph, columns, sampling)
-    draws = times.draws(
-        graph,
-        sampling,
-        drawn.spec(net, None if times.ignore_times else sampling),
-        target,
-        len(chosen),
-        of_table,
-        drawn.reporter,
-    )
+    of_table = _times_of("pairs", request.pairs, graph, request.columns, sampling)
+    spec = drawn.spec(net, None if times.ignore_times else sampling)
+    draws = times.draws(graph, sampling, spec, target, len(chosen), of_table, drawn.reporter)
     loader = drawn.loader(graph, net, target, draws, 1, AS_GIVEN)
     values, column = rows_of_pairs(net, found, loader, kind, what, classes, drawn.reporter)
     write_pairs(drawn.folder, graph, found, chosen, draws.by_seed, values, column)
@@ -374,13 +408,6 @@ def _require_drawn_in_time(
                 f"source: the model was trained with {told[0]}, and the minibatches of {source} were drawn with "
                 f"{told[1]}: prepare them as those that it was trained on, or ask about the graph"
             )
-
-
-def _with_an_answer(asked: Asked) -> Asked:
-    """Returns the same, unless it is for rows that enter the last layer."""
-    if asked.before_last:
-        raise ConfigError("what: `predict` has no rows before the last layer; `infer` has")
-    return asked
 
 
 def _classes_of(loader: Loader | HopsLoader) -> dict[str, tuple[ClassValue, ...] | None]:

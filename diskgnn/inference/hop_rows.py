@@ -37,31 +37,24 @@ from diskgnn.work.step_artifact import StepArtifact
 _ROWS = 1024  # that the model maps at a time, whatever the memory: the last bits of products depend on it
 
 
-def infer_by_hops(
-    graph: Graph, asked: Asked, chosen: npt.NDArray[np.int64] | None, out: Path, *, ignore_times: bool,
-    memory: int | str, disk: int | str | None, threads: int | None, overwrite: bool, reporter: Reporter,
-) -> StageReport:  # fmt: skip
+def infer_by_hops(rows: HopRows, asked: Asked, out: Path, *, overwrite: bool) -> StageReport:
     """Does what `infer` does, with a model of hop features, which is in evaluation mode.
 
     Args:
-        graph: whose nodes are asked about.
-        asked: the model, a `HopModel`, and what it is asked for.
-        chosen: [n] nodes; None: all.
+        rows: of the nodes that are asked about.
+        asked: what the model is asked for.
         out: the file to write.
-        ignore_times, memory, disk, threads, overwrite, reporter: as `infer` takes them.
+        overwrite: as `infer` takes it.
 
     Raises:
         ConfigError, InputError, ArtifactError, OutputExistsError, DiskFullError: see `infer`.
     """
-    started, node_set, net = time.perf_counter(), graph.nodes[asked.node_type], asked.net
-    assert isinstance(net, HopModel)
-    rows = HopRows(
-        graph, asked.node_type, net, chosen, asked.before_last, ignore_times, memory, disk, threads, reporter
-    )
+    started, graph, chosen = time.perf_counter(), rows.graph, rows.chosen
+    node_set = graph.nodes[rows.node_type]
     content = OutputFormat(asked.what, asked.kind, rows.columns(), asked.classes)
     digests = graph.manifest.digest, _digest(chosen)
-    making = ["diskgnn.inference.hops", 2, *digests, asked.node_type, net.segments, ignore_times]
-    folder = OutputFolder(out, making, overwrite=overwrite, resumable=True, disk=disk)
+    making = ["diskgnn.inference.hops", 2, *digests, rows.node_type, rows.net.segments, rows.ignore_times]
+    folder = OutputFolder(out, making, overwrite=overwrite, resumable=True, disk=rows.disk)
     num_rows = node_set.num_nodes if chosen is None else len(chosen)
     written_bytes = file_bytes(output_bytes(content, num_rows, out.suffix, node_set))
     hops_bytes = rows.hops_bytes

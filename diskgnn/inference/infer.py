@@ -21,7 +21,7 @@ from diskgnn.importers.ids.named_nodes import chosen_nodes, read_nodes
 from diskgnn.importers.tables.table import TableColumns
 from diskgnn.inference.asked_times import as_trained, is_temporal, trained_sampling
 from diskgnn.inference.asking import asked_of, classes_of, kinds_of
-from diskgnn.inference.hop_rows import infer_by_hops
+from diskgnn.inference.hop_rows import HopRows, infer_by_hops
 from diskgnn.inference.message_edges import warn_of_held_out
 from diskgnn.inference.minimum import minimum_bytes
 from diskgnn.inference.network import Network, take_apart
@@ -142,10 +142,11 @@ def infer(
         if engine != "local":
             raise ConfigError(f"engine: a model of hop features is applied by this process, found {engine!r}")
         with evaluating(asked.net):
-            return infer_by_hops(
-                graph, asked, chosen, out, ignore_times=ignore_times, memory=memory, disk=disk, threads=threads,
-                overwrite=overwrite, reporter=reporter_for(reporter, progress),
+            rows = HopRows(
+                graph, asked.node_type, asked.net, chosen, asked.before_last, ignore_times, memory, disk, threads,
+                reporter_for(reporter, progress),
             )  # fmt: skip
+            return infer_by_hops(rows, asked, out, overwrite=overwrite)
     with evaluating(asked.net):
         network = take_apart(asked.net, graph, node_type=asked.node_type, embeddings=asked.before_last)
     sampling = trained_sampling(model)

@@ -33,7 +33,7 @@ _CONSTANT = 1e-6  # of its mean: what a column deviates by that is constant but 
 
 
 def first_state(config: HopsConfig) -> dict[str, npt.ArrayLike]:
-    """Returns the state of `write_records` at its beginning."""
+    """Returns the state of `RecordWriting.write` at its beginning."""
     zeros = np.zeros(config.num_values)
     return {"windows": 0, "train_rows": 0, "mean": zeros, "squares": zeros}
 
@@ -64,43 +64,45 @@ class RecordFiles:
         return [*self.records.values(), *([] if self.statistics is None else [self.statistics])]
 
 
-def write_records(
-    files: RecordFiles,
-    config: HopsConfig,
-    windows: Sequence[RecordWindow],
-    kept: Shuffle,
-    order: RecordOrder,
-    reporter: Reporter,
-    traffic: Traffic,
-    state: State,
-    output: Output,
-) -> Generator[int, None, None]:
-    """Writes the records of all splits, a window at a time.
+@dataclass(frozen=True)
+class RecordWriting:
+    """Writes the records of all splits, a window at a time."""
 
-    Raises:
-        InputError: a value is beyond float32.
-        DamagedStepError: what panels kept is damaged.
-    """
-    with (
-        pages_kept(2 * window_rows(config.row_bytes) * config.row_bytes),
-        output.stage(reporter, "write records", order.num_records, "rows") as advance,
-    ):
-        first = int(state["windows"])
-        for number, window in enumerate(windows[first:], first):
-            records = _put_together(config, window, kept, number)
-            _require_finite(config, records, order.of_window(window))
-            files.records[window.split].write(records)
-            traffic.add(read=records.nbytes, written=records.nbytes)
-            if window.split == "train":
-                _add_moments(records, state)
-            state["windows"] += 1
-            advance(len(records))
-            yield records.nbytes
-            del records
-    if files.statistics is not None:
-        deviation = np.sqrt(state["squares"] / int(state["train_rows"]))
-        deviation[deviation <= _CONSTANT * np.abs(state["mean"])] = 1
-        files.statistics.array[:] = state["mean"], deviation
+    files: RecordFiles
+    config: HopsConfig
+    windows: Sequence[RecordWindow]
+    kept: Shuffle  # what panels kept
+    order: RecordOrder
+    traffic: Traffic
+
+    def write(self, reporter: Reporter, state: State, output: Output) -> Generator[int, None, None]:
+        """Writes the windows that are left.
+
+        Raises:
+            InputError: a value is beyond float32.
+            DamagedStepError: what panels kept is damaged.
+        """
+        files, config = self.files, self.config
+        with (
+            pages_kept(2 * window_rows(config.row_bytes) * config.row_bytes),
+            output.stage(reporter, "write records", self.order.num_records, "rows") as advance,
+        ):
+            first = int(state["windows"])
+            for number, window in enumerate(self.windows[first:], first):
+                records = _put_together(config, window, self.kept, number)
+                _require_finite(config, records, self.order.of_window(window))
+                files.records[window.split].write(records)
+                self.traffic.add(read=records.nbytes, written=records.nbytes)
+                if window.split == "train":
+                    _add_moments(records, state)
+                state["windows"] += 1
+                advance(len(records))
+                yield records.nbytes
+                del records
+        if files.statistics is not None:
+            deviation = np.sqrt(state["squares"] / int(state["train_rows"]))
+            deviation[deviation <= _CONSTANT * np.abs(state["mean"])] = 1
+            files.statistics.array[:] = state["mean"], deviation
 
 
 def _put_together(config: HopsConfig, window: RecordWindow, kept: Shuffle, number: int) -> npt.NDArray[np.float32]:

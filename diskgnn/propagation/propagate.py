@@ -39,7 +39,7 @@ from diskgnn.progress.reporter import Reporter, StageReport
 from diskgnn.propagation.hop_edges import HopEdges
 from diskgnn.propagation.hop_features import hop_rows, load_what_views
 from diskgnn.propagation.hop_paths import Path, end_of, parse_paths, path_name, paths_within, told_sizes
-from diskgnn.propagation.hop_records import RecordFiles, first_state, write_records, write_seeds
+from diskgnn.propagation.hop_records import RecordFiles, RecordWriting, first_state, write_seeds
 from diskgnn.propagation.hop_tree import HopTree
 from diskgnn.propagation.needed_rows import find_rows
 from diskgnn.propagation.panels import Panels
@@ -318,8 +318,8 @@ class Propagation:
         work.fold(
             "panels", partial(panels.write, told), {"sources": 0, "columns": 0}, consumes=(edges.shuffle, *stripes)
         )
-        writing = partial(write_records, files, self.config, plan.windows, kept, self.order, told, traffic)
-        work.fold("records", writing, first_state(self.config), files=files.all, consumes=(kept,))
+        records = RecordWriting(files, self.config, plan.windows, kept, self.order, traffic)
+        work.fold("records", partial(records.write, told), first_state(self.config), files=files.all, consumes=(kept,))
 
     def _require_space(self, work: Work, plan: PropagationPlan, files: RecordFiles) -> None:
         """Refuses what does not fit the disk.

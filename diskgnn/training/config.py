@@ -35,6 +35,7 @@ class TrainingConfig:
     best_by: str | None = None
     patience: int | None = None
     keep_going: bool = False  # leave out minibatches whose loss is not finite
+    averaging_period: int | None = None  # of several ranks, whose models are averaged after so many steps
 
     def __post_init__(self) -> None:
         for name in ("epochs", "evaluate_every", "record_every_batches", "checkpoint_every_batches", "patience"):

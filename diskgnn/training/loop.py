@@ -46,35 +46,9 @@ class _AllStop(KeyboardInterrupt):
     """A process was interrupted, and all ranks have agreed to stop after the same step."""
 
 
-def train_epochs(
-    state: TrainingState,
-    step: Step,
-    task: Task,
-    criterion: Criterion,
-    config: TrainingConfig,
-    evaluations: Evaluations,
-    device: torch.device,
-    listeners: Listeners,
-    interrupts: Interrupts,
-) -> None:
-    """Train from where `state` stands to the end, which may be before the last epoch if `config` has patience.
-
-    Raises:
-        DivergedError: a loss is not finite, or a weight.
-        KeyboardInterrupt: after the checkpoint was written.
-    """
-    # Of several ranks none stops by itself: the others would wait for it.
-    held: AbstractContextManager[Interrupts] = (
-        interrupts_deferred() if state.ranks.world_size > 1 else nullcontext(interrupts)
-    )
-    with _saved_when_interrupted(state, step, config), held as noted:
-        # A call and not a loop, see `_Loop`.
-        _Loop(state, step, task, criterion, config, evaluations, device, listeners, noted).train()
-
-
 @dataclass
-class _Loop:
-    """Holds what the loop over epochs and the one over their minibatches need.
+class TrainingLoop:
+    """Trains from where `state` stands to the end, which may be before the last epoch if `config` has patience.
 
     A loop in a `with` block of its own function is not safe from Ctrl-C: from Python 3.12 on, what is raised where the
     loop goes back leaves the block without its `__exit__`. So these blocks call what loops.
@@ -88,12 +62,25 @@ class _Loop:
     evaluations: Evaluations
     device: torch.device
     listeners: Listeners
-    interrupts: Interrupts  # which have all ranks stop after the same step
+    interrupts: Interrupts
     has_warned_of_loss: bool = False
     earlier_peak_bytes: int = field(default_factory=peak_resident_bytes)  # of this process, before it trained
 
-    def train(self) -> None:
-        """Trains the epochs that are left."""
+    def run(self) -> None:
+        """Trains the epochs that are left.
+
+        Raises:
+            DivergedError: a loss is not finite, or a weight.
+            KeyboardInterrupt: after the checkpoint was written.
+        """
+        # Of several ranks none stops by itself: the others would wait for it.
+        held: AbstractContextManager[Interrupts] = (
+            interrupts_deferred() if self.state.ranks.world_size > 1 else nullcontext(self.interrupts)
+        )
+        with _saved_when_interrupted(self.state, self.step, self.config), held as self.interrupts:
+            self._train()
+
+    def _train(self) -> None:
         for epoch in range(self.state.epoch, self.config.epochs):
             if not self.state.batch and self.config.stops_early(self.state.evaluations_since_best):
                 break

@@ -17,6 +17,7 @@ from diskgnn.errors import ConfigError
 from diskgnn.files import faults
 from diskgnn.loading.tracing import Stages
 from diskgnn.training.averaging import OverlappedAverager
+from diskgnn.training.config import TrainingConfig
 from diskgnn.training.optimizers import Optimizer, step_if_finite
 from diskgnn.training.ranks import Ranks
 from diskgnn.training.task import Task
@@ -57,18 +58,16 @@ def make_step(
     task: Task,
     ranks: Ranks,
     device: torch.device,
-    *,
-    amp: bool,
+    config: TrainingConfig,
     timeline: Stages,
-    averaging_period: int | None,
-    keep_going: bool,
 ) -> Step:
-    """Makes what trains `net`; see `diskgnn.train` for `averaging_period` and `keep_going`.
+    """Makes what trains `net`.
 
     Raises:
         ConfigError: the model has vectors that several ranks cannot train, or there is nothing to average.
     """
-    compute, loss = _Computing(net, optimizer, device, amp, timeline, keep_going), _MinibatchLoss(net, task)
+    compute = _Computing(net, optimizer, device, config.amp, timeline, config.keep_going)
+    loss, averaging_period = _MinibatchLoss(net, task), config.averaging_period
     if ranks.world_size == 1:
         if averaging_period is not None:
             raise ConfigError("averaging_period: expected several ranks, found one process; start them with torchrun")

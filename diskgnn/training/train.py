@@ -29,7 +29,7 @@ from diskgnn.training.config import TrainingConfig
 from diskgnn.training.criterion import require_classes_of
 from diskgnn.training.device_memory import size_device_tier
 from diskgnn.training.interrupts import interrupts_deferred
-from diskgnn.training.loop import Listeners, train_epochs
+from diskgnn.training.loop import Listeners, TrainingLoop
 from diskgnn.training.metrics import MetricsWriter, Record, end_record, start_record
 from diskgnn.training.model_check import check_model
 from diskgnn.training.named_models import fitted_to, model_for, with_statistics
@@ -152,7 +152,7 @@ def train(
         epochs=epochs, lr=lr, weight_decay=weight_decay, amp=amp, seed=seed, evaluate_every=evaluate_every,
         record_every_batches=record_every_batches, checkpoint=places["checkpoint"],
         checkpoint_every_batches=checkpoint_every_batches, resume=resume, best_by=best_by, patience=patience,
-        keep_going=keep_going,
+        keep_going=keep_going, averaging_period=averaging_period,
     )  # fmt: skip
     spec = ModelSpec(None if isinstance(model, nn.Module) else model, **shape)
     return _run(
@@ -160,7 +160,7 @@ def train(
         config, checked_device(device_of_rank(device)),
         _Records(
             places["metrics"], places["tensorboard"], callback, places["trace"], reporter_for(reporter, progress)
-        ), averaging_period,
+        ),
     )  # fmt: skip
 
 
@@ -192,7 +192,6 @@ def _run(
     config: TrainingConfig,
     device: torch.device,
     records: _Records,
-    averaging_period: int | None,
 ) -> TrainResult:
     with interrupts_deferred(patient=False) as interrupts, ExitStack() as opened:
         ranks = opened.enter_context(joined_ranks(device))
@@ -203,37 +202,25 @@ def _run(
         )
         check_epochs(source, config.epochs)
         check_alike(ranks, source)
-        task, loss = asked
-        task = task_of(schema_of(source), task, loss) if task is None or isinstance(task, str) else task
-        if isinstance(task, NodeClassification) and task.num_outputs == 1 and ranks.is_first:
-            warnings.warn(
-                "labels: all are of one class, so that any model is right: train on seeds of several classes",
-                DataWarning,
-                stacklevel=callers_level(),
-            )
+        task = _task(*asked, source)
+        if ranks.is_first:
+            _warn_of_one_class(task)
         criterion = config.criterion(task.metrics, evaluations)
         if config.best_by is not None and isinstance(task, NodeClassification):
             require_classes_of(config.best_by, task.target_kind, lambda: classes_in(evaluations["valid"], ranks))
         net, identity = _seeded_model(model, spec, task, source, config, device, ranks)
-        if averaging_period is not None:
-            identity["averaging_period"] = averaging_period
-        if best_by := config.best_by:
-            identity["best_by"] = best_by
         size_device_tier(net, task, source, evaluations, device, amp=config.amp)
         optimizer = make_optimizer(net, config.lr, config.weight_decay)
         source = reading_ahead(source, net)
         state = TrainingState(
             net, optimizer, source, identity, config.checkpoint, ranks, identity["num_batches"], config.keep_going
         )
-        state.optimizers_differ = averaging_period is not None
+        state.optimizers_differ = config.averaging_period is not None
         run_checkpoint.take(config, ranks, opened)
         opened.callback(state.close)  # before another run may write there
         records = records if ranks.is_first else _Records()
         timeline = UNTRACED if records.trace is None else opened.enter_context(traced(source, records.trace))
-        step = make_step(
-            net, optimizer, task, ranks, device, amp=config.amp, timeline=timeline, averaging_period=averaging_period,
-            keep_going=config.keep_going,
-        )  # fmt: skip
+        step = make_step(net, optimizer, task, ranks, device, config, timeline)
         opened.callback(step.close)
         resumed_from = run_checkpoint.start(state, config)
         writer = opened.enter_context(
@@ -241,10 +228,23 @@ def _run(
         )
         writer.write(start_record({**identity, "epochs": config.epochs}, resumed_from), 0)
         listeners = Listeners(writer, timeline, records.reporter)
-        train_epochs(state, step, task, criterion, config, evaluations, device, listeners, interrupts)
+        TrainingLoop(state, step, task, criterion, config, evaluations, device, listeners, interrupts).run()
         result = state.finished(resumed_from)
         writer.write(end_record(result), state.num_steps)
         return result
+
+
+def _task(task: str | Task | None, loss: str | None, source: BatchSource) -> Task:
+    return task_of(schema_of(source), task, loss) if task is None or isinstance(task, str) else task
+
+
+def _warn_of_one_class(task: Task) -> None:
+    if isinstance(task, NodeClassification) and task.num_outputs == 1:
+        warnings.warn(
+            "labels: all are of one class, so that any model is right: train on seeds of several classes",
+            DataWarning,
+            stacklevel=callers_level(),
+        )
 
 
 def _seeded_model(
@@ -268,6 +268,10 @@ def _seeded_model(
     }  # fmt: skip
     if ranks.world_size > 1:
         identity["world_size"] = ranks.world_size
+    if config.averaging_period is not None:
+        identity["averaging_period"] = config.averaging_period
+    if config.best_by:
+        identity["best_by"] = config.best_by
     if not ranks.is_first:
         torch.manual_seed(batch_key(config.seed, "train/rank", ranks.shard.rank))
     return net, identity

@@ -27,6 +27,7 @@ from diskgnn.formats.packed import Packed
 from diskgnn.loading.tracing import UNTRACED
 from diskgnn.nn.model_spec import ModelSpec
 from diskgnn.training.named_models import model_for
+from diskgnn.training.config import TrainingConfig
 from diskgnn.training.optimizers import make_optimizer
 from diskgnn.training.ranks import Ranks
 from diskgnn.training.steps import make_step
@@ -106,9 +107,12 @@ def _step_seconds(
 ) -> list[float]:
     """What training takes on each minibatch, _PASSES times, after one that does not count; `beside` begin at the same
     time."""
-    optimizer, seconds = make_optimizer(net, 0.003, 0.0), []
-    step = make_step(net, optimizer, task, together, torch.device("cpu"), amp=False, timeline=UNTRACED,
-                     averaging_period=None, keep_going=False)  # fmt: skip
+    config = TrainingConfig(
+        epochs=1, lr=0.003, weight_decay=0.0, amp=False, seed=0, evaluate_every=1, record_every_batches=1,
+        checkpoint=None, checkpoint_every_batches=None, resume=False,
+    )  # fmt: skip
+    optimizer, seconds = make_optimizer(net, config.lr, config.weight_decay), []
+    step = make_step(net, optimizer, task, together, torch.device("cpu"), config, UNTRACED)
     step(batches[0], 0, False)
     beside.gathered(None)
     for number, batch in enumerate([*batches] * _PASSES):

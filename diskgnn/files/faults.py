@@ -6,7 +6,8 @@ unless a test has armed the point:
     with faults.armed("artifact.write", OSError(errno.EIO, "the disk failed"), after=2):
         ...
 
-Where a stage asks the machine something, `faults.reading("disk.free", found)` lets a test pretend another answer:
+Where a stage asks the machine something, or chooses how much to do at a time, `faults.reading("disk.free", found)`
+lets a test pretend another answer:
 
     with faults.pretending("disk.free", 1000):
         ...
@@ -34,9 +35,9 @@ POINTS = frozenset({
     "worker.unit",
 })  # fmt: skip
 READINGS = frozenset({
-    "disk.free", "fresh_epochs.by_reference", "gpu.free", "header.most_bytes", "loading.runs_kernel",
+    "chunk.edges", "chunk.nodes", "disk.free", "fresh_epochs.by_reference", "gpu.free", "header.most_bytes", "loading.runs_kernel",
     "loading.transfers_ahead", "memory.anonymous", "memory.available", "memory.held", "memory.limit", "memory.overhead",
-    "unit.bytes",
+    "unit.bytes", "window.bytes",
 })  # fmt: skip
 
 _armed: dict[str, Callable[[], None]] = {}

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from diskgnn._native import crc32c, drop_pages
 from diskgnn.errors import ArtifactError
+from diskgnn.files import faults
 from diskgnn.files.file_reading import fill, reading
 from diskgnn.files.row_reading import read_rows, row_buffer
 from diskgnn.formats import artifacts
@@ -117,7 +118,7 @@ class CpuTier:
         self._lent = _Lent(forgotten, places, slots)
         return count * self._row_bytes
 
-    def take_back(self, index: ExtentIndex, *, window_bytes: int = _WINDOW_BYTES) -> int:
+    def take_back(self, index: ExtentIndex) -> int:
         """Fill the slots again whose memory was lent; returns bytes read.
 
         Raises:
@@ -128,7 +129,7 @@ class CpuTier:
         read_bytes, self._lent = 0, None
         self._move(lent.places, lent.slots)
         for each in lent.forgotten:
-            read_bytes += self._copy_rows(each.extent, index, each.rows, each.slots, window_bytes, verify=False)
+            read_bytes += self._copy_rows(each.extent, index, each.rows, each.slots, verify=False)
             if crc32c(self._by_slot[each.slots].ravel()) != each.crc:
                 raise self._damage_error(each.extent, "its rows are not those that were read before")
         return read_bytes
@@ -161,14 +162,10 @@ class CpuTier:
         initial = np.arange(self.initial_rows)
         yield _INITIAL, initial, initial
 
-    def restore(self, index: ExtentIndex, position: int, *, window_bytes: int = _WINDOW_BYTES) -> int:
+    def restore(self, index: ExtentIndex, position: int) -> int:
         """Fill the slots with what the schedule has in them before minibatch `position`; returns bytes read.
 
         A slot holds the row that was admitted last: it is read from that extent, or from the initial rows.
-
-        Args:
-            index: of the sequence.
-            window_bytes: rows of an extent are read at most so many at a time.
 
         Raises:
             ArtifactError: an extent, or the initial rows, are damaged.
@@ -195,9 +192,7 @@ class CpuTier:
         for begin, end in itertools.pairwise(bounds):
             of_extent = slots[begin:end]
             number = int(last_extent[of_extent[0]])
-            read_bytes += self._copy_rows(
-                number, index, last_row[of_extent], of_extent, window_bytes, verify=self._verify
-            )
+            read_bytes += self._copy_rows(number, index, last_row[of_extent], of_extent, verify=self._verify)
         return read_bytes
 
     def _admissions(self, index: ExtentIndex, numbers: range, *, verify: bool) -> Iterator[npt.NDArray[np.int32]]:
@@ -223,7 +218,6 @@ class CpuTier:
         index: ExtentIndex,
         rows: npt.NDArray[np.int64],
         slots: npt.NDArray[np.int64],
-        window_bytes: int,
         *,
         verify: bool,
     ) -> int:
@@ -238,6 +232,7 @@ class CpuTier:
         if number == _INITIAL:
             path, data_offset = self._initial.file.local_path, self._initial.file.data_offset_bytes
             num_rows = self.initial_rows
+        window_bytes = faults.reading("window.bytes", _WINDOW_BYTES)
         window_rows = min(max(1, window_bytes // self._row_bytes), num_rows)
         buffer, by_slot = row_buffer(window_rows, self._row_bytes), self._by_slot
         read_bytes = crc = 0

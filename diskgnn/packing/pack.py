@@ -98,18 +98,14 @@ def pack_request(
     resources: Resources,
     *,
     overwrite: bool = False,
-    window_bytes: int | None = None,
 ) -> StageReport:
-    """Packs a checked request. Continues after `place_request` if that ran before.
-
-    `window_bytes` is passed on to `RowPacking`.
-    """
+    """Packs a checked request. Continues after `place_request` if that ran before."""
     started, run = time.perf_counter(), PackRun.of(request, resources)
 
     def place_and_pack(work: Work) -> Placed:
         with run.placing(work, writer) as placer:
             placed = _place_all(placer, request)
-            packing = RowPacking(placer.folder, placed, window_bytes)
+            packing = RowPacking(placer.folder, placed)
             if writer.outbox is not None and not packing.fits_disk():
                 assert not request.by_reference
                 send_rows(packing, writer.outbox)

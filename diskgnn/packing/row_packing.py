@@ -91,13 +91,10 @@ class RowPacking:
     Args:
         folder: the packed directory.
         placed: the places of all rows.
-        window_bytes: bytes of features read at once; WINDOWS_IN_MEMORY of them are in memory. By default at most half
-            of the budget together: the other half stays for blocks, page cache and the interpreter.
     """
 
     folder: PackFolder
     placed: Placed
-    window_bytes: int | None = None
 
     def sizes(self) -> dict[str, int]:
         """Returns the bytes of each file of the directory; an upper bound for the manifest."""
@@ -161,7 +158,8 @@ class RowPacking:
         files = [*of_extents, *(self._memory_files(number) if with_memory else [])]
         arrays = self._arrays(number) if with_memory else []
         needed_bytes = int(np.count_nonzero(needed)) * row_set.row_bytes
-        window_bytes = self.window_bytes or window_bytes_for(placed, number, needed_bytes, folder.resources)
+        found_bytes = window_bytes_for(placed, number, needed_bytes, folder.resources)
+        window_bytes = faults.reading("window.bytes", found_bytes)
 
         def write(state: State, output: Output) -> Generator[int, None, None]:
             needed[: int(state["next_node"])] = False
@@ -209,7 +207,11 @@ def _step(number: int) -> str:
 
 
 def window_bytes_for(placed: Placed, number: int, needed_bytes: int, resources: Resources) -> int:
-    """Returns how many bytes of the features of a row set to read at once, of which `needed_bytes` are needed."""
+    """Returns how many bytes of the features of a row set to read at once, of which `needed_bytes` are needed.
+
+    WINDOWS_IN_MEMORY of them are at most half of the budget together: the other half stays for blocks, page cache and
+    the interpreter.
+    """
     row_bytes = placed.row_sets[number].row_bytes
     num_extents = sum(len(split.index) for split in placed.splits)
     num_rows = sum(int(split.row_sets[number].bounds[-1]) for split in placed.splits)

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from diskgnn._native import MOST_LABEL_NEIGHBORS, propagate_labels
 from diskgnn.errors import ArtifactError
+from diskgnn.files import faults
 from diskgnn.files.checked_files import npy_data_offset
 from diskgnn.files.file_reading import read_array
 from diskgnn.formats.graph_config import id_dtype
@@ -39,8 +40,6 @@ def nearness_order(
     group_size: int,
     *,
     edge_types: Collection[EdgeType] | None = None,
-    chunk_nodes: int = _CHUNK_NODES,
-    chunk_edges: int = _CHUNK_EDGES,
 ) -> npt.NDArray[np.int64]:
     """Returns [n] positions of seeds, in an order where every `group_size` consecutive ones are near each other in
     `graph`.
@@ -55,7 +54,6 @@ def nearness_order(
             these whose destinations are.
         group_size: seeds.
         edge_types: along which labels spread; all by default.
-        chunk_nodes, chunk_edges: read at a time; no fewer edges than `MOST_LABEL_NEIGHBORS`.
 
     Raises:
         ArtifactError: the topology is damaged.
@@ -65,7 +63,6 @@ def nearness_order(
         >>> nodes = graph.splits["train"]
         >>> groups = np.array_split(nodes[nearness_order(graph, [("node", nodes)], 32)], range(32, len(nodes), 32))
     """
-    assert chunk_edges >= MOST_LABEL_NEIGHBORS, chunk_edges
     followed = [edges for name, edges in graph.edges.items() if edge_types is None or name in edge_types]
     for edges in followed:
         for name in edges.topology_files:
@@ -78,7 +75,7 @@ def nearness_order(
     found = []
     for sweep in range(_SWEEPS):
         most_nodes = min(group_size * _GROWTH**sweep, np.iinfo(np.int32).max)
-        for chunk in _neighbourhoods(followed, first_nodes, labels.dtype, chunk_nodes, chunk_edges):
+        for chunk in _neighbourhoods(followed, first_nodes, labels.dtype):
             try:
                 propagate_labels(labels, sizes, most_nodes, *chunk)
             except IndexError as error:
@@ -88,15 +85,13 @@ def nearness_order(
 
 
 def _neighbourhoods(
-    followed: Sequence[EdgeSet],
-    first_nodes: Mapping[str, int],
-    dtype: np.dtype[Any],
-    chunk_nodes: int,
-    chunk_edges: int,
+    followed: Sequence[EdgeSet], first_nodes: Mapping[str, int], dtype: np.dtype[Any]
 ) -> Iterator[_Chunk]:
     """Yields all nodes that edges lead to, front to back, with their in-neighbours of all types: of a long list, of
     each edge type, the beginning.
     """
+    chunk_nodes, chunk_edges = faults.reading("chunk.nodes", _CHUNK_NODES), faults.reading("chunk.edges", _CHUNK_EDGES)
+    assert chunk_edges >= MOST_LABEL_NEIGHBORS, chunk_edges
     for node_type, first_node in first_nodes.items():
         into = [_Lists(edges, first_nodes[edges.type[0]]) for edges in followed if edges.type[2] == node_type]
         num_destinations = into[0].num_destinations if into else 0

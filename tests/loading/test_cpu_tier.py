@@ -8,6 +8,7 @@ from graphs import make_graph, prepare_graph
 from packed_directories import flip
 
 from diskgnn.errors import ArtifactError
+from diskgnn.files import faults
 from diskgnn.formats.packed import Packed
 from diskgnn.loading.cpu_tier import CpuTier
 
@@ -32,7 +33,8 @@ def test_restoring_gives_what_the_schedule_left(packed, window_bytes, verify):
     filled = np.arange(len(cpu)) < len(initial)
     for position, (extent, record) in enumerate(zip(index.extents, index.rows[:, 0], strict=True)):
         if position % 4 == 3:
-            tier.restore(index, position, window_bytes=window_bytes)
+            with faults.pretending("window.bytes", window_bytes):
+                tier.restore(index, position)
             found = tier.slots.view(np.uint16).reshape(-1, 5)
             assert found[filled].tobytes() == cpu[filled].tobytes(), position
         start = int(extent["offset"])
@@ -57,7 +59,8 @@ def test_slots_that_were_lent_hold_what_they_held(packed, share):
         assert num_bytes <= share * len(tier.slots)
         assert tier.lend(index, position, 100) == 0  # until it is taken back
         tier.slots[:num_bytes] = 170
-        assert tier.take_back(index, window_bytes=40) > 0
+        with faults.pretending("window.bytes", 40):
+            assert tier.take_back(index) > 0
         np.testing.assert_array_equal(tier.slots, before)
         assert tier.take_back(index) == 0
         lent.add(num_bytes)

@@ -12,6 +12,7 @@ from typed_samples import CITES, WRITES, typed_graph, write_samples
 
 from diskgnn.batches.minibatch import MiniBatch, TypedMiniBatch
 from diskgnn.errors import ArtifactError
+from diskgnn.files import faults
 from diskgnn.formats.packed import Packed
 from diskgnn.formats.samples import Samples
 from diskgnn.formats.verification import find_damage, verify_artifact
@@ -121,7 +122,8 @@ def test_rows_are_the_graphs_and_reads_are_the_plans(tmp_path_factory, seed, tre
              for size, static, cpu in zip(sizes, shares, shares[4:], strict=False)]  # fmt: skip
     samples = Samples.open(folder / "samples")
     request = PackRequest(graph, samples, tiers, keep_input_nodes=keep_ids)
-    pack_request(request, folder / "packed", Resources.of("1MiB", 1), window_bytes=200)
+    with faults.pretending("window.bytes", 200):
+        pack_request(request, folder / "packed", Resources.of("1MiB", 1))
     verify_artifact(folder / "packed")
     packed = Packed.open(folder / "packed")
     assert [row_set.type for row_set in packed.config.row_sets] == ROW_SETS

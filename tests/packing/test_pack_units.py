@@ -56,8 +56,9 @@ class Packing:
              reporter: Reporter = SILENT, window_bytes: int = WINDOW_BYTES,
              memory_bytes: int = 1 << 30) -> None:  # fmt: skip
         request, resources = self.request(cpu_cache, once=once), Resources(memory_bytes, 2, reporter)
-        with faults.pretending("unit.bytes", unit_bytes) if unit_bytes else nullcontext():
-            pack_request(request, out, resources, window_bytes=window_bytes)
+        of_unit = faults.pretending("unit.bytes", unit_bytes) if unit_bytes else nullcontext()
+        with of_unit, faults.pretending("window.bytes", window_bytes):
+            pack_request(request, out, resources)
 
 
 @pytest.fixture(scope="module")
@@ -123,8 +124,8 @@ def test_a_static_tier_that_is_chosen_stays_chosen(one_type: Packing, tmp_path: 
             features = features_of(one_type.graph, one_type.samples.config)
             tiers = TierBudgets.of(CacheSpec("20%"), features, Resources(1 << 30, 1))
         request = PackRequest(one_type.graph, one_type.samples, tiers)
-        with faults.pretending("unit.bytes", UNIT_BYTES):
-            pack_request(request, out, Resources.of("1GiB", 1), window_bytes=WINDOW_BYTES)
+        with faults.pretending("unit.bytes", UNIT_BYTES), faults.pretending("window.bytes", WINDOW_BYTES):
+            pack_request(request, out, Resources.of("1GiB", 1))
 
     pack_auto(tmp_path / "whole", 200_000)
     pack_auto(tmp_path / "other", 20_000)

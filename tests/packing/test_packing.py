@@ -91,7 +91,8 @@ def test_bytes_do_not_depend_on_memory_or_threads(graph, samples, tmp_path, wind
     tiers = [TierRows(static=10, train=20, valid=5, test=5)]
     request = PackRequest(graph, samples, tiers)
     pack_request(request, tmp_path / "large", Resources.of(threads=1))
-    pack_request(request, tmp_path / "small", Resources.of(0, threads), window_bytes=window_bytes)
+    with faults.pretending("window.bytes", window_bytes):
+        pack_request(request, tmp_path / "small", Resources.of(0, threads))
     assert files(tmp_path / "large") == files(tmp_path / "small")
     assert len(files(tmp_path / "large")) == 1 + 1 + 2 * 5
 

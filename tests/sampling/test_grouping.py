@@ -13,6 +13,7 @@ from sources import assert_same
 from diskgnn._native import MOST_LABEL_NEIGHBORS, propagate_labels
 from diskgnn.baselines.in_memory import InMemory
 from diskgnn.errors import ArtifactError, ConfigError
+from diskgnn.files import faults
 from diskgnn.formats.packed import Packed
 from diskgnn.formats.samples import Samples
 from diskgnn.loading.loader import Loader
@@ -136,11 +137,9 @@ def test_labels_and_order_are_those_by_hand_through_any_chunks(tmp_path_factory,
     size = data.draw(st.sampled_from([2, 5, 64]))
     swept = [labels[seeds] for labels in labels_by_hand(indptr, indices, num_nodes, [size, 4 * size, 16 * size])]
     expected = sorted(range(len(seeds)), key=lambda i: (swept[2][i], swept[1][i], swept[0][i], i))
-    chunks = {
-        "chunk_nodes": data.draw(st.integers(1, 50)),
-        "chunk_edges": data.draw(st.integers(MOST_LABEL_NEIGHBORS, 3000)),
-    }
-    assert nearness_order(graph, [("node", seeds)], size, **chunks).tolist() == expected
+    chunk_nodes, chunk_edges = data.draw(st.integers(1, 50)), data.draw(st.integers(MOST_LABEL_NEIGHBORS, 3000))
+    with faults.pretending("chunk.nodes", chunk_nodes), faults.pretending("chunk.edges", chunk_edges):
+        assert nearness_order(graph, [("node", seeds)], size).tolist() == expected
     assert nearness_order(graph, [("node", seeds)], size).tolist() == expected
 
 

@@ -26,8 +26,8 @@ from diskgnn.formats import artifacts
 from diskgnn.formats.packed import Packed
 from diskgnn.loading.tracing import UNTRACED
 from diskgnn.nn.model_spec import ModelSpec
-from diskgnn.training.named_models import model_for
 from diskgnn.training.config import TrainingConfig
+from diskgnn.training.named_models import model_for
 from diskgnn.training.optimizers import make_optimizer
 from diskgnn.training.ranks import Ranks
 from diskgnn.training.steps import make_step

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from diskgnn.batches.blocks import Block
 from diskgnn.nn.aggregation import attention, neighbour_max, neighbour_mean, neighbour_sum
 from diskgnn.nn.layer_types import LayerTypes
-from diskgnn.nn.layers import ATTENTION_SLOPE, GATLayer, GCNLayer, SAGELayer
+from diskgnn.nn.layers import GATLayer, GCNLayer, SAGELayer
 from diskgnn.specs.schema import EdgeType
 
 ArrayName = tuple[str, str]  # (node type, name): rows of all nodes of a type
@@ -285,7 +285,7 @@ def attention_by_head(
     """
     found = [
         attention(
-            x[:, head : head + 1], source_scores[:, head], destination_scores[:, head], block, ATTENTION_SLOPE,
+            x[:, head : head + 1], source_scores[:, head], destination_scores[:, head], block,
             None if edge_scores is None else edge_scores[:, head : head + 1],
         )
         for head in range(x.shape[1])

@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from diskgnn.batches.blocks import Block
 
 _EDGES_GATHERED = 1 << 14  # at a time, where their rows have to be
+_SLOPE = 0.2  # of the leaky ReLU on attention scores, below zero
 
 
 def own_and_mean(x: Tensor, block: Block) -> tuple[Tensor, Tensor]:
@@ -82,7 +83,6 @@ def attention(
     source_scores: Tensor,
     destination_scores: Tensor,
     block: Block,
-    slope: float,
     edge_scores: Tensor | None = None,
 ) -> Tensor:
     """Averages neighbours' rows with the softmax of leaky_relu(source score + destination score) over each
@@ -93,15 +93,12 @@ def attention(
         source_scores: [num_src, H].
         destination_scores: [num_dst, H].
         block: the edges.
-        slope: of leaky_relu below zero.
         edge_scores: [num_edges, H], added to the sum of the two scores.
 
     Returns:
         [num_dst, H, W], zeros for destinations without neighbours.
     """
-    weights = _AttentionWeights.apply(  # type: ignore[no-untyped-call]
-        source_scores, destination_scores, edge_scores, block, slope
-    )
+    weights = _AttentionWeights.apply(source_scores, destination_scores, edge_scores, block)  # type: ignore[no-untyped-call]
     return weighted_sums(x, weights, block)
 
 
@@ -240,33 +237,31 @@ class _AttentionWeights(torch.autograd.Function):
         destination_scores: Tensor,
         edge_scores: Tensor | None,
         block: Block,
-        slope: float,
     ) -> Tensor:
         scores = source_scores[block.indices] + destination_scores[block.destinations]
         if edge_scores is not None:
             scores += edge_scores
-        scores = F.leaky_relu(scores, slope)
+        scores = F.leaky_relu(scores, _SLOPE)
         highest = torch.segment_reduce(scores, "max", offsets=block.indptr, unsafe=True)
         weights = torch.exp(scores - highest[block.destinations])
         weights /= _segment_sums(weights, block.indptr)[block.destinations]
-        ctx.block, ctx.slope = block, slope
+        ctx.block = block
         ctx.save_for_backward(weights, scores > 0)
         return weights
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor | None, None, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor | None, None]:
         block: Block = ctx.block
         weights, above_zero = ctx.saved_tensors
         gradient = weights * gradient
         gradient -= weights * _segment_sums(gradient, block.indptr)[block.destinations]
-        gradient = torch.where(above_zero, gradient, ctx.slope * gradient)
+        gradient = torch.where(above_zero, gradient, _SLOPE * gradient)
         by_source = block.by_source
         return (
             _segment_sums(gradient[by_source.edges], by_source.indptr),
             _segment_sums(gradient, block.indptr),
             gradient if ctx.needs_input_grad[2] else None,
-            None,
             None,
         )
 

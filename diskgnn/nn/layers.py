@@ -10,7 +10,6 @@ from diskgnn.batches.blocks import Block
 from diskgnn.nn.aggregation import attention, neighbour_max, own_and_mean, weighted_sums
 
 # Moving one element of one edge's row costs about as much as this many multiply-adds of a matrix product.
-ATTENTION_SLOPE = 0.2  # of the leaky ReLU on attention scores, below zero
 _MULTIPLY_ADDS_PER_GATHER = 8
 
 
@@ -147,25 +146,48 @@ class GATLayer(nn.Module):
         """Maps [num_src, in_channels] to [num_dst, heads * out_channels], or [num_dst, out_channels] without
         `concat`.
         """
-        x_own = x[: block.num_dst]
-        width = self.heads * self.out_channels
-        if _transforms_first(self.transform_first, block, self.in_channels, width, self.heads):
-            h = F.linear(x, self.weight).view(-1, self.heads, self.out_channels)
-            source_scores = (h * self.source_attention).sum(dim=2)
-            destination_scores = (h[: block.num_dst] * self.destination_attention).sum(dim=2)
-            out = attention(h, source_scores, destination_scores, block, ATTENTION_SLOPE)
-        else:
-            # a . (W x) = (W^T a) . x, and the attention-weighted mean of W x_j is W times that of x_j.
-            weight = self.weight.view(self.heads, self.out_channels, self.in_channels)
-            source_scores = F.linear(x, torch.einsum("hoi,ho->hi", weight, self.source_attention))
-            destination_scores = F.linear(x_own, torch.einsum("hoi,ho->hi", weight, self.destination_attention))
-            mean = attention(x.unsqueeze(1), source_scores, destination_scores, block, ATTENTION_SLOPE)
-            out = torch.einsum("dhi,hoi->dho", mean, weight)
+        x_own, weight = x[: block.num_dst], self.weight.view(self.heads, self.out_channels, self.in_channels)
+        # a . (W x) = (W^T a) . x
+        scores = F.linear(x_own, torch.einsum("hoi,ho->hi", weight, self.destination_attention))
+        out = attended(block, x, weight, self.source_attention, scores, transform_first=self.transform_first)
         out = out.flatten(1) if self.concat else out.mean(dim=1)
         out += self.bias
         if self.residual is not None:
             out += self.residual(x_own)
         return out
+
+
+def attended(
+    block: Block,
+    x: Tensor,
+    weight: Tensor,
+    source_attention: Tensor,
+    destination_scores: Tensor,
+    edge_scores: Tensor | None = None,
+    *,
+    transform_first: bool | None = None,
+) -> Tensor:
+    """Averages rows that are multiplied by a weight, with attention.
+
+    Args:
+        block: the edges.
+        x: [num_src, I] rows of the sources.
+        weight: [H, O, I] of each head.
+        source_attention: [H, O] which makes scores of these products.
+        destination_scores, edge_scores: as `attention` takes them.
+        transform_first: as `SAGELayer` has it.
+
+    Returns:
+        [num_dst, H, O].
+    """
+    heads, out_channels, in_channels = weight.shape
+    if _transforms_first(transform_first, block, in_channels, heads * out_channels, heads):
+        h = F.linear(x, weight.flatten(0, 1)).view(-1, heads, out_channels)
+        return attention(h, (h * source_attention).sum(dim=2), destination_scores, block, edge_scores)
+    # a . (W x) = (W^T a) . x, and the attention-weighted mean of W x_j is W times that of x_j.
+    source_scores = F.linear(x, torch.einsum("hoi,ho->hi", weight, source_attention))
+    mean = attention(x.unsqueeze(1), source_scores, destination_scores, block, edge_scores)
+    return torch.einsum("dhi,hoi->dho", mean, weight)
 
 
 def transforming_first_is_less_work(block: Block, in_channels: int, out_channels: int, heads: int = 1) -> bool:

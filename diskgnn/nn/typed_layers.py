@@ -15,7 +15,6 @@ from torch.nn import functional as F
 
 from diskgnn.batches.blocks import Block
 from diskgnn.nn.aggregation import (
-    attention,
     edge_mean,
     edge_products,
     neighbour_mean,
@@ -23,7 +22,7 @@ from diskgnn.nn.aggregation import (
     weighted_sums,
 )
 from diskgnn.nn.layer_types import LayerTypes
-from diskgnn.nn.layers import ATTENTION_SLOPE, transforming_first_is_less_work
+from diskgnn.nn.layers import attended, transforming_first_is_less_work
 from diskgnn.specs.schema import EdgeType
 
 TypedBlocks = Mapping[EdgeType, Block]
@@ -128,18 +127,9 @@ class RGATLayer(nn.Module):
     def _attended(self, number: int, block: Block, x: Tensor, x_own: Tensor) -> Tensor:
         """Returns [num_dst, heads, out_channels] from edges of one type."""
         weight = self.weight[number].view(self.heads, self.out_channels, self.in_channels)
-        destination_scores = F.linear(x_own, self.destination_attention[number])
-        edge = self.edge[number]
+        scores, edge = F.linear(x_own, self.destination_attention[number]), self.edge[number]
         edge_scores = None if edge is None else edge(_features(block, edge))
-        width = self.heads * self.out_channels
-        if transforming_first_is_less_work(block, self.in_channels, width, self.heads):
-            h = F.linear(x, self.weight[number]).view(-1, self.heads, self.out_channels)
-            source_scores = (h * self.source_attention[number]).sum(dim=2)
-            return attention(h, source_scores, destination_scores, block, ATTENTION_SLOPE, edge_scores)
-        # a . (W x) = (W^T a) . x, and the attention-weighted mean of W x_j is W times that of x_j.
-        source_scores = F.linear(x, torch.einsum("hoi,ho->hi", weight, self.source_attention[number]))
-        mean = attention(x.unsqueeze(1), source_scores, destination_scores, block, ATTENTION_SLOPE, edge_scores)
-        return torch.einsum("dhi,hoi->dho", mean, weight)
+        return attended(block, x, weight, self.source_attention[number], scores, edge_scores)
 
 
 class HGTLayer(nn.Module):

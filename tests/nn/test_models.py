@@ -160,7 +160,7 @@ def test_aggregation_gradients(block: Block):
     for distinct in (1, 2):
         x, weights = variable(block.num_src, distinct, 3), variable(block.num_edges, 2)
         assert torch.autograd.gradcheck(lambda x, w: weighted_sums(x, w, block), (x, weights))
-        assert torch.autograd.gradcheck(lambda *a: attention(*a, block, 0.2), (x, sources, destinations))
+        assert torch.autograd.gradcheck(lambda *a: attention(*a, block), (x, sources, destinations))
 
 
 def test_without_torchs_private_product(monkeypatch: pytest.MonkeyPatch):
@@ -187,7 +187,7 @@ def test_without_torchs_private_product(monkeypatch: pytest.MonkeyPatch):
 def test_attention_survives_scores_that_overflow_exp():
     block = BLOCKS["mixed"]
     sources = torch.linspace(-500, 1000, block.num_src).unsqueeze(1)
-    out = attention(torch.ones(block.num_src, 1, 2), sources, torch.zeros(block.num_dst, 1), block, 0.2)
+    out = attention(torch.ones(block.num_src, 1, 2), sources, torch.zeros(block.num_dst, 1), block)
     expected = (block.in_degrees > 0).float().view(-1, 1, 1).expand(-1, 1, 2)
     torch.testing.assert_close(out, expected)
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from diskgnn.errors import InputError
 from diskgnn.importers.encoding_of import GivenEncoding
@@ -17,7 +18,6 @@ from diskgnn.importers.identity import file_states
 from diskgnn.importers.source_formats.catalogue import Catalogue, OpenCatalogue, source_of, with_given_keys
 from diskgnn.importers.source_formats.given_kinds import with_read_kinds
 from diskgnn.importers.source_formats.relational import (
-    VALIDATION,
     dated,
     graph_of,
     is_left_empty,
@@ -26,10 +26,15 @@ from diskgnn.importers.source_formats.relational import (
 )
 from diskgnn.importers.source_formats.relational_keys import require_comparable
 from diskgnn.importers.source_formats.relational_source import DESCRIPTION
+from diskgnn.importers.source_formats.table_graph_options import TableGraphKeywords, TableGraphOptions
 from diskgnn.importers.source_formats.table_keys import by_name, id_column, looked_up, type_word
 from diskgnn.importers.source_listing import Listed
 from diskgnn.importers.tables.times import Moment
+from diskgnn.specs.keywords import takes_options
 from diskgnn.system.resources import Resources
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class Database(Protocol):
@@ -155,56 +160,40 @@ def require(
         ConfigError, InputError: as `read`, but for what only values show.
     """
     shown = catalogue if encoding is None else catalogue.without_encodings()
-    source = with_read_kinds(source_of(shown, options.get("times")), options.get("kinds"))
-    moments = {name: options.get(name) for name in ("val_timestamp", "until")}
-    found = require_graph(
-        source, **moments, keep_columns=options.get("keep_columns"), encoding=encoding, quantise=quantise,
-        exclude=catalogue.spelt(exclude), encode=catalogue.spelt(encode),
+    source = with_read_kinds(source_of(shown, options.pop("times", None)), options.get("kinds"))
+    for name in ("keys", "links"):
+        options.pop(name, None)
+    asked = TableGraphOptions(
+        exclude=catalogue.spelt(exclude), encode=catalogue.spelt(encode), encoding=encoding, quantise=quantise,
+        **options,
     )  # fmt: skip
+    found = require_graph(source, asked)
     require_times({f"nodes of type {name}": is_dated for name, is_dated in dated(found).items()}, said=time_unit(found))
 
 
+@takes_options(TableGraphKeywords, TableGraphOptions)
 def read(
     catalogue: Catalogue,
     *,
     times: Listed | None = None,
-    val_timestamp: Moment | None = None,
     until: Moment | None = None,
-    reverse: bool = True,
-    skip_unknown: bool = True,
-    keep_columns: bool | None = None,
-    kinds: str | None = None,
-    statistics: str = VALIDATION,
     keys: Listed | None = None,
     links: Listed | None = None,
-    exclude: Sequence[str] = (),
-    encode: Mapping[str, str] | None = None,
-    encoding: GivenEncoding | None = None,
-    quantise: str | None = None,
     resources: Resources | None = None,
+    **options: Unpack[TableGraphKeywords],
 ) -> GraphInput:
     """Returns the graph of the tables of a database that were fetched.
 
     Args:
         catalogue: the tables.
         times: columns that say when rows appear, with commas between: "orders.at,users.since"; or a list of them.
-        val_timestamp: features are scaled by rows up to this time, a date, timestamp or seconds since 1970; None: all.
         until: rows after this time, and those without one, are left out of tables that have times; None: none.
-        reverse: edges lead both ways.
-        skip_unknown: keys that no row has make no edge, and a warning; False: they are an error.
-        keep_columns: rows are records, which keep their columns, see `record_encoding`; False: vectors of numbers;
-            None: as those of the graph of `encoding`, records without one.
-        kinds: a JSON file with the kinds of all columns that are kept, see `given_kinds`.
-        statistics: "validation": `val_timestamp` counts; "all": categories, means and the like are of all rows.
         keys: columns that name rows, beside or in place of primary keys: "users=id". They were heeded when the tables
             were fetched.
         links: columns that name rows of other tables, beside or in place of foreign keys: "orders.user_id=users". The
             same.
-        exclude: columns to leave out, TABLE.COLUMN, or COLUMN of every table that has it.
-        encode: how columns become features, by such names.
-        encoding: of another graph, for tables that are to be encoded alike; `val_timestamp` then means nothing.
-        quantise: how the features will be stored, to be refused in time.
         resources: have the memory for the values of categories.
+        options: what graph it becomes.
 
     Raises:
         ConfigError: times of no table, no foreign keys, or columns to exclude or to encode that no table has, or that
@@ -212,22 +201,10 @@ def read(
         InputError: columns that are not what they are said to be.
     """
     del keys, links
-    shown = catalogue if encoding is None else catalogue.without_encodings()
-    empty = [name for name, table in catalogue.tables.items() if is_left_empty(type_word(name), table.rows, encoding)]
-    source = source_of(shown, times, empty, skip_unknown=skip_unknown)
-    exclude, encode = catalogue.spelt(exclude), catalogue.spelt(encode or {})
-    return graph_of(
-        source,
-        val_timestamp=val_timestamp,
-        until=until,
-        reverse=reverse,
-        skip_unknown=skip_unknown,
-        keep_columns=keep_columns,
-        exclude=exclude,
-        encode=encode,
-        encoding=encoding,
-        quantise=quantise,
-        resources=resources,
-        kinds=kinds,
-        statistics=statistics,
-    )
+    asked = TableGraphOptions(until=until, **options)
+    shown = catalogue if asked.encoding is None else catalogue.without_encodings()
+    tables = catalogue.tables.items()
+    empty = [name for name, table in tables if is_left_empty(type_word(name), table.rows, asked.encoding)]
+    source = source_of(shown, times, empty, skip_unknown=asked.skip_unknown)
+    asked = replace(asked, exclude=catalogue.spelt(asked.exclude), encode=catalogue.spelt(asked.encode))
+    return graph_of(source, asked, resources)

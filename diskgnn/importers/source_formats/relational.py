@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -51,6 +51,7 @@ from diskgnn.importers.source_formats.table_keys import (
     key_word,
     why_not,
 )
+from diskgnn.importers.source_formats.table_graph_options import TableGraphKeywords, TableGraphOptions
 from diskgnn.importers.source_listing import AUTO, EXCLUDED, Listed, SourceListing
 from diskgnn.importers.tables.column_encoding import (
     TableEncoding,
@@ -63,11 +64,14 @@ from diskgnn.importers.tables.record_encoding import RecordEncoding
 from diskgnn.importers.tables.rows_until import RowsUntil
 from diskgnn.importers.tables.table_rows import times
 from diskgnn.importers.tables.times import Moment, counts_numbers, is_date, is_time, moment, seconds
+from diskgnn.specs.keywords import takes_options
 from diskgnn.specs.near_names import near_name
 from diskgnn.specs.schema import EdgeType
 from diskgnn.system.resources import Resources
 
-VALIDATION = "validation"  # whose rows statistics are not of, nor of those later
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 _LOOKED_AT = 64  # rows, for what they look like
 
 
@@ -83,47 +87,28 @@ def recognises(source: object) -> bool:
     )
 
 
+@takes_options(TableGraphKeywords, TableGraphOptions)
 def read(
     source: Any,
     *,
-    val_timestamp: Moment | None = None,
     until: Moment | None = AUTO,
     tasks: Listed | None = AUTO,
-    reverse: bool = True,
-    skip_unknown: bool = True,
-    keep_columns: bool | None = None,
-    kinds: str | None = None,
-    statistics: str = VALIDATION,
     keys: Listed | None = None,
     links: Listed | None = None,
-    exclude: Sequence[str] = (),
-    encode: Mapping[str, str] | None = None,
-    encoding: GivenEncoding | None = None,
-    quantise: str | None = None,
     resources: Resources | None = None,
+    **options: Unpack[TableGraphKeywords],
 ) -> GraphInput:
     """Returns the graph of a database.
 
     Args:
         source: see `recognises`.
-        val_timestamp: features are scaled by rows up to this time, a date, timestamp or seconds since 1970; None: all.
         until: rows after this time are left out, of tables that have times, and so are rows without one; "auto": after
             `test_timestamp` in a folder of RelBench, none elsewhere; None: none.
         tasks: names of tasks, with commas between; "auto": all; None: none.
-        reverse: edges lead both ways.
-        skip_unknown: keys that no row has make no edge, as in RelBench, and a warning; False: they are an error.
-        keep_columns: rows are records, which keep their columns, see `record_encoding`; False: vectors of numbers;
-            None: as those of the graph of `encoding`, records without one.
-        kinds: a JSON file with the kinds of all columns that are kept, see `given_kinds`.
-        statistics: "validation": `val_timestamp` counts; "all": categories, means and the like are of all rows, as in
-            RelBench.
         keys: columns that name rows, beside or in place of those that the description has: "users=id".
         links: columns that name rows of other tables, the same: "orders.user_id=users".
-        exclude: columns to leave out, TABLE.COLUMN, or COLUMN of every table that has it.
-        encode: how columns become features, by such names.
-        encoding: of another graph, for tables that are to be encoded alike; `val_timestamp` then means nothing.
-        quantise: how the features will be stored, to be refused in time.
         resources: have the memory for the values of categories.
+        options: what graph it becomes.
 
     Raises:
         ConfigError: a description that is none, keys of tables that there are not, or columns to exclude or to encode
@@ -136,70 +121,27 @@ def read(
     elif not isinstance(source, RelationalSource):
         source = RelationalSource.of(source)
     source = _with_given_keys(source, keys, links)
-    chosen = _choose_tasks(source, tasks)
-    return graph_of(
-        chosen,
-        val_timestamp=val_timestamp,
-        until=until,
-        reverse=reverse,
-        skip_unknown=skip_unknown,
-        keep_columns=keep_columns,
-        exclude=exclude,
-        encode=encode,
-        encoding=encoding,
-        quantise=quantise,
-        resources=resources,
-        kinds=kinds,
-        statistics=statistics,
-    )
+    return graph_of(_choose_tasks(source, tasks), TableGraphOptions(until=until, **options), resources)
 
 
-def graph_of(
-    source: RelationalSource,
-    *,
-    val_timestamp: Moment | None = None,
-    until: Moment | None = AUTO,
-    reverse: bool = True,
-    skip_unknown: bool = True,
-    keep_columns: bool | None = None,
-    exclude: Sequence[str] = (),
-    encode: Mapping[str, str] | None = None,
-    encoding: GivenEncoding | None = None,
-    quantise: str | None = None,
-    resources: Resources | None = None,
-    kinds: str | None = None,
-    statistics: str = VALIDATION,
-) -> GraphInput:
+def graph_of(source: RelationalSource, options: TableGraphOptions, resources: Resources | None) -> GraphInput:
     """Returns the graph of a database whose description was read; see `read`."""
-    if statistics not in (VALIDATION, "all"):
-        raise ConfigError(f"statistics: expected {VALIDATION} or all, found {statistics!r}")
-    source = with_read_kinds(source, kinds)
-    keep_columns = _keeps_columns(keep_columns, encoding)
-    listing = SourceListing()
+    source, listing = with_read_kinds(source, options.kinds), SourceListing()
     for word, name in source.names.items():
         listing.read(word, name, "the name of the table")
-    source = require_graph(source, val_timestamp, until, keep_columns, exclude, encode, encoding, listing, quantise)
+    source = require_graph(source, options, listing)
     _warn_of_counted_times(source)
-    source = _cut(source, source.until if until == AUTO else until, listing)
-    source = _without_empty(source, listing, encoding)
-    val_timestamp = source.val_timestamp if val_timestamp is None else val_timestamp
-    is_all = val_timestamp is None or statistics == "all"
-    statistics_until = None if is_all else moment("val_timestamp", val_timestamp)
-    nodes, lookup_bytes, latest = dict[str, NodeInput](), 0, dict[str, int]()
-    for name, table in source.tables.items():
-        nodes[name], found, last = _nodes(name, table, statistics_until, listing, encoding, keep_columns, resources)
-        latest |= {} if last is None else {name: last}
-        resources = None if resources is None else resources.less(found.held_bytes)
-        lookup_bytes = max(lookup_bytes, found.lookup_bytes)
-    if statistics_until is not None and encoding is None:
-        _warn_of_late_moment(source, val_timestamp, statistics_until, latest)
+    source = _cut(source, source.until if options.until == AUTO else options.until, listing)
+    source = _without_empty(source, listing, options.encoding)
+    if options.val_timestamp is None:
+        options = replace(options, val_timestamp=source.val_timestamp)
+    nodes, lookup_bytes = _table_nodes(source, options, listing, resources)
     edges: dict[EdgeType, EdgeInput] = {}
     for name, table in source.tables.items():
         for column, other in table.fkeys.items():
             ids = table.ids_of.get(column, column)
-            edges[name, key_word(column), other] = EdgeInput(
-                key_edges(name, table.rows, ids, skip_unknown), reverse=reverse, foreign_key=True
-            )
+            keys = key_edges(name, table.rows, ids, options.skip_unknown)
+            edges[name, key_word(column), other] = EdgeInput(keys, reverse=options.reverse, foreign_key=True)
             listing.read(name, column, f"edges to {other}")
     for name, task in source.tasks.items():
         if name in nodes:
@@ -208,35 +150,47 @@ def graph_of(
         _require_key(f"task {name}: entity {column}", source, entity, by_row=task.by_row)
         rows = JoinedTables(f"task {name}", list(task.splits.values()))
         nodes[name] = _task_nodes(name, task, rows)
-        if keep_columns:
+        if options.keeps_columns:
             nodes[name] = replace(nodes[name], features=None, constant=True)
         _list_task(name, task, listing)
         edges[entity, f"rev_{key_word(column)}", name] = EdgeInput(key_edges(name, rows, column, False, turned=True))
     if not edges:
         raise ConfigError("expected foreign keys between tables that have rows, found none")
-    said: int | str | None = None
-    if encoding is not None:
-        said = encoding.opened.config.statistics_until
-    elif keep_columns:
-        is_all = is_all or not any(table.time for table in source.tables.values())
-        said = ALL_ROWS if is_all else statistics_until
     return GraphInput(
         nodes, edges, listing.contents(), reading_bytes=lookup_bytes, time_unit=time_unit(source), order="time",
         dated=tuple(name for name, is_dated in dated(source).items() if is_dated),
-        statistics_until=said,
+        statistics_until=_said_until(source, options),
     )  # fmt: skip
 
 
+def _table_nodes(
+    source: RelationalSource, options: TableGraphOptions, listing: SourceListing, resources: Resources | None
+) -> tuple[dict[str, NodeInput], int]:
+    """Returns the nodes of all tables, and the bytes that looking up values of one of them takes."""
+    nodes, lookup_bytes, latest = dict[str, NodeInput](), 0, dict[str, int]()
+    for name, table in source.tables.items():
+        nodes[name], found, last = _nodes(name, table, options, listing, resources)
+        latest |= {} if last is None else {name: last}
+        resources = None if resources is None else resources.less(found.held_bytes)
+        lookup_bytes = max(lookup_bytes, found.lookup_bytes)
+    if (until := options.statistics_until) is not None and options.encoding is None:
+        _warn_of_late_moment(source, options.val_timestamp, until, latest)
+    return nodes, lookup_bytes
+
+
+def _said_until(source: RelationalSource, options: TableGraphOptions) -> int | str | None:
+    """Returns what the graph says of the rows that its statistics are of."""
+    if options.encoding is not None:
+        return options.encoding.opened.config.statistics_until
+    if not options.keeps_columns:
+        return None
+    has_times = any(table.time for table in source.tables.values())
+    until = options.statistics_until if has_times else None
+    return ALL_ROWS if until is None else until
+
+
 def require_graph(
-    source: RelationalSource,
-    val_timestamp: Moment | None = None,
-    until: Moment | None = None,
-    keep_columns: bool | None = None,
-    exclude: Sequence[str] = (),
-    encode: Mapping[str, str] | None = None,
-    encoding: GivenEncoding | None = None,
-    listing: SourceListing | None = None,
-    quantise: str | None = None,
+    source: RelationalSource, options: TableGraphOptions, listing: SourceListing | None = None
 ) -> RelationalSource:
     """Returns `source` with the encodings and without the columns that the user says, if it can become a graph. No row
     is read; see `read`, whose arguments these are.
@@ -245,52 +199,18 @@ def require_graph(
         ConfigError, InputError: as `read`, but for what only values show.
     """
     listing = SourceListing() if listing is None else listing
-    keep_columns = _keeps_columns(keep_columns, encoding)
-    for name, given in (("val_timestamp", val_timestamp), ("until", None if until == AUTO else until)):
+    until = None if options.until == AUTO else options.until
+    for name, given in (("val_timestamp", options.val_timestamp), ("until", until)):
         if given is not None:
             moment(name, given)
-    if source.kinds is not None:
-        if encoding is not None or not keep_columns:
-            found = "vectors" if encoding is None else f"those of {encoding.graph}"
-            raise ConfigError(
-                f"kinds: expected rows that keep their columns as they are (without keep_columns=false), found {found}"
-            )
-        source = with_kinds(source, source.kinds)
-    source = _without_excluded(_encoded(source, encode or {}), exclude, listing, encoding)
-    if source.kinds is not None:
-        require_encodings(source)
-    for (of, name), reason in source.left_out.items():
-        listing.leave_out(of, name, reason)
-    source = _without_hidden(source, listing)
-    if val_timestamp is not None and encoding is None and not any(table.time for table in source.tables.values()):
-        maybe = _maybe_times(source)
-        found = f"none ({', '.join(maybe)} may be such)" if maybe else "none"
-        raise ConfigError(
-            f"val_timestamp: expected tables with times, by which rows up to it are known, found {found}; say when "
-            f"rows appear (`times` of a database, such as times={maybe[0] if maybe else 'orders.at'}; `time` in "
-            "relational.yaml), or leave it out"
-        )
+    source = _with_columns(source, options, listing)
+    _require_times(source, options)
     encodings = []
-    if encoding is not None:
-        _require_times_of(source, encoding)
     for name, table in source.tables.items():
-        encodings.append(_encoding(name, table, encoding, keep_columns, wanted=False)[0])
-        called = dict[tuple[str, str], str]()
-        for column, other in table.fkeys.items():
-            _require_key(f"table {name}: fkeys: {column}", source, other)
-            named = source.tables[other]
-            assert named.pkey is not None
-            ids = table.ids_of.get(column, column)
-            require_comparable(f"table {name}", table.rows, ids, other, named.rows, named.pkey)
-            require_keys(f"table {other}", named.rows, named.pkey)
-            word = key_word(column)
-            if (before := called.setdefault((word, other), column)) != column:
-                raise ConfigError(
-                    f"table {name}: the keys {before!r} and {column!r} would both be edges {word} to {other}: rename "
-                    "one of these columns, or leave one out (`exclude`)"
-                )
-    if quantise is not None and keep_columns:
-        require_of_records(quantise)
+        encodings.append(_encoding(name, table, options, wanted=False)[0])
+        _require_foreign_keys(source, name, table)
+    if options.quantise is not None and options.keeps_columns:
+        require_of_records(options.quantise)
         if not any(isinstance(each, RecordEncoding) and each.has_float_embeddings for each in encodings):
             raise ConfigError(
                 "quantise: expected a column of embeddings in float32, lists of numbers or text by a function of your "
@@ -307,6 +227,56 @@ def require_graph(
     return source
 
 
+def _with_columns(source: RelationalSource, options: TableGraphOptions, listing: SourceListing) -> RelationalSource:
+    """Returns `source` with the encodings that are asked for, and without columns that are not wanted."""
+    encoding = options.encoding
+    if source.kinds is not None:
+        if encoding is not None or not options.keeps_columns:
+            found = "vectors" if encoding is None else f"those of {encoding.graph}"
+            raise ConfigError(
+                f"kinds: expected rows that keep their columns as they are (without keep_columns=false), found {found}"
+            )
+        source = with_kinds(source, source.kinds)
+    source = _without_excluded(_encoded(source, options.encode), options.exclude, listing, encoding)
+    if source.kinds is not None:
+        require_encodings(source)
+    for (of, name), reason in source.left_out.items():
+        listing.leave_out(of, name, reason)
+    return _without_hidden(source, listing)
+
+
+def _require_foreign_keys(source: RelationalSource, name: str, table: KeyedTable) -> None:
+    """Refuses foreign keys of a table that name nothing, or that would be edges of one name."""
+    called = dict[tuple[str, str], str]()
+    for column, other in table.fkeys.items():
+        _require_key(f"table {name}: fkeys: {column}", source, other)
+        named = source.tables[other]
+        assert named.pkey is not None
+        ids = table.ids_of.get(column, column)
+        require_comparable(f"table {name}", table.rows, ids, other, named.rows, named.pkey)
+        require_keys(f"table {other}", named.rows, named.pkey)
+        word = key_word(column)
+        if (before := called.setdefault((word, other), column)) != column:
+            raise ConfigError(
+                f"table {name}: the keys {before!r} and {column!r} would both be edges {word} to {other}: rename "
+                "one of these columns, or leave one out (`exclude`)"
+            )
+
+
+def _require_times(source: RelationalSource, options: TableGraphOptions) -> None:
+    """Refuses a time to validate from where rows have none, and tables that lack times of the other graph."""
+    if options.encoding is not None:
+        _require_times_of(source, options.encoding)
+    elif options.val_timestamp is not None and not any(table.time for table in source.tables.values()):
+        maybe = _maybe_times(source)
+        found = f"none ({', '.join(maybe)} may be such)" if maybe else "none"
+        raise ConfigError(
+            f"val_timestamp: expected tables with times, by which rows up to it are known, found {found}; say when "
+            f"rows appear (`times` of a database, such as times={maybe[0] if maybe else 'orders.at'}; `time` in "
+            "relational.yaml), or leave it out"
+        )
+
+
 def _require_times_of(source: RelationalSource, encoding: GivenEncoding) -> None:
     """Refuses tables whose times nobody said, while they have the column that says these in the other graph: what is
     asked of a model at a time would draw rows of later."""
@@ -319,10 +289,6 @@ def _require_times_of(source: RelationalSource, encoding: GivenEncoding) -> None
                 f"here: a model would be shown rows that come later than it is asked. Say it as there: `diskgnn "
                 f"convert --set times={shown}` of a database, `time: {column}` in {DESCRIPTION}"
             )
-
-
-def _keeps_columns(said: bool | None, encoding: GivenEncoding | None) -> bool:
-    return said if said is not None else encoding is None or encoding.keeps_columns
 
 
 def _maybe_times(source: RelationalSource) -> list[str]:
@@ -574,16 +540,14 @@ def _require_key(where: str, source: RelationalSource, table: str, *, by_row: bo
 def _nodes(
     name: str,
     table: KeyedTable,
-    until: int | None,
+    options: TableGraphOptions,
     listing: SourceListing,
-    given: GivenEncoding | None,
-    keep_columns: bool,
     resources: Resources | None,
 ) -> tuple[NodeInput, TableEncoding, int | None]:
     """Returns the nodes of a table, how its columns are encoded, and the latest time of its rows, see
     `find_statistics`."""
-    rows = table.rows
-    encoding, is_known = _encoding(name, table, given, keep_columns)
+    rows, until = table.rows, options.statistics_until
+    encoding, is_known = _encoding(name, table, options)
     latest = find_statistics(encoding, rows, time=table.time, until=None if is_known else until, resources=resources)
     for column, use in ((table.pkey, "ids"), (table.time, "times")):
         if column is not None:
@@ -591,7 +555,7 @@ def _nodes(
     encoding.list_columns(name, listing)
     if until is not None and not is_known and table.time is None and encoding.columns:
         listing.leave_out(name, "val_timestamp", "it has no times, so features are scaled by all rows", expected=True)
-    is_constant = keep_columns and not encoding.columns
+    is_constant = options.keeps_columns and not encoding.columns
     if table.time is not None:
         encoding.warn_of_later(name, table.time)
     nodes = NodeInput(
@@ -606,18 +570,18 @@ def _nodes(
 
 
 def _encoding(
-    name: str, table: KeyedTable, given: GivenEncoding | None, keep_columns: bool, *, wanted: bool = True
+    name: str, table: KeyedTable, options: TableGraphOptions, *, wanted: bool = True
 ) -> tuple[TableEncoding, bool]:
     """Returns how the columns become features, no row read, and whether another graph says that. Where it should and
     does not, there is a warning, unless it is not `wanted`."""
-    rows = table.rows
+    rows, given = table.rows, options.encoding
     for column in (table.pkey, table.time, *table.fkeys):
         if column is not None:
             rows.field(column)
     free = {*_free(table)}
     kinds = {column.name: column.type for column in rows.schema if column.name in free}
     argument, of = "encode" if table.is_encoded_as_asked else DESCRIPTION, f"{name}."
-    if keep_columns:
+    if options.keeps_columns:
         records = None if given is None else given.records(name, wanted=wanted)
         kept = [rows.schema.field(each) for each in kinds]
         return RecordEncoding.of(f"table {name}", kept, table.columns, argument, records, of), records is not None

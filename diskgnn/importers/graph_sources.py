@@ -112,34 +112,15 @@ def open_nodes(
     labels = _labels(given, table, taken.get("labels"), owner, known)
     if table is not None:
         _list_roles(taken, labels, node_type, listing)
-    rows = _features(given, table, owner, taken, node_type, listing, encoding)
+    read = _NodeReading(given, owner, node_type, table, taken, listing)
+    rows = read.features(encoding)
     times = _times(given, table, owner)
     rows_of_labels = None if labels is None else labels.rows
     num_nodes = _agree_on_nodes(given.num_nodes, {
         **counted, **{each.name: each.num_rows for each in (rows, rows_of_labels, times) if each is not None},
         **({} if table is None else {table.name: table.num_rows}),
     }, owner, may_be_empty=given.may_be_empty)  # fmt: skip
-    sources: dict[str, Source] = {split: getattr(given, split) for split in SPLITS if getattr(given, split) is not None}
-    if table is not None and given.train is None and "splits" in taken:
-        if not (found := table_rows.splits(table, taken["splits"])):
-            raise InputError(
-                f"splits: expected train, valid or test in some rows of column {taken['splits']!r}, found none; leave "
-                "the column out if there are no splits"
-            )
-        sources = {**found, **sources}
-    splits = {
-        split: _split_ids(named(split, owner, source), source, given.columns, num_nodes)
-        for split, source in sources.items()
-    }
-    if given.random_split is not None:
-        splits = _random_splits(given.random_split, splits, rows_of_labels, owner, in_table=table is not None)
-        listing.read(node_type, "random split", "splits", ", ".join(map(str, given.random_split)))
-    if splits and labels is None:
-        missing = "labels" if table is None else f"a column of labels in {table.path} (`columns`, label=NAME)"
-        raise ConfigError(
-            f"{owner and owner + ': '}expected {missing} for the nodes of {' and '.join(splits)}, found none; leave "
-            f"the splits out if there is nothing to learn of nodes"
-        )
+    splits = read.splits(num_nodes, rows_of_labels)
     classes = None if labels is None else labels.values
     origin = GIVEN_APART
     if table is not None:
@@ -152,6 +133,73 @@ def open_nodes(
             f"{owner and owner + ': '}constant: expected no features beside a 1, found {features.rows.name}"
         )
     return OpenNodes(given, owner, num_nodes, features, rows_of_labels, times, splits, classes, origin)
+
+
+@dataclass(frozen=True)
+class _NodeReading:
+    """The nodes of one type as they are given, and who is told of the columns of their table."""
+
+    given: NodeInput
+    owner: str
+    node_type: str
+    table: Table | None
+    taken: Mapping[str, str]  # columns of the table that have a role but for features
+    listing: SourceListing
+
+    def features(self, encoding: GivenEncoding | None) -> RowSource | None:
+        """Returns the features, or the columns of the table that become that."""
+        given, table, owner, node_type, listing = self.given, self.table, self.owner, self.node_type, self.listing
+        name = named("features", owner, given.features if given.features is not None else given.table)
+        if given.features is not None:
+            names = [] if table is None else table.schema.names
+            for column in (each for each in names if each not in self.taken.values()):
+                listing.leave_out(node_type, column, "the features are given beside the table", expected=True)
+            return node_arrays.features(given.features, bfloat16=given.bfloat16, name=name)
+        if table is None:
+            return None
+        if given.bfloat16:
+            raise ConfigError("bfloat16: such features come from a .npy file of uint16, not from a table; leave it out")
+        known = None if encoding is None else encoding.columns(node_type)
+        rows = table_rows.features(table, given.columns, name, [*self.taken.values()], node_type, listing, known)
+        if rows is None and not owner:
+            left_out = {item.name: item.reason for item in listing.contents().left_out if item.of == node_type}
+            found = "; ".join(f"{column!r} ({why})" for column, why in left_out.items())
+            raise InputError(
+                f"features: expected columns that can be features in {table.path}, found none: {found or 'no others'}; "
+                f"say with `encode` how to read one, or pass `features`"
+            )
+        return rows
+
+    def splits(self, num_nodes: int, labels: RowSource | None) -> dict[str, npt.NDArray[np.int64]]:
+        """Returns the nodes of each split: those that are given, before those of the table; or drawn at random.
+
+        Raises:
+            ConfigError: there are no labels to learn.
+            InputError: a column of splits has none.
+        """
+        given, table, owner, taken = self.given, self.table, self.owner, self.taken
+        sources: dict[str, Source] = {name: each for name in SPLITS if (each := getattr(given, name)) is not None}
+        if table is not None and given.train is None and "splits" in taken:
+            if not (found := table_rows.splits(table, taken["splits"])):
+                raise InputError(
+                    f"splits: expected train, valid or test in some rows of column {taken['splits']!r}, found none; "
+                    "leave the column out if there are no splits"
+                )
+            sources = {**found, **sources}
+        splits = {
+            split: _split_ids(named(split, owner, source), source, given.columns, num_nodes)
+            for split, source in sources.items()
+        }
+        if given.random_split is not None:
+            splits = _random_splits(given.random_split, splits, labels, owner, in_table=table is not None)
+            self.listing.read(self.node_type, "random split", "splits", ", ".join(map(str, given.random_split)))
+        if splits and labels is None:
+            missing = "labels" if table is None else f"a column of labels in {table.path} (`columns`, label=NAME)"
+            raise ConfigError(
+                f"{owner and owner + ': '}expected {missing} for the nodes of {' and '.join(splits)}, found none; "
+                f"leave the splits out if there is nothing to learn of nodes"
+            )
+        return splits
 
 
 def _split_ids(split: str, source: Source, columns: TableColumns, num_nodes: int) -> npt.NDArray[np.int64]:
@@ -222,36 +270,6 @@ def _list_roles(
             listing.read(node_type, name, use, how, None, labels.null_share)
         else:
             listing.read(node_type, name, use)
-
-
-def _features(
-    given: NodeInput,
-    table: Table | None,
-    owner: str,
-    taken: Mapping[str, str],
-    node_type: str,
-    listing: SourceListing,
-    encoding: GivenEncoding | None,
-) -> RowSource | None:
-    name = named("features", owner, given.features if given.features is not None else given.table)
-    if given.features is not None:
-        for column in [] if table is None else [each for each in table.schema.names if each not in taken.values()]:
-            listing.leave_out(node_type, column, "the features are given beside the table", expected=True)
-        return node_arrays.features(given.features, bfloat16=given.bfloat16, name=name)
-    if table is None:
-        return None
-    if given.bfloat16:
-        raise ConfigError("bfloat16: such features come from a .npy file of uint16, not from a table; leave it out")
-    known = None if encoding is None else encoding.columns(node_type)
-    rows = table_rows.features(table, given.columns, name, [*taken.values()], node_type, listing, known)
-    if rows is None and not owner:
-        left_out = {item.name: item.reason for item in listing.contents().left_out if item.of == node_type}
-        found = "; ".join(f"{column!r} ({why})" for column, why in left_out.items())
-        raise InputError(
-            f"features: expected columns that can be features in {table.path}, found none: {found or 'no others'}; "
-            f"say with `encode` how to read one, or pass `features`"
-        )
-    return rows
 
 
 def _with_classes(
@@ -409,6 +427,28 @@ def _edge_columns(
     encoding: GivenEncoding | None,
 ) -> Iterator[EdgeColumn]:
     """Yields what edges carry, a column of each kind."""
+    if given.keep_ids:
+        yield EdgeColumn(artifacts.EDGE_IDS, name, np.dtype(np.int64), (), partial(_numbers, topology.num_edges))
+    for kind, rows in _rows_of_edges(edge_type, given, owner, name, listing, encoding).items():
+        if rows is None:
+            continue
+        if rows.num_rows != topology.num_edges:
+            raise InputError(
+                f"{rows.name}: expected {topology.num_edges}, one for each of {name}, found {rows.num_rows}; are the "
+                f"files of the same edges?"
+            )
+        yield EdgeColumn(kind, rows.name, rows.dtype, rows.row_shape, rows.chunks_from, rows.columns)
+
+
+def _rows_of_edges(
+    edge_type: EdgeType,
+    given: EdgeInput,
+    owner: str,
+    name: str,
+    listing: SourceListing,
+    encoding: GivenEncoding | None,
+) -> dict[str, RowSource | None]:
+    """Returns by kind what is given for each edge, or what its table has."""
     table = None
     if is_table(given.edges):
         table = Table(name, given.edges, given.columns)
@@ -423,8 +463,6 @@ def _edge_columns(
         taken = {use: str(table.field(column).name) for use, column in roles.items() if column is not None}
         for use, column in taken.items():
             listing.read(of, column, use)
-    if given.keep_ids:
-        yield EdgeColumn(artifacts.EDGE_IDS, name, np.dtype(np.int64), (), partial(_numbers, topology.num_edges))
     found: dict[str, RowSource | None] = {artifacts.WEIGHTS: None, artifacts.TIMES: _times(given, table, owner)}
     if given.weights is not None:
         found[artifacts.WEIGHTS] = values.weights(arrays.numbers(named("weights", owner, given.weights), given.weights))
@@ -446,15 +484,7 @@ def _edge_columns(
         for column in [each for each in table.schema.names if each not in taken.values()]:
             reason = "nothing asks for it: name it as time, weight or features in `columns`"
             listing.leave_out(of, column, reason, expected=given.features is not None)
-    for kind, rows in found.items():
-        if rows is None:
-            continue
-        if rows.num_rows != topology.num_edges:
-            raise InputError(
-                f"{rows.name}: expected {topology.num_edges}, one for each of {name}, found {rows.num_rows}; are the "
-                f"files of the same edges?"
-            )
-        yield EdgeColumn(kind, rows.name, rows.dtype, rows.row_shape, rows.chunks_from, rows.columns)
+    return found
 
 
 def _numbers(count: int, first: int) -> Iterator[npt.NDArray[np.int64]]:

@@ -30,7 +30,7 @@ from diskgnn.graph.type_data import NodeSet
 from diskgnn.importers.containers.rows import RowSource
 from diskgnn.progress.reporter import Reporter
 from diskgnn.work.array_file import ArrayFile
-from diskgnn.work.fold import Output
+from diskgnn.work.fold import Output, Step
 from diskgnn.work.runner import Work
 from diskgnn.work.step_file import SavedArray
 from diskgnn.work.work_folder import State
@@ -141,18 +141,7 @@ def write_quantised(
         arrays = [SavedArray(writer, codes_file, quantisation.to_array())]
     elif dtype is not None:
         codes = SavedArray(writer, codes_file, np.empty((2, values.width), np.float32))
-
-        def scan(state: State, output: Output) -> Generator[int, None, None]:
-            with output.stage(reporter, "scan features", source.total_bytes, "B") as advance:
-                for _, part in values.parts(advance, int(state["rows"])):
-                    np.minimum(state["low"], part.min(axis=0), out=state["low"])
-                    np.maximum(state["high"], part.max(axis=0), out=state["high"])
-                    state["rows"] += len(part)
-                    yield part.nbytes
-            codes.array[:] = affine(state["low"], state["high"], dtype, values.called).to_array()
-
-        low = np.where(values.may_be_null, 0, np.inf)
-        extremes: dict[str, npt.ArrayLike] = {"rows": 0, "low": low, "high": -low}
+        scan, extremes = _scan(values, source.total_bytes, codes, dtype, reporter)
         Work(writer, features_file).run(lambda work: work.fold(f"scan{version}", scan, extremes, files=[codes]))
         quantisation = Quantisation(*load_npy(codes.path)[0])
 
@@ -184,6 +173,25 @@ def write_quantised(
     if source.codes is not None:
         values.warn_of_beyond(state["beyond"], source.codes)
     return _Errors(source.num_rows, state["errors"]).result(values.called)
+
+
+def _scan(
+    values: _Values, total_bytes: int, codes: SavedArray, dtype: str, reporter: Reporter
+) -> tuple[Step, dict[str, npt.ArrayLike]]:
+    """Returns a step that finds the extremes of each column, and has `codes` say what these make of it; and the state
+    that it begins with."""
+
+    def scan(state: State, output: Output) -> Generator[int, None, None]:
+        with output.stage(reporter, "scan features", total_bytes, "B") as advance:
+            for _, part in values.parts(advance, int(state["rows"])):
+                np.minimum(state["low"], part.min(axis=0), out=state["low"])
+                np.maximum(state["high"], part.max(axis=0), out=state["high"])
+                state["rows"] += len(part)
+                yield part.nbytes
+        codes.array[:] = affine(state["low"], state["high"], dtype, values.called).to_array()
+
+    low = np.where(values.may_be_null, 0, np.inf)
+    return scan, {"rows": 0, "low": low, "high": -low}
 
 
 def _known_quantisation(nodes: NodeSet) -> Quantisation:

@@ -233,9 +233,18 @@ def _require_comparable(column: str, kind: PostgresType, referred: str, other: P
         )
 
 
-def _describe(server: PostgresServer) -> tuple[dict[str, _Described], dict[str, str]]:
-    """Returns the tables of a database, and what else it has, with the reasons why that is not read."""
-    names, listed, left_out = dict[int, str](), dict[int, tuple[str, str, float]](), dict[str, str]()
+@dataclass(frozen=True)
+class _Listed:
+    """A table that can be read."""
+
+    name: str
+    sql: str
+    about_rows: float
+
+
+def _list_tables(server: PostgresServer) -> tuple[dict[int, str], dict[int, _Listed], dict[str, str]]:
+    """Returns the names of all tables by number, those that can be read, and by name why others are not."""
+    names, listed, left_out = dict[int, str](), dict[int, _Listed](), dict[str, str]()
     for oid, schema, table, kind, of_extension, is_readable, about_rows in server.rows(_TABLES):
         name = table if schema == "public" else f"{schema}.{table}"
         if name in names.values():
@@ -252,7 +261,13 @@ def _describe(server: PostgresServer) -> tuple[dict[str, _Described], dict[str, 
         else:
             # ONLY: rows of a table that inherits from it are its own; partitions are the table.
             only = "" if kind == "p" else "ONLY "
-            listed[oid] = name, f"{only}{quoted(schema)}.{quoted(table)}", about_rows
+            listed[oid] = _Listed(name, f"{only}{quoted(schema)}.{quoted(table)}", about_rows)
+    return names, listed, left_out
+
+
+def _describe(server: PostgresServer) -> tuple[dict[str, _Described], dict[str, str]]:
+    """Returns the tables of a database, and what else it has, with the reasons why that is not read."""
+    names, listed, left_out = _list_tables(server)
     types = _Types(server)
     columns: dict[int, dict[int, str]] = {}
     kinds: dict[int, dict[str, PostgresType]] = {}
@@ -280,15 +295,15 @@ def _describe(server: PostgresServer) -> tuple[dict[str, _Described], dict[str, 
         if oid in listed:
             unique.setdefault(oid, {})[columns[oid][number]] = _Equals(*how)
     return {
-        name: _Described(
-            sql, kinds.get(oid, {}), frozenset(unreadable.get(oid, ())), frozenset(folded.get(oid, ())),
+        each.name: _Described(
+            each.sql, kinds.get(oid, {}), frozenset(unreadable.get(oid, ())), frozenset(folded.get(oid, ())),
             TableKeys(
                 [*kinds.get(oid, {})], primary.get(oid, ()), foreign.get(oid, []), frozenset(unique.get(oid, ()))
             ),
             unique.get(oid, {}),
-            max(0, int(about_rows)),
+            max(0, int(each.about_rows)),
         )
-        for oid, (name, sql, about_rows) in listed.items()
+        for oid, each in listed.items()
     }, left_out  # fmt: skip
 
 

@@ -20,6 +20,7 @@ from diskgnn.units import format_seconds, format_size
 if TYPE_CHECKING:
     from diskgnn.loading.hops_options import HopsOptions
     from diskgnn.loading.loader_options import LoaderOptions
+    from diskgnn.training.results import TrainResult
 
 _reading, _experts = options.section("Reading"), options.section(options.EXPERTS)
 _reading_options = combined(
@@ -128,7 +129,6 @@ def train(
     PACKED`. With `--max-restarts` and `--checkpoint`, they go on from the checkpoint when one of them has died.
     """
     from diskgnn.formats.rank_directories import shard_of_environment
-    from diskgnn.training.checkpoints import checkpoint_exists
     from diskgnn.training.train import train
 
     shard = shard_of_environment()
@@ -151,32 +151,45 @@ def train(
             reporter=output.epochs_reporter(),
         )
     except KeyboardInterrupt:
-        checkpoint = arguments["checkpoint"]
-        if is_other:
-            raise
-        if checkpoint is None:
-            output.note("there is no checkpoint to go on from (--checkpoint DIR keeps one)")
-        elif checkpoint_exists(checkpoint):
-            output.note(f"the checkpoint is in {checkpoint}: go on with the same command and --resume")
-        else:
-            output.note(f"nothing was trained yet, so {checkpoint} has no checkpoint: start the same command again")
+        if not is_other:
+            _note_interrupt(output, arguments["checkpoint"])
         raise
-    if is_other:  # the first rank tells
-        return
-    if len(result.epochs) < arguments["epochs"]:
+    if not is_other:  # the first rank tells
+        _show_trained(output, packed, result, **arguments)
+
+
+def _note_interrupt(output: Output, checkpoint: Path | None) -> None:
+    """Says how to go on with a training that was interrupted."""
+    from diskgnn.training.checkpoints import checkpoint_exists
+
+    if checkpoint is None:
+        output.note("there is no checkpoint to go on from (--checkpoint DIR keeps one)")
+    elif checkpoint_exists(checkpoint):
+        output.note(f"the checkpoint is in {checkpoint}: go on with the same command and --resume")
+    else:
+        output.note(f"nothing was trained yet, so {checkpoint} has no checkpoint: start the same command again")
+
+
+def _show_trained(
+    output: Output, packed: Path | str, result: TrainResult, *, checkpoint: Path | None, epochs: int,
+    patience: int | None, **others: Any,
+) -> None:  # fmt: skip
+    """Shows what training came to, and what to do next."""
+    del others
+    if len(result.epochs) < epochs:
         output.note(f"ended after epoch {len(result.epochs) - 1}: none after epoch {result.best_epoch} was better in "
-                    f"{arguments['patience']} evaluations")  # fmt: skip
+                    f"{patience} evaluations")  # fmt: skip
     scores = result.scores()
     shown = {name: _score_text(name, value) for name, value in scores.items()}
-    epochs = "1 epoch" if len(result.epochs) == 1 else f"{len(result.epochs)} epochs"
-    output.fields(f"trained {epochs}", {"best_epoch": result.best_epoch, **shown})
+    count = "1 epoch" if len(result.epochs) == 1 else f"{len(result.epochs)} epochs"
+    output.fields(f"trained {count}", {"best_epoch": result.best_epoch, **shown})
     output.result({"epochs": [epoch.as_record() for epoch in result.epochs], "best_epoch": result.best_epoch,
                    **scores, "resumed_from": result.resumed_from})  # fmt: skip
-    if arguments["checkpoint"] is None:
+    if checkpoint is None:
         output.next("diskgnn", "train", packed, "--checkpoint", _beside(packed),
                     why="the same with a checkpoint: this model was not kept")  # fmt: skip
     else:
-        output.next("diskgnn", "evaluate", packed, "--checkpoint", arguments["checkpoint"])
+        output.next("diskgnn", "evaluate", packed, "--checkpoint", checkpoint)
 
 
 def _loader_options(packed: Path | str, **given: Any) -> LoaderOptions | HopsOptions:
@@ -188,6 +201,7 @@ def _loader_options(packed: Path | str, **given: Any) -> LoaderOptions | HopsOpt
     from diskgnn.formats.hops import is_hops
     from diskgnn.loading.hops_options import HopsOptions
     from diskgnn.loading.loader_options import LoaderOptions
+    from diskgnn.training.results import TrainResult
 
     of_hops = is_hops(packed)
     found = HopsOptions if of_hops else LoaderOptions

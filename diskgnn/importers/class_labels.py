@@ -129,30 +129,36 @@ def class_labels(
             f"{column.name}: expected {num_classes} classes, as their number given says, found {len(values)} values "
             f"({values_text(values)}): correct the labels or leave the number of classes out"
         )
-    if values is not None and len(values) == column.num_rows - num_nulls > _FEW:
+    if values is not None:
+        _warn_of_values(column.name, values, column.num_rows - num_nulls, are_given=classes is not None)
+    rows = _numbered(column, values)
+    return ClassLabels(rows, values if classes is None else classes, num_nulls / max(1, column.num_rows))
+
+
+def _warn_of_values(name: str, values: tuple[ClassValue, ...], num_labels: int, *, are_given: bool) -> None:
+    """Warns of values that are hardly classes, of so many labels; of some only if they are not given by the user."""
+    if len(values) == num_labels > _FEW:
         warnings.warn(
-            f"{column.name}: each of {len(values)} rows has a class of its own ({values_text(values)}); is it another "
+            f"{name}: each of {len(values)} rows has a class of its own ({values_text(values)}); is it another "
             f"column that was meant?",
             DataWarning,
             stacklevel=callers_level(),
         )
-    nothing = tuple(value for value in values or () if isinstance(value, str) and value.strip().lower() in _NO_VALUE)
-    if nothing and classes is None:
+    nothing = tuple(value for value in values if isinstance(value, str) and value.strip().lower() in _NO_VALUE)
+    if nothing and not are_given:
         warnings.warn(
-            f"{column.name}: {values_text(nothing)} is taken as a class; where it means that a row has no label, empty "
+            f"{name}: {values_text(nothing)} is taken as a class; where it means that a row has no label, empty "
             "these cells",
             DataWarning,
             stacklevel=callers_level(),
         )
-    if classes is None and (alike := _alike(values or ())):
+    if not are_given and (alike := _alike(values)):
         warnings.warn(
-            f"{column.name}: {' and '.join(map(repr, alike))} are classes of their own; where they mean the same, "
+            f"{name}: {' and '.join(map(repr, alike))} are classes of their own; where they mean the same, "
             "write them alike, with the same case and no blanks around",
             DataWarning,
             stacklevel=callers_level(),
         )
-    rows = _numbered(column, values)
-    return ClassLabels(rows, values if classes is None else classes, num_nulls / max(1, column.num_rows))
 
 
 def _alike(values: tuple[ClassValue, ...]) -> list[str]:

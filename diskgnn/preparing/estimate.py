@@ -256,6 +256,38 @@ def _tiers(request: PrepareRequest, width: Width) -> TierBudgets:
     return TierBudgets.of(request.cache, width.features, request.resources)
 
 
+@dataclass(frozen=True)
+class _Predicted:
+    """What placing will find for one width of features."""
+
+    static: Sequence[int]  # [K] static rows
+    rows: Mapping[str, Sequence[RowForecast]]  # by split, [K]
+    read_bytes: Mapping[str, int]  # by split, in all prepared epochs
+    packed_bytes: int
+    scratch_bytes: int
+
+    @staticmethod
+    def of(
+        samples: Mapping[str, SequenceSample], width: Width, tiers: TierBudgets, row_sets: Sequence[RowSet],
+        threads: int,
+    ) -> _Predicted:  # fmt: skip
+        """Predicts it from the minibatches that were sampled of each split."""
+        forecasts, id_bytes = next(iter(samples.values())).forecasts, [each.id_dtype.itemsize for each in row_sets]
+        static_rows = predict_static_rows(forecasts, width.features, tiers.static)
+        static_nodes = [each.hottest(rows) for each, rows in zip(forecasts, static_rows, strict=True)]
+        row_bytes = [file.row_bytes for file in width.features]
+        packed = sum(rows * each for rows, each in zip(static_rows, row_bytes, strict=True))
+        scratch, found, read = 0, dict[str, list[RowForecast]](), dict[str, int]()
+        for split, sample in samples.items():
+            left = [each.without(nodes) for each, nodes in zip(sample.forecasts, static_nodes, strict=True)]
+            found[split] = rows = predict_rows(left, width.features, tiers.cpu(split), threads=threads)
+            num_batches = sample.size.num_batches
+            read[split] = extents_bytes(rows, row_bytes, num_batches, sample.header_bytes * num_batches)
+            packed += packed_bytes(rows, row_bytes, num_batches, read[split])
+            scratch += scratch_bytes(rows, id_bytes, sample.samples_bytes * num_batches)
+        return _Predicted(static_rows, found, read, packed, scratch)
+
+
 def _setting(
     request: PrepareRequest,
     spec: SamplingSpec,
@@ -267,23 +299,9 @@ def _setting(
     rates: _Rates | None,
 ) -> SettingEstimate:
     """Returns one way of preparing; without `rates`, of 0 seconds."""
-    threads = request.resources.threads
-    static_rows = predict_static_rows(next(iter(samples.values())).forecasts, width.features, tiers.static)
-    static_nodes = [
-        each.hottest(rows) for each, rows in zip(next(iter(samples.values())).forecasts, static_rows, strict=True)
-    ]
-    row_bytes = [file.row_bytes for file in width.features]
-    packed = sum(rows * each for rows, each in zip(static_rows, row_bytes, strict=True))
-    scratch, found, read = 0, dict[str, list[RowForecast]](), dict[str, int]()
-    for split, sample in samples.items():
-        left = [each.without(nodes) for each, nodes in zip(sample.forecasts, static_nodes, strict=True)]
-        found[split] = rows = predict_rows(left, width.features, tiers.cpu(split), threads=threads)
-        num_batches = sample.size.num_batches
-        read[split] = extents_bytes(rows, row_bytes, num_batches, sample.header_bytes * num_batches)
-        packed += packed_bytes(rows, row_bytes, num_batches, read[split])
-        scratch += scratch_bytes(rows, [each.id_dtype.itemsize for each in row_sets], sample.samples_bytes * num_batches)
+    predicted = _Predicted.of(samples, width, tiers, row_sets, request.resources.threads)
     train_split = _train_split(request.plan)
-    size = samples[train_split].size
+    found, size = predicted.rows[train_split], samples[train_split].size
     sets = [
         RowSetEstimate(
             name=row_set.config.name,
@@ -296,9 +314,9 @@ def _setting(
             disk_rows_error=rows.disk_error,
             read_bytes=rows.disk * file.row_bytes // size.epochs,
         )
-        for row_set, file, static, rows in zip(row_sets, width.features, static_rows, found[train_split], strict=True)
+        for row_set, file, static, rows in zip(row_sets, width.features, predicted.static, found, strict=True)
     ]
-    disk_rows, read_bytes = sum(each.disk for each in found[train_split]), read[train_split] // size.epochs
+    disk_rows, read_bytes = sum(each.disk for each in found), predicted.read_bytes[train_split] // size.epochs
     x_rows = [
         (each.rows_per_minibatch * size.batches_per_epoch * _widening(file, row_set.features), row_set.features)
         for each, file, row_set in zip(sets, width.features, row_sets, strict=True)
@@ -311,14 +329,14 @@ def _setting(
         row_sets=tuple(sets),
         rows_per_minibatch=sum(each.rows_per_minibatch for each in sets),
         disk_rows=disk_rows // size.epochs,
-        disk_rows_error=math.hypot(*(each.disk * each.disk_error for each in found[train_split])) / max(1, disk_rows),
+        disk_rows_error=math.hypot(*(each.disk * each.disk_error for each in found)) / max(1, disk_rows),
         read_bytes=read_bytes,
-        packed_bytes=packed,
-        scratch_bytes=scratch,
+        packed_bytes=predicted.packed_bytes,
+        scratch_bytes=predicted.scratch_bytes,
         epoch_seconds=0.0
         if rates is None
         else rates.epoch_seconds(read_bytes, [(rows, file.x_row_bytes) for rows, file in x_rows]),
-        fits=packed + scratch <= free,
+        fits=predicted.packed_bytes + predicted.scratch_bytes <= free,
         accuracy_held=accuracy_held(spec, width),
     )
 

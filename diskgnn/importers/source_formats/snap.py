@@ -73,20 +73,7 @@ def read(
     listing = _columns(rows.name, columns, asked)
     if is_undirected:
         listing.leave_out("", UNDIRECTED, "edges are read as they stand; `reverse` adds the other direction of each")
-    num_edges, largest = 0, -1
-    try:
-        for chunk in rows.chunks():
-            num_edges, largest = num_edges + len(chunk), max(largest, int(chunk[:, :2].max(initial=-1)))
-    except InputError as error:
-        place = re.search(r"CSV column #(\d+)", str(error))  # Arrow counts from 0
-        column = int(place[1]) + 1 if place else 3
-        if 3 <= column <= columns and "weights" not in asked:
-            raise InputError(
-                f"{error}; a column of fractions is read as weights: `options` weights={column}"
-            ) from error
-        raise
-    if largest > _MOST_EXACT and "weights" in asked:
-        raise InputError(f"{rows.name}: expected ids up to {_MOST_EXACT} beside weights, found {largest}")
+    num_edges, largest = _counted(rows, has_weights="weights" in asked)
     if sparse is None:
         sparse = largest >= (_SPARSE * (num_edges + 1) if said is None else said)
     edges = EdgeStream(
@@ -104,6 +91,29 @@ def read(
         times=_column(whole, asked["times"], np.int64) if "times" in asked else None,
     )
     return GraphInput({ONE_NODE_TYPE: nodes}, {ONE_EDGE_TYPE: given}, listing.contents())
+
+
+def _counted(rows: RowSource, *, has_weights: bool) -> tuple[int, int]:
+    """Returns the number of edges, and the largest id; -1: there are none.
+
+    Raises:
+        InputError: a line is none of an edge, or an id is too large for the numbers that weights are read as.
+    """
+    num_edges, largest = 0, -1
+    try:
+        for chunk in rows.chunks():
+            num_edges, largest = num_edges + len(chunk), max(largest, int(chunk[:, :2].max(initial=-1)))
+    except InputError as error:
+        place = re.search(r"CSV column #(\d+)", str(error))  # Arrow counts from 0
+        column = int(place[1]) + 1 if place else 3
+        if 3 <= column <= rows.row_shape[0] and not has_weights:
+            raise InputError(
+                f"{error}; a column of fractions is read as weights: `options` weights={column}"
+            ) from error
+        raise
+    if largest > _MOST_EXACT and has_weights:
+        raise InputError(f"{rows.name}: expected ids up to {_MOST_EXACT} beside weights, found {largest}")
+    return num_edges, largest
 
 
 def _columns(name: str, columns: int, asked: Mapping[str, int]) -> SourceListing:

@@ -11,9 +11,9 @@ kept follows which row each is for. Nothing is sorted but the ids of one range, 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 
 from diskgnn.errors import InputError
 from diskgnn.formats.graph_config import id_dtype
+from diskgnn.importers.ids.id_streams import IdColumns
 from diskgnn.importers.ids.id_types import readable_kind
 from diskgnn.importers.ids.sampling_ids import SampledIds
 from diskgnn.work.runner import Work
@@ -115,6 +116,20 @@ class KnownRange:
     nodes: npt.NDArray[np.int64]  # [n]
 
 
+class AskedIds(Protocol):
+    """The ids of a type of nodes, which others are looked up among."""
+
+    sampled: SampledIds
+
+    def hint(self, unknown: object) -> str:
+        """Says what may be wrong with an id that no node has."""
+        ...
+
+    def near(self, unknown: object) -> str:
+        """Says which id may be meant by one of another type."""
+        ...
+
+
 class Lookup(Ends):
     """A column of ids of one type of nodes.
 
@@ -123,13 +138,10 @@ class Lookup(Ends):
         spread: the step that adds the ids.
         side: which of the columns it is that this step reads.
         join: the step that calls `join`.
-        name: of what the ids are read from, for messages.
-        place: says where a row is, for messages.
-        sampled: of the ids that there are.
+        name: of the column, for messages.
+        found: the columns of ids that it is one of. Where these skip unknown ids, such an id becomes -1.
+        among: the ids that there are.
         parts: of the rows.
-        hint: says what may be wrong with an id that no node has, for messages.
-        near: says which id may be meant by one of another type, for messages.
-        skips_unknown: such an id becomes -1, and is no error.
     """
 
     def __init__(
@@ -140,19 +152,17 @@ class Lookup(Ends):
         join: str,
         *,
         name: str,
-        place: Callable[[int], str],
-        sampled: SampledIds,
+        found: IdColumns,
+        among: AskedIds,
         parts: Parts,
-        hint: Callable[[object], str],
-        near: Callable[[object], str],
-        skips_unknown: bool = False,
     ) -> None:
+        sampled = among.sampled
         self.ids = work.shuffle(spread, f"{spread}.{side}.ids", sampled.ranges.count)
         self._ranges_of_rows = work.shuffle(spread, f"{spread}.{side}.ranges", parts.count)
         self.answers = work.shuffle(join, f"{spread}.{side}.answers", parts.count)
         super().__init__(parts)
-        self.name, self._place, self._sampled, self._hint = name, place, sampled, hint
-        self._near, self._skips_unknown, self._schema = near, skips_unknown, pa.schema([("id", sampled.kind)])
+        self.name, self._place, self._skips_unknown = name, found.place, found.skips_unknown
+        self._sampled, self._among, self._schema = sampled, among, pa.schema([("id", sampled.kind)])
         self.skipped: object = None  # an id that no node has, if that is no error
         self.hint_of_skipped = ""
         self._answer_dtype = id_dtype(sampled.count)  # there are no more nodes than ids were read
@@ -227,7 +237,7 @@ class Lookup(Ends):
         )
 
     def _hint_of_kinds(self, ids: pa.Array) -> str:
-        if len(ids) and (near := self._near(ids[0].as_py())):
+        if len(ids) and (near := self._among.near(ids[0].as_py())):
             return f" such as {ids[0].as_py()!r}{near}"
         if {readable_kind(ids.type), readable_kind(self._sampled.kind)} != {"string", "int64"}:
             return ""
@@ -239,7 +249,7 @@ class Lookup(Ends):
     def _unknown(self, found: Any, row: int) -> InputError:
         return InputError(
             f"{self.name}: expected ids of nodes, found {found!r} in {self._place(row)}, which no node has"
-            f"{self._hint(found)}"
+            f"{self._among.hint(found)}"
         )
 
 

@@ -141,8 +141,7 @@ class _Replacing:
             return DenseEnds(name, parts, self._work.shuffle(step, f"{step}.{side}.nodes", parts.count))
         ids = self._types[node_type]
         lookup = Lookup(
-            self._work, step, side, join_step(node_type), name=name, place=found.place, sampled=ids.sampled,
-            parts=parts, hint=ids.hint, near=ids.near, skips_unknown=found.skips_unknown,
+            self._work, step, side, join_step(node_type), name=name, found=found, among=ids, parts=parts
         )  # fmt: skip
         ids.lookups.append(lookup)
         return lookup

@@ -32,10 +32,14 @@ def statements(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def imports(file: Path) -> Iterator[str]:
-    """What of diskgnn a file needs, anywhere in it: modules, and 'diskgnn' for a public name or the native module."""
+    """What of diskgnn a file needs, anywhere in it: modules, and 'diskgnn' for a public name, or for an import that does
+    not say from where it is.
+    """
     for statement in statements(ast.parse(file.read_text())):
         if isinstance(statement, ast.Import):
             yield from (alias.name for alias in statement.names if alias.name.split(".")[0] == "diskgnn")
+        elif isinstance(statement, ast.ImportFrom) and statement.level:
+            yield "diskgnn"
         elif isinstance(statement, ast.ImportFrom) and str(statement.module).split(".")[0] == "diskgnn":
             for name in (f"{statement.module}.{alias.name}" for alias in statement.names):
                 yield name if name in MODULES else str(statement.module)
@@ -44,7 +48,11 @@ def imports(file: Path) -> Iterator[str]:
 
 
 def modules_in(text: str) -> Iterator[str]:
-    """The modules within rooms that a string names, by themselves or with something in them."""
+    """The modules within rooms that a string names, by themselves or with something in them; a room, where the name of
+    its module is put together later.
+    """
+    if (begun := re.search(r"\bdiskgnn\.\w+(?=\.$)", text)) and begun[0] in MODULES:
+        yield begun[0]
     for path in re.findall(r"\bdiskgnn(?:\.\w+)+", text):
         parts = path.split(".")
         prefixes = (".".join(parts[:length]) for length in range(len(parts), 2, -1))
@@ -97,6 +105,8 @@ def test_no_two_modules_need_each_other():
 
 
 def test_names_are_imported_from_where_they_are():
-    """`from diskgnn._native import Name`, and no public name through the face, which would hide an arrow."""
+    """`from diskgnn._native import Name`, and neither a public name through the face nor a relative import, which would
+    hide an arrow.
+    """
     through = [module for module, targets in all_imports().items() if targets & {"diskgnn", *FACES}]
     assert through == []

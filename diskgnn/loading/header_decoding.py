@@ -80,24 +80,7 @@ class HeaderReader:
         self, on_host: SampledMinibatch, tensors: list[Tensor], rows: Rows, epoch: int, number: int
     ) -> TypedMiniBatch:
         header, tensor = self._layout.numbers, tensors.__getitem__
-        x: dict[str, Any] = {}  # tensors, and rows of tables
-        edge_x: dict[EdgeType, tuple[Tensor, ...]] = {}
-        for k, (type_, places) in enumerate(zip(self._types, header.rows, strict=True)):
-            found = rows(k, torch.from_numpy(on_host.rows[k].addresses), tensor(places.addresses))
-            spread, view = None if places.spread is None else tensor(places.spread), self._views[k]
-            if view is not None and isinstance(type_, str):
-                x[type_] = TableRows(found, spread, view)
-                continue
-            if spread is not None:
-                found = found.index_select(0, spread)
-            if isinstance(type_, str):
-                x[type_] = found
-            else:
-                e = self._edge_types.index(type_)
-                edge_x[type_] = torch.split(found, [len(blocks[e].indices) for blocks in on_host.blocks])
-        for name in self._constants:
-            num_nodes = int(on_host.node_counts[0, self._node_types.index(name)])
-            x[name] = torch.ones((num_nodes, 1), device=self._device)
+        x, edge_x = self._features(on_host, tensor, rows)
         tables = {name: part for name, part in x.items() if isinstance(part, TableRows)}
         counts = [dict(zip(self._node_types, layer, strict=True)) for layer in on_host.node_counts.tolist()]
         return TypedMiniBatch(
@@ -131,6 +114,30 @@ class HeaderReader:
             tables=self._tables,
             seed_times=None if header.seed_times is None else tensor(header.seed_times),
         )  # fmt: skip
+
+    def _features(
+        self, on_host: SampledMinibatch, tensor: _Tensors, rows: Rows
+    ) -> tuple[dict[str, Any], dict[EdgeType, tuple[Tensor, ...]]]:
+        """Returns the tensors of node types, or the rows of their tables; and those of edge types, layer by layer."""
+        x: dict[str, Any] = {}
+        edge_x: dict[EdgeType, tuple[Tensor, ...]] = {}
+        for k, (type_, places) in enumerate(zip(self._types, self._layout.numbers.rows, strict=True)):
+            found = rows(k, torch.from_numpy(on_host.rows[k].addresses), tensor(places.addresses))
+            spread, view = None if places.spread is None else tensor(places.spread), self._views[k]
+            if view is not None and isinstance(type_, str):
+                x[type_] = TableRows(found, spread, view)
+                continue
+            if spread is not None:
+                found = found.index_select(0, spread)
+            if isinstance(type_, str):
+                x[type_] = found
+            else:
+                e = self._edge_types.index(type_)
+                edge_x[type_] = torch.split(found, [len(blocks[e].indices) for blocks in on_host.blocks])
+        for name in self._constants:
+            num_nodes = int(on_host.node_counts[0, self._node_types.index(name)])
+            x[name] = torch.ones((num_nodes, 1), device=self._device)
+        return x, edge_x
 
     def _pairs(self, header: Any, tensor: _Tensors) -> Pairs | None:
         if (pairs := header.pairs) is None:

@@ -32,8 +32,8 @@ def statements(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def imports(file: Path) -> Iterator[str]:
-    """What of diskgnn a file needs, anywhere in it: modules, and 'diskgnn' for a public name, or for an import that does
-    not say from where it is.
+    """What of diskgnn a file needs, anywhere in it: modules, and 'diskgnn' for a public name, the native module, or an
+    import that does not say from where it is.
     """
     for statement in statements(ast.parse(file.read_text())):
         if isinstance(statement, ast.Import):

@@ -201,7 +201,6 @@ def _loader_options(packed: Path | str, **given: Any) -> LoaderOptions | HopsOpt
     from diskgnn.formats.hops import is_hops
     from diskgnn.loading.hops_options import HopsOptions
     from diskgnn.loading.loader_options import LoaderOptions
-    from diskgnn.training.results import TrainResult
 
     of_hops = is_hops(packed)
     found = HopsOptions if of_hops else LoaderOptions

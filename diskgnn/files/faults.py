@@ -35,8 +35,8 @@ POINTS = frozenset({
     "worker.unit",
 })  # fmt: skip
 READINGS = frozenset({
-    "chunk.edges", "chunk.nodes", "disk.free", "fresh_epochs.by_reference", "gpu.free", "header.most_bytes", "loading.runs_kernel",
-    "loading.transfers_ahead", "memory.anonymous", "memory.available", "memory.held", "memory.limit", "memory.overhead",
+    "chunk.edges", "chunk.nodes", "disk.free", "fresh_epochs.by_reference", "gpu.free", "header.most_bytes",
+    "loading.runs_kernel", "loading.transfers_ahead", "memory.anonymous", "memory.available", "memory.held", "memory.limit", "memory.overhead",
     "unit.bytes", "window.bytes",
 })  # fmt: skip
 

@@ -75,8 +75,9 @@ class BinnedEdges:
         id_bytes, firsts = self.dtype.itemsize, np.arange(len(self.counts), dtype=np.int64) << self.shift
         order_bytes = 8 * bool(self.record_bytes or self.by_time) + 8 * self.by_time
         nodes = np.minimum(self.num_nodes - firsts, 1 << self.shift)
-        of_edges: npt.NDArray[np.int64] = self.counts * (self.edge_bytes + id_bytes + order_bytes)
-        return of_edges + nodes * (16 + self.self_loops * id_bytes)
+        found: npt.NDArray[np.int64] = self.counts * (self.edge_bytes + id_bytes + order_bytes)
+        found += nodes * (16 + self.self_loops * id_bytes)
+        return found
 
 
 def lay_out_buckets(

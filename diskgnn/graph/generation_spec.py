@@ -13,7 +13,6 @@ from diskgnn.formats.row_format import RowFormat
 from diskgnn.specs.schema import SPLITS
 from diskgnn.units import seed_number
 
-
 # Length of a class centroid over that at which C classes can just be told apart in noise, sqrt(2 ln C). At this
 # ratio the best classifier that sees only a node's own features is right 43 % of the time with 16 classes, 36 %
 # with 47: clearly more than chance, clearly less than one that sees the neighbours too.

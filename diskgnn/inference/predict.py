@@ -191,7 +191,8 @@ def predict(
             else:
                 _predict_pairs(drawn, graph, request, MessageEdges(message_edges, hold_out_pairs))
         else:
-            loader = opened.enter_context(open_loader(source, split, device, None))
+            loader = open_loader(source, split, device, None)
+            opened.enter_context(loader)
             _predict_prepared(source, loader, split, request, folder, reporter)
     return StageReport("predict", time.perf_counter() - started, 0, out.stat().st_size)
 

@@ -43,6 +43,7 @@ from diskgnn.importers.source_formats.relational_source import (
     TaskTables,
     described,
 )
+from diskgnn.importers.source_formats.table_graph_options import TableGraphKeywords, TableGraphOptions
 from diskgnn.importers.source_formats.table_keys import (
     ForeignKey,
     GivenKeys,
@@ -51,7 +52,6 @@ from diskgnn.importers.source_formats.table_keys import (
     key_word,
     why_not,
 )
-from diskgnn.importers.source_formats.table_graph_options import TableGraphKeywords, TableGraphOptions
 from diskgnn.importers.source_listing import AUTO, EXCLUDED, Listed, SourceListing
 from diskgnn.importers.tables.column_encoding import (
     TableEncoding,

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn._native import NeighborSampler
+from diskgnn.files import faults
 from diskgnn.graph.graph import Graph
 from diskgnn.specs.caches import cache_rows
 
@@ -39,13 +40,12 @@ def sampler_with_neighbor_cache(graph: Graph, neighbor_cache: int | str) -> Neig
     return sampler
 
 
-def cached_neighbors(
-    graph: Graph, capacity: int, chunk_edges: int = CHUNK_EDGES
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
+def cached_neighbors(graph: Graph, capacity: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
     """Returns (starts [N], -1 for nodes without a place; at most `capacity` neighbours).
 
-    Reads indices twice, in order, about `chunk_edges` at a time.
+    Reads indices twice, in order, about CHUNK_EDGES at a time.
     """
+    chunk_edges = faults.reading("chunk.edges", CHUNK_EDGES)
     in_degrees = np.diff(graph.indptr)
     out_degrees = np.zeros(graph.num_nodes, np.int64)
     for first in range(0, graph.num_edges, chunk_edges):

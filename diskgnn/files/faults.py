@@ -35,9 +35,9 @@ POINTS = frozenset({
     "worker.unit",
 })  # fmt: skip
 READINGS = frozenset({
-    "chunk.edges", "chunk.nodes", "disk.free", "fresh_epochs.by_reference", "gpu.free", "header.most_bytes",
-    "loading.runs_kernel", "loading.transfers_ahead", "memory.anonymous", "memory.available", "memory.held", "memory.limit", "memory.overhead",
-    "unit.bytes", "window.bytes",
+    "cgroup.files", "chunk.edges", "chunk.nodes", "disk.free", "fresh_epochs.by_reference", "gpu.free",
+    "header.most_bytes", "loading.runs_kernel", "loading.transfers_ahead", "memory.anonymous", "memory.available",
+    "memory.held", "memory.limit", "memory.overhead", "unit.bytes", "window.bytes",
 })  # fmt: skip
 
 _armed: dict[str, Callable[[], None]] = {}

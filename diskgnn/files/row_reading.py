@@ -86,7 +86,7 @@ def read_ranges_of(
         file.read_ranges(offsets, lengths, places, buffer)
 
 
-def read_span(path: Location, begin: int, num_bytes: int, *, engine: str = "auto") -> npt.NDArray[np.uint8]:
+def read_span(path: Location, begin: int, num_bytes: int) -> npt.NDArray[np.uint8]:
     """Returns the bytes [begin, begin + num_bytes) of a file, at least one, in memory of their own.
 
     Raises:
@@ -94,5 +94,5 @@ def read_span(path: Location, begin: int, num_bytes: int, *, engine: str = "auto
     """
     base = begin // DIRECT_ALIGNMENT * DIRECT_ALIGNMENT
     buffer = row_buffer(1, begin - base + num_bytes)
-    read_ranges_of(path, np.array([begin]), np.array([num_bytes]), np.array([begin - base]), buffer, engine=engine)
+    read_ranges_of(path, np.array([begin]), np.array([num_bytes]), np.array([begin - base]), buffer)
     return buffer[begin - base : begin - base + num_bytes]

@@ -14,17 +14,13 @@ from diskgnn.errors import ConfigError
 from diskgnn.files import faults
 from diskgnn.units import format_size, parse_size, whole_number
 
-SELF_CGROUP, CGROUP_ROOT = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
+# Where the kernel names the cgroups of a process, and says what they may use.
+_CGROUP_FILES = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 
 
-def cgroup_settings(
-    controller: str,
-    v2_name: str,
-    v1_name: str,
-    self_cgroup: Path = SELF_CGROUP,
-    root: Path = CGROUP_ROOT,
-) -> Iterator[Path]:
+def cgroup_settings(controller: str, v2_name: str, v1_name: str) -> Iterator[Path]:
     """Yields the files of this process's cgroup and all its parents that hold one setting (cgroup v1 or v2)."""
+    self_cgroup, root = faults.reading("cgroup.files", _CGROUP_FILES)
     try:
         lines = self_cgroup.read_text().splitlines()
     except OSError:
@@ -45,9 +41,9 @@ def cgroup_settings(
                 yield candidate / name
 
 
-def cgroup_limit_bytes(self_cgroup: Path = SELF_CGROUP, root: Path = CGROUP_ROOT) -> int | None:
+def cgroup_limit_bytes() -> int | None:
     """Returns the memory limit of this process's cgroup (v1 or v2; the tightest of its parents), None without."""
-    return min((limit for limit, _ in _cgroup_limits(self_cgroup, root)), default=None)
+    return min((limit for limit, _ in _cgroup_limits()), default=None)
 
 
 def limit_bytes() -> int:
@@ -56,17 +52,17 @@ def limit_bytes() -> int:
     return faults.reading("memory.limit", min(cgroup_limit_bytes() or total, total))
 
 
-def cgroup_available_bytes(self_cgroup: Path = SELF_CGROUP, root: Path = CGROUP_ROOT) -> int | None:
+def cgroup_available_bytes() -> int | None:
     """Returns what the limits of this process's cgroup and its parents leave of them, None without a limit.
 
     File cache that is not in active use counts as left: the kernel gives it up first.
     """
-    return min((limit - _used_bytes(file) for limit, file in _cgroup_limits(self_cgroup, root)), default=None)
+    return min((limit - _used_bytes(file) for limit, file in _cgroup_limits()), default=None)
 
 
-def _cgroup_limits(self_cgroup: Path, root: Path) -> Iterator[tuple[int, Path]]:
+def _cgroup_limits() -> Iterator[tuple[int, Path]]:
     """Yields (bytes, the file that says so) of each memory limit that this process is under."""
-    for file in cgroup_settings("memory", "memory.max", "memory.limit_in_bytes", self_cgroup, root):
+    for file in cgroup_settings("memory", "memory.max", "memory.limit_in_bytes"):
         with suppress(OSError, ValueError):  # "max"
             if (limit := int(file.read_text())) < 1 << 60:
                 yield limit, file
@@ -85,7 +81,7 @@ def _used_bytes(limit_file: Path) -> int:
     return max(0, used - inactive)
 
 
-def memory_budget(memory: int | str, self_cgroup: Path = SELF_CGROUP, root: Path = CGROUP_ROOT) -> int:
+def memory_budget(memory: int | str) -> int:
     """Returns the bytes that `memory` stands for: a size, or 'auto': half of what is available, also within the
     cgroup's limits.
 
@@ -93,29 +89,29 @@ def memory_budget(memory: int | str, self_cgroup: Path = SELF_CGROUP, root: Path
         ConfigError: `memory` is no size, or more than the cgroup may use: the kernel would kill who believes it.
     """
     if memory != "auto":
-        budget, limit = parse_size(memory), cgroup_limit_bytes(self_cgroup, root)
+        budget, limit = parse_size(memory), cgroup_limit_bytes()
         if limit is not None and budget > limit:
             raise ConfigError(
                 f"memory: expected at most {format_size(limit)}, which is the limit of this process's cgroup, found "
                 f"{format_size(budget)}; pass less, or raise that limit"
             )
         return budget
-    return available_bytes(self_cgroup, root) // 2
+    return available_bytes() // 2
 
 
-def available_bytes(self_cgroup: Path = SELF_CGROUP, root: Path = CGROUP_ROOT) -> int:
+def available_bytes() -> int:
     """Returns what the machine has left, also within the limits of this process's cgroup."""
     available = int(psutil.virtual_memory().available)
-    left = cgroup_available_bytes(self_cgroup, root)
+    left = cgroup_available_bytes()
     return faults.reading("memory.available", min(available, left if left is not None else available))
 
 
-def usable_cores(self_cgroup: Path = SELF_CGROUP, root: Path = CGROUP_ROOT) -> float:
+def usable_cores() -> float:
     """Returns the cores that this process may keep busy: its affinity, or the cgroup's quota (v1 or v2) where that is
     less.
     """
     cores = float(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
-    for file in cgroup_settings("cpu", "cpu.max", "cpu.cfs_quota_us", self_cgroup, root):
+    for file in cgroup_settings("cpu", "cpu.max", "cpu.cfs_quota_us"):
         with suppress(OSError, ValueError):  # "max 100000": no quota
             quota, *rest = file.read_text().split()
             period = rest[0] if rest else (file.parent / "cpu.cfs_period_us").read_text()
@@ -124,9 +120,9 @@ def usable_cores(self_cgroup: Path = SELF_CGROUP, root: Path = CGROUP_ROOT) -> f
     return cores
 
 
-def available_cores(self_cgroup: Path = SELF_CGROUP, root: Path = CGROUP_ROOT) -> int:
+def available_cores() -> int:
     """Returns how many threads pay: `usable_cores`, rounded up; at least 1."""
-    return max(1, math.ceil(usable_cores(self_cgroup, root)))
+    return max(1, math.ceil(usable_cores()))
 
 
 def thread_count(threads: int | None) -> int:

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 
 from diskgnn.files import faults
-from diskgnn.system.memory import CGROUP_ROOT, SELF_CGROUP, cgroup_settings
+from diskgnn.system.memory import cgroup_settings
 
 _numbers = itertools.count()
 _REMOVE_SECONDS = 5.0  # that the kernel gets to let go of processes that have ended
@@ -33,8 +33,8 @@ class MemoryCgroup:
         OSError: this process may not make one, or the system has none.
     """
 
-    def __init__(self, limit_bytes: int, self_cgroup: Path = SELF_CGROUP, root: Path = CGROUP_ROOT) -> None:
-        self.path = _make(f"diskgnn-{os.getpid()}-{next(_numbers)}", limit_bytes, self_cgroup, root)
+    def __init__(self, limit_bytes: int) -> None:
+        self.path = _make(f"diskgnn-{os.getpid()}-{next(_numbers)}", limit_bytes)
         self._is_v1 = (self.path / "memory.limit_in_bytes").exists()
 
     def command(self, arguments: Sequence[str]) -> list[str]:
@@ -90,10 +90,10 @@ def refusal() -> str:
         return str(error)
 
 
-def _make(name: str, limit_bytes: int, self_cgroup: Path, root: Path) -> Path:
+def _make(name: str, limit_bytes: int) -> Path:
     """Returns the first place, from this process's cgroup upwards, where a limited cgroup can be made."""
     refused: OSError = FileNotFoundError("no memory cgroup is mounted here")
-    for procs in cgroup_settings("memory", "cgroup.procs", "cgroup.procs", self_cgroup, root):
+    for procs in cgroup_settings("memory", "cgroup.procs", "cgroup.procs"):
         _remove_left(procs.parent)
         path = procs.parent / name
         try:

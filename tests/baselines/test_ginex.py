@@ -147,7 +147,8 @@ def test_sampling_with_a_neighbour_cache_draws_the_same(tmp_path, id_dtype, shar
 
 def test_cached_are_the_neighbours_of_the_nodes_with_the_best_score(graph):
     for capacity in (0, 4, 333, graph.num_edges - 1):
-        starts, neighbors = cached_neighbors(graph, capacity, chunk_edges=17)
+        with faults.pretending("chunk.edges", 17):
+            starts, neighbors = cached_neighbors(graph, capacity)
         in_degrees = np.diff(graph.indptr)
         out_degrees = np.bincount(graph.indices, minlength=graph.num_nodes)
         order = sorted(range(graph.num_nodes), key=lambda node: (-out_degrees[node] / max(in_degrees[node], 1), node))
@@ -167,7 +168,8 @@ def test_cached_are_the_neighbours_of_the_nodes_with_the_best_score(graph):
 def test_a_hub_larger_than_a_chunk(tmp_path):
     indices = np.array([1, 2, 3, 4, 0, 0], np.int32)  # node 0 has four in-neighbours, 1 and 2 have node 0
     graph = write_graph(tmp_path / "graph", [0, 4, 5, 6, 6, 6], indices, np.zeros((5, 1), np.float32), {"train": [0]})
-    starts, neighbors = cached_neighbors(graph, 6, chunk_edges=2)
+    with faults.pretending("chunk.edges", 2):
+        starts, neighbors = cached_neighbors(graph, 6)
     for node in range(5):
         found = neighbors[starts[node] : starts[node] + np.diff(graph.indptr)[node]]
         np.testing.assert_array_equal(found, indices[graph.indptr[node] : graph.indptr[node + 1]])

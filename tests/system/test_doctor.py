@@ -11,6 +11,7 @@ import pytest
 
 from diskgnn._native import HAVE_IO_URING, measure_reads
 from diskgnn.errors import ArtifactError, ConfigError, DiskFullError
+from diskgnn.files import faults
 from diskgnn.system.disk_rates import measure_read_rates, scratch_file
 from diskgnn.system.doctor import (
     Folder,
@@ -46,7 +47,8 @@ def cgroup(tmp_path: Path, line: str, files: dict[str, str]) -> tuple[Path, Path
     ],
 )
 def test_cores_are_those_of_the_affinity_or_the_cgroups_quota(tmp_path, line, files, cores):
-    assert usable_cores(*cgroup(tmp_path, line, files)) == (cores or len(os.sched_getaffinity(0)))
+    with faults.pretending("cgroup.files", cgroup(tmp_path, line, files)):
+        assert usable_cores() == (cores or len(os.sched_getaffinity(0)))
 
 
 @pytest.mark.parametrize(
@@ -63,7 +65,8 @@ def test_cores_are_those_of_the_affinity_or_the_cgroups_quota(tmp_path, line, fi
     ],
 )
 def test_memory_limit_is_the_tightest_of_the_cgroup_and_its_parents(tmp_path, line, files, limit):
-    assert cgroup_limit_bytes(*cgroup(tmp_path, line, files)) == limit
+    with faults.pretending("cgroup.files", cgroup(tmp_path, line, files)):
+        assert cgroup_limit_bytes() == limit
 
 
 def test_machine_agrees_with_what_the_system_says():

@@ -7,6 +7,7 @@ import psutil
 import pytest
 
 from diskgnn.errors import ConfigError
+from diskgnn.files import faults
 from diskgnn.system.memory import (
     available_cores,
     cgroup_available_bytes,
@@ -44,17 +45,20 @@ def write_cgroup(tmp_path, cgroup, files):
 )  # fmt: skip
 def test_limits_of_cgroups(tmp_path, cgroup, files, expected):
     write_cgroup(tmp_path, cgroup, files)
-    assert cgroup_limit_bytes(tmp_path / "self", tmp_path / "root") == expected
+    with faults.pretending("cgroup.files", (tmp_path / "self", tmp_path / "root")):
+        assert cgroup_limit_bytes() == expected
 
 
 def test_without_cgroups(tmp_path):
-    assert cgroup_limit_bytes(tmp_path / "missing", tmp_path) is None
+    with faults.pretending("cgroup.files", (tmp_path / "missing", tmp_path)):
+        assert cgroup_limit_bytes() is None
 
 
 def test_the_budget_is_what_was_said_or_half_of_what_is_there(tmp_path):
     def automatic(limit_bytes):
         write_cgroup(tmp_path, "0::/a\n", {"a/memory.max": f"{limit_bytes}\n"})
-        return memory_budget("auto", tmp_path / "self", tmp_path / "root")
+        with faults.pretending("cgroup.files", (tmp_path / "self", tmp_path / "root")):
+            return memory_budget("auto")
 
     assert memory_budget(4096) == 4096
     assert memory_budget("2GiB") == 2 << 30
@@ -68,9 +72,10 @@ def test_the_budget_is_what_was_said_or_half_of_what_is_there(tmp_path):
 
 def test_a_budget_beyond_the_limit_of_the_cgroup_is_refused(tmp_path):
     write_cgroup(tmp_path, "0::/a\n", {"a/memory.max": f"{1 << 30}\n"})
-    assert memory_budget("1GiB", tmp_path / "self", tmp_path / "root") == 1 << 30
-    with pytest.raises(ConfigError, match=r"memory: expected at most 1\.0 GiB.*found 2\.0 GiB"):
-        memory_budget("2GiB", tmp_path / "self", tmp_path / "root")
+    with faults.pretending("cgroup.files", (tmp_path / "self", tmp_path / "root")):
+        assert memory_budget("1GiB") == 1 << 30
+        with pytest.raises(ConfigError, match=r"memory: expected at most 1\.0 GiB.*found 2\.0 GiB"):
+            memory_budget("2GiB")
 
 
 def test_cores_are_those_that_this_process_may_use():
@@ -87,7 +92,8 @@ def test_cores_are_those_that_this_process_may_use():
 def test_cores_are_those_of_the_quota(tmp_path, quota, cores):
     write_cgroup(tmp_path, "0::/a\n", {"a/cpu.max": f"{quota * 1000} 100000\n"})
     allowed = len(os.sched_getaffinity(0))
-    assert available_cores(tmp_path / "self", tmp_path / "root") == min(cores, allowed)
+    with faults.pretending("cgroup.files", (tmp_path / "self", tmp_path / "root")):
+        assert available_cores() == min(cores, allowed)
 
 
 @pytest.mark.parametrize(
@@ -118,4 +124,5 @@ def test_cores_are_those_of_the_quota(tmp_path, quota, cores):
 )  # fmt: skip
 def test_what_a_cgroup_uses_already_is_not_available(tmp_path, cgroup, files, expected):
     write_cgroup(tmp_path, cgroup, files)
-    assert cgroup_available_bytes(tmp_path / "self", tmp_path / "root") == expected
+    with faults.pretending("cgroup.files", (tmp_path / "self", tmp_path / "root")):
+        assert cgroup_available_bytes() == expected

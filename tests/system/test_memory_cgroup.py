@@ -74,7 +74,8 @@ def hierarchy_v2(tmp_path, controllers):
 
 def test_v2_turns_the_controller_on_where_it_is_off(tmp_path):
     self_cgroup, root = hierarchy_v2(tmp_path, "cpu pids")
-    cgroup = MemoryCgroup(LIMIT, self_cgroup, root)
+    with faults.pretending("cgroup.files", (self_cgroup, root)):
+        cgroup = MemoryCgroup(LIMIT)
     assert cgroup.path.parent == root / "job" / "inner"
     assert (cgroup.path / "memory.max").read_text() == str(LIMIT)
     assert (root / "job" / "inner" / "cgroup.subtree_control").read_text() == "+memory"
@@ -91,8 +92,8 @@ def test_v2_goes_beside_when_it_may_not_go_below(tmp_path):
         half_made.extend(inner.glob("diskgnn-*"))
         raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
 
-    with faults.armed("cgroup.delegate", refuse):
-        cgroup = MemoryCgroup(LIMIT, self_cgroup, root)
+    with faults.armed("cgroup.delegate", refuse), faults.pretending("cgroup.files", (self_cgroup, root)):
+        cgroup = MemoryCgroup(LIMIT)
     assert cgroup.path.parent == root / "job"
     assert [path.name for path in half_made] == [cgroup.path.name]
     assert not half_made[0].exists()
@@ -103,5 +104,6 @@ def test_v2_goes_beside_when_it_may_not_go_below(tmp_path):
 
 
 def test_without_cgroups_it_says_so(tmp_path):
-    with pytest.raises(OSError, match="no memory cgroup"):
-        MemoryCgroup(LIMIT, tmp_path / "self", tmp_path)
+    is_missing = faults.pretending("cgroup.files", (tmp_path / "self", tmp_path))
+    with is_missing, pytest.raises(OSError, match="no memory cgroup"):
+        MemoryCgroup(LIMIT)

@@ -59,19 +59,14 @@ def edges(path: str | os.PathLike[str], columns: TableColumns, name: str = "edge
     return EdgeStream(name, table.num_rows, partial(read, 0), stored_bytes=table.stored_bytes, seek=read)
 
 
-def no_integers(
-    table: Table,
-    column: str,
-    expected: str = "whole numbers",
-    about_fractions: str = "is it another column that was meant?",
-) -> InputError:
+def no_integers(table: Table, column: str, expected: str = "whole numbers") -> InputError:
     """Returns what is wrong with a column that is not of whole numbers, and what mends it: the cast that is advised
     loses nothing, so the column is read for fractions first.
     """
     kind = table.field(column).type
     found = f"{table.name}: expected {expected} in column {column!r}, found {kind}"
     if pa.types.is_floating(kind) and (fraction := first_fraction(numbers(table, column, table.name))) is not None:
-        return InputError(f"{found}, such as {fraction}: {about_fractions}")
+        return InputError(f"{found}, such as {fraction}: is it another column that was meant?")
     if pa.types.is_floating(kind) and table.is_csv:
         return InputError(
             f"{found}: numbers with a point; write whole numbers without one (pandas: "

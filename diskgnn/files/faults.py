@@ -67,12 +67,8 @@ def armed(name: str, action: BaseException | Callable[[], None], *, after: int =
         action()
 
     assert name in POINTS, f"{name} is none of faults.POINTS"
-    assert name not in _armed, f"{name} is armed already"
-    _armed[name] = act
-    try:
+    with _set(_armed, name, act):
         yield
-    finally:
-        del _armed[name]
 
 
 def reading(name: str, found: T) -> T:
@@ -88,9 +84,15 @@ def reading(name: str, found: T) -> T:
 def pretending(name: str, value: Any) -> Iterator[None]:
     """Let `reading` of `name` answer `value` within the block."""
     assert name in READINGS, f"{name} is none of faults.READINGS"
-    assert name not in _pretended, f"{name} is pretended already"
-    _pretended[name] = value
+    with _set(_pretended, name, value):
+        yield
+
+
+@contextmanager
+def _set(of_all: dict[str, Any], name: str, value: Any) -> Iterator[None]:
+    assert name not in of_all, f"{name} is set already"
+    of_all[name] = value
     try:
         yield
     finally:
-        del _pretended[name]
+        del of_all[name]

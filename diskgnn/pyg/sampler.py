@@ -20,11 +20,9 @@ from torch_geometric.sampler.neighbor_sampler import edge_sample, node_sample
 from diskgnn.draws import batch_key
 from diskgnn.formats.sampled_minibatch import PairSample
 from diskgnn.graph.graph import Graph
-from diskgnn.graph.held_out import HeldOut
-from diskgnn.progress.reporter import Reporter
 from diskgnn.pyg.drawn import Drawn
 from diskgnn.sampling.plan import SamplingPlan
-from diskgnn.sampling.seeds import SeedBatch
+from diskgnn.sampling.seeds import SeedBatch, Seeds
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.schema import ONE_NODE_TYPE
 from diskgnn.specs.targets import LinkTarget
@@ -130,26 +128,15 @@ class _Captured(Exception):  # noqa: N818  (not an error: it ends PyG's function
     pass
 
 
-class InputSeeds:
-    """`sampling.seeds.Seeds` of what a PyG loader was given: PyG's own code says what a minibatch starts from."""
+class InputSeeds(Seeds):
+    """Seeds of what a PyG loader was given: PyG's own code says what a minibatch starts from.
+
+    As with PyG, no edge is avoided, and the data's edges are what is drawn.
+    """
 
     def __init__(self, graph: Graph, spec: SamplingSpec, rules: Rules, input_data: SamplerInput, count: int) -> None:
         self._graph, self._rules, self._inputs, self._count = graph, rules, input_data, count
         self.target, self.splits, self._seed = spec.target, ("train",), spec.seed
-
-    @property
-    def negatives_bytes(self) -> int:
-        """Returns 0: PyG avoids no edge."""
-        return 0
-
-    @property
-    def held_out_bytes(self) -> int:
-        """Returns 0: as with PyG, the data's edges are what is drawn."""
-        return 0
-
-    def held_out(self, reporter: Reporter) -> HeldOut:
-        """Returns nothing: as with PyG, the data's edges are what is drawn."""
-        return HeldOut()
 
     def count(self, split: str) -> int:
         """Returns how many seed nodes or seed edges there are."""

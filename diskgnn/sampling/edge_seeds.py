@@ -33,14 +33,16 @@ from diskgnn.sampling.negatives import (
     negative_bits,
 )
 from diskgnn.sampling.seed_checks import check_nodes, check_times, require_known, require_splits
-from diskgnn.sampling.seeds import Excluded, SeedBatch
+from diskgnn.sampling.seeds import Excluded, SeedBatch, Seeds
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.schema import EdgeType, edge_type_name, require_edge_type
 from diskgnn.specs.targets import LinkTarget
 
 
-class EdgeSeeds:
+class EdgeSeeds(Seeds):
     """The seed edges of one edge type's splits, and pairs without an edge: destinations drawn for their sources."""
+
+    target: LinkTarget
 
     def __init__(self, graph: Graph, spec: SamplingSpec, target: LinkTarget) -> None:
         require_edge_type("target", target.edge_type, graph.edges)

@@ -10,20 +10,20 @@ import numpy.typing as npt
 
 from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
-from diskgnn.graph.held_out import HeldOut
 from diskgnn.graph.type_data import NodeSet
-from diskgnn.progress.reporter import Reporter
 from diskgnn.sampling.seed_checks import check_nodes, check_times, require_known, require_splits
-from diskgnn.sampling.seeds import SeedBatch
+from diskgnn.sampling.seeds import SeedBatch, Seeds
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.schema import require_node_type
 from diskgnn.specs.targets import NodeTarget
 
 
-class NodeSeeds:
+class NodeSeeds(Seeds):
     """The nodes of one type's splits, each once, in the order in which it comes first. Those given with `temporal`
     stay as they are given.
     """
+
+    target: NodeTarget
 
     def __init__(self, graph: Graph, spec: SamplingSpec, target: NodeTarget) -> None:
         self._graph, self._nodes = graph, _target_nodes(graph, spec, target)
@@ -47,20 +47,6 @@ class NodeSeeds:
         if target.labels is not None:
             for split, nodes in self.nodes.items():
                 _require_once(self._nodes, split, len(nodes), given[split])
-
-    @property
-    def negatives_bytes(self) -> int:
-        """Returns 0: seeds are nodes."""
-        return 0
-
-    @property
-    def held_out_bytes(self) -> int:
-        """Returns 0: seeds are nodes."""
-        return 0
-
-    def held_out(self, reporter: Reporter) -> HeldOut:
-        """Returns no edges: seeds are nodes."""
-        return HeldOut()
 
     def count(self, split: str) -> int:
         """Counts the distinct nodes of a split, or all that were given with times."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -30,28 +30,26 @@ class SeedBatch:
     starts: npt.NDArray[np.int64] | None = None
 
 
-class Seeds(Protocol):
-    """All that a plan can start minibatches from."""
+class Seeds(ABC):
+    """All that a plan can start minibatches from.
 
-    @property
-    def splits(self) -> tuple[str, ...]:
-        """Returns those of the splits asked for that the graph has."""
-        ...
+    Attributes:
+        splits: those of the splits asked for that the graph has.
+        target: what was asked for, with every type named.
+    """
 
-    @property
-    def target(self) -> NodeTarget | LinkTarget:
-        """Returns what was asked for, with every type named."""
-        ...
+    splits: tuple[str, ...]
+    target: NodeTarget | LinkTarget
 
     @property
     def negatives_bytes(self) -> int:
         """Returns what drawing pairs without an edge takes of memory, whatever the minibatch."""
-        ...
+        return 0
 
     @property
     def held_out_bytes(self) -> int:
         """Returns what `held_out` takes of memory, and finding it."""
-        ...
+        return 0
 
     def held_out(self, reporter: Reporter) -> HeldOut:
         """Returns the edges of the graph that minibatches of no split draw; the graph is read for it.
@@ -59,16 +57,16 @@ class Seeds(Protocol):
         Raises:
             ArtifactError: its topology is damaged.
         """
-        ...
+        return HeldOut()
 
+    @abstractmethod
     def count(self, split: str) -> int:
         """Counts the seed nodes or seed edges of a split."""
-        ...
 
+    @abstractmethod
     def listed(self, split: str) -> npt.NDArray[np.int64]:
         """Returns [n] these nodes, or [n, 2] these edges, in the order of their positions."""
-        ...
 
+    @abstractmethod
     def batch(self, split: str, epoch: int, positions: npt.NDArray[np.int64]) -> SeedBatch:
         """Returns the minibatch of those at these `positions` of the split."""
-        ...

@@ -566,7 +566,7 @@ def test_refusals(tmp_path: Path, server: PostgresServer, shop: str) -> None:
             {"times": "nobody.at"},
             "times: expected TABLE.COLUMN of a table of Order Détails, shops, users, visits, found",
         ),
-        ({"tasks": "x"}, "format postgresql takes times, val_timestamp"),
+        ({"tasks": "x"}, "format postgresql takes val_timestamp, reverse"),
     ):
         with pytest.raises(ConfigError, match=message):
             diskgnn.convert(tmp_path / "graph", source=shop, options=options)

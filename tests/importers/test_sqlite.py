@@ -300,7 +300,7 @@ def test_refusals(tmp_path: Path) -> None:
     for options, message in (
         ({"times": "nobody.at"}, "times: expected TABLE.COLUMN of a table of users, Order Details, visits, found 'nob"),
         ({"val_timestamp": "soon"}, "val_timestamp: expected a whole number .* or a date or time"),
-        ({"tasks": "x"}, "format sqlite takes times, val_timestamp"),
+        ({"tasks": "x"}, "format sqlite takes val_timestamp, reverse"),
     ):
         with pytest.raises(ConfigError, match=message):
             diskgnn.convert(tmp_path / "graph", source=path, options=options)

@@ -422,7 +422,7 @@ STAGES = {
     "convert links": Stage(convert_links, "sources", small=(60_000, 35_000)),
     "convert, distinct": Stage(convert_distinct, "sources", small=(30_000, 19_000)),
     "convert ids": Stage(convert_ids, "sources", small=(307_200, 220_000)),
-    "generate": Stage(generate, "sources", small=(2_200_000,)),
+    "generate": Stage(generate, "sources", small=(700_000, 500_000)),
     "generate, typed": Stage(generate_typed, "sources", small=(60_000, 35_000)),
     "sample": Stage(sample, "graph", small=(65_536,)),
     "sample, swept": Stage(sweep, "graph"),

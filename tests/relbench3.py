@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import pickle
-import subprocess
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from forked_python import run_python
 
 INSTALLED = Path(sys.prefix) / "relbench3"  # by tools/setup
 _CALLS = Path(__file__).with_name("relbench3_calls.py")
@@ -23,9 +23,7 @@ def called(name: str, *arguments: Any) -> Any:
     with TemporaryDirectory() as folder:
         out = Path(folder) / "out"
         path = os.pathsep.join([str(INSTALLED), *filter(None, [os.environ.get("PYTHONPATH")])])
-        done = subprocess.run(
-            [sys.executable, _CALLS, name, out], input=pickle.dumps(arguments), capture_output=True, check=False,
-            env={**os.environ, "PYTHONPATH": path},
-        )  # fmt: skip
+        environment = {**os.environ, "PYTHONPATH": path}
+        done = run_python(_CALLS, name, out, input=pickle.dumps(arguments), capture_output=True, env=environment)
         assert done.returncode == 0, done.stderr.decode()
         return pickle.loads(out.read_bytes())

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from commands import loaded_mib, run
+from commands import forked_mib, run
 from comparisons import cgroups_of, steps_forked, write_learnable_graph
 from graphs import FEATURE_CHECKSUMS, FEATURES, INDICES, INDPTR, LABELS, TRAIN, chunk_checksums
 
@@ -230,9 +230,10 @@ def test_results_that_are_none_are_refused():
 
 @needs_cgroup
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked_servers")
 def test_what_does_not_fit_the_cap_is_measured_without_it_where_it_fits_the_machine(tmp_path):
     """Features that take no room on disk, and a little more memory than the cap."""
-    cap, width = (loaded_mib() + 150) << 20, 1000
+    cap, width = (forked_mib() + 150) << 20, 1000
     num_nodes = cap // (4 * width) + 2000
     config = GraphConfig.of_one_type(num_nodes, num_nodes, 2, RowFormat("float32", width)).to_json({})
     with ArtifactWriter(tmp_path / "graph", artifacts.GRAPH, config=config) as writer:

@@ -10,7 +10,7 @@ from graphs import assert_rows_are_features, make_graph
 
 from diskgnn.baselines.mmap import TOUCHING_THREADS
 from diskgnn.baselines.partitions import Partitions
-from diskgnn.compare import step_bodies
+from diskgnn.compare import repeating, step_bodies
 from diskgnn.compare.loader_setup import MAPPED_SAMPLING_THREADS, LoaderInputs
 from diskgnn.compare.variants import LOADERS, find, select
 from diskgnn.errors import ConfigError, UnavailableError
@@ -28,6 +28,12 @@ CAP = 1 << 30
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory):
     return make_graph(tmp_path_factory.mktemp("loaders") / "graph", num_nodes=300)
+
+
+@pytest.fixture
+def measured_briefly(monkeypatch):
+    """Epochs of a few milliseconds are measured a few times, and not for a second."""
+    monkeypatch.setattr(repeating, "ENOUGH_SECONDS", 0.0)
 
 
 def inputs(graph, folder, *, fanouts=(3, 2), epochs=1, **changes):
@@ -153,6 +159,7 @@ def test_libraries_load_in_as_many_processes_as_there_are_cores(graph, tmp_path,
     assert processes[0] == max(processes) == workers  # DGL's end as soon as they have: there are fewer towards the end
 
 
+@pytest.mark.usefixtures("measured_briefly")
 def test_fresh_epochs_count_what_preparing_reads_and_prepare_no_other_beside(graph, tmp_path):
     one = inputs(graph, tmp_path, epochs=1)
     packed = []
@@ -219,6 +226,7 @@ def test_a_partition_buffer_swaps_all_partitions_or_keeps_those_of_the_training_
     assert 0 < loaded["cached"] < 1000 < graph.num_nodes - 1000 < loaded["comet"]
 
 
+@pytest.mark.usefixtures("measured_briefly")
 def test_propagated_has_a_model_of_its_own_that_is_scored_on_the_other_splits(tmp_path):
     path, chosen = tmp_path / "graph", {"loader": "propagated", "variant": ""}
     write_learnable_graph(path)

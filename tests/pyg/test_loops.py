@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 import os
 import pickle
-import subprocess
-import sys
 import warnings
 from enum import Enum
 
@@ -14,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from commands import run_python
 from pyg_graphs import BACK, FROM, one_type, two_types
 from torch import nn
 from torch_geometric.nn import SAGEConv, to_hetero
@@ -331,7 +330,7 @@ def mebibytes():
         return next(int(line.split()[1]) for line in file if line.startswith("Anonymous:")) / 1024
 
 data = Data(x=torch.zeros(100_000, 128), edge_index=torch.randint(0, 100_000, (2, 1_000_000)))
-loader = NeighborLoader(data, [10, 10], input_nodes=torch.arange(20_000), batch_size=1024, shuffle=True,
+loader = NeighborLoader(data, [10, 10], input_nodes=torch.arange(8_192), batch_size=1024, shuffle=True,
                         prepared_epochs=int(sys.argv[1]), cache=sys.argv[2], progress=False)
 before = mebibytes()
 for _ in range(2):
@@ -348,10 +347,8 @@ loader.close()
 
 @pytest.mark.parametrize("prepared_epochs", [0, 1])
 def test_closing_gives_memory_back(tmp_path, prepared_epochs):
-    done = subprocess.run(
-        [sys.executable, "-c", CLOSING, str(prepared_epochs), tmp_path / "cache"],
-        capture_output=True, text=True, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+    given = ["-c", CLOSING, prepared_epochs, tmp_path / "cache"]
+    done = run_python(*given, capture_output=True, text=True, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     before, looped, closed = map(float, done.stdout.split())
     assert looped - before > 100
     assert closed - before < (looped - before) / 2

@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 import threading
 from contextlib import ExitStack, contextmanager, suppress
@@ -12,6 +14,7 @@ import psutil
 import pytest
 import ray
 import ray_deaths
+import ray_workers
 from object_store import SECRET
 from ray.cluster_utils import Cluster
 
@@ -33,11 +36,24 @@ def cluster_that_dies():
         patch.setenv(ray_deaths.FOLDER, str(folder))
         (folder / "ray").mkdir()
         exits.callback(shutil.rmtree, folder, ignore_errors=True)
+        exits.enter_context(_forking(folder))
         found = Nodes(folder)
         exits.callback(found.cluster.shutdown)
         ray.init(found.cluster.address, log_to_driver=False)
         exits.callback(ray.shutdown)
         yield found
+
+
+@contextmanager
+def _forking(folder):
+    """While the server of `ray_workers` runs."""
+    command = [sys.executable, ray_workers.__file__, "serve", folder]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ | {"OMP_NUM_THREADS": "1"}) as server:
+        try:
+            assert server.stdout.readline() == b"listening\n"
+            yield
+        finally:
+            server.kill()
 
 
 class Nodes:
@@ -62,7 +78,7 @@ class Nodes:
             self.scratch.append(self.folder / f"scratch-{len(self.scratch)}")
             self.scratch[-1].mkdir()
             env = {"TMPDIR": str(self.scratch[-1]), "OMP_NUM_THREADS": "1", **STORE_CREDENTIALS}
-            self.cluster.add_node(num_cpus=1, memory=1 << 30, env_vars=env)
+            self.cluster.add_node(num_cpus=1, memory=1 << 30, env_vars=env, worker_path=ray_workers.__file__)
 
     def die_at(self, *points):
         for point in points:
@@ -70,7 +86,9 @@ class Nodes:
 
     @contextmanager
     def most_anonymous_bytes(self):
-        """Yields {process: most bytes of memory that is no file's} of the workers of this cluster, filled meanwhile."""
+        """Yields {process: most bytes of memory that is no file's} of the workers that start meanwhile, which are not
+        forked."""
+        (self.folder / ray_workers.FRESH).touch()
         most, stopped, workers = {}, threading.Event(), set()
 
         def look():
@@ -93,6 +111,7 @@ class Nodes:
         finally:
             stopped.set()
             looking.join()
+            (self.folder / ray_workers.FRESH).unlink()
 
     def _pids(self):
         """Processes of the nodes that work."""

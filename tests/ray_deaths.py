@@ -31,7 +31,7 @@ def die(folder: Path, point: str) -> None:
         death.rename(death.with_name(f"{point}.{os.getpid()}"))
     except FileNotFoundError:
         return
-    os.kill(os.getppid(), signal.SIGKILL)  # the node: it goes down with its other workers
+    os.kill(int(os.environ["RAY_RAYLET_PID"]), signal.SIGKILL)  # the node: it goes down with its other workers
     os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -10,11 +10,11 @@ import pickle
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import threading
 import time
 from contextlib import contextmanager, suppress
+from textwrap import dedent
 
 import numpy as np
 import pytest
@@ -215,15 +215,23 @@ def test_workers_that_die_again_and_again_are_an_error_that_keeps_what_is_done(n
     assert files(tmp_path / "one") == files(tmp_path / "other")
 
 
+def watched(nodes, program):
+    """The most bytes of each worker of a program, all of which start with it; what it prints."""
+    with nodes.most_anonymous_bytes() as most:
+        ran = run_python("-c", f"import torch, diskgnn\n{dedent(program)}", capture_output=True, text=True, check=True)
+    return most, ran.stdout
+
+
 @pytest.mark.slow
 def test_workers_that_prepare_keep_to_their_budgets(nodes, tmp_path):
     """Of memory that is no file's, a worker takes no more than it asked Ray for, though topology does not fit."""
     nodes.start(2)
     diskgnn.generate(tmp_path / "graph", num_nodes=300_000, avg_degree=25, num_classes=4, num_features=64,
                      train_fraction=0.02, valid_fraction=0.01, test_fraction=0.01, homophily=0.7)  # fmt: skip
-    with nodes.most_anonymous_bytes() as most:
-        diskgnn.prepare(tmp_path / "graph", tmp_path / "packed", fanouts=[10, 10], batch_size=256, epochs=2,
-                        cpu_cache="5%", **ON_RAY | {"memory": "32MiB"})  # fmt: skip
+    most, _ = watched(nodes, f"""
+        diskgnn.prepare({str(tmp_path / "graph")!r}, {str(tmp_path / "packed")!r}, fanouts=[10, 10], batch_size=256,
+                        epochs=2, cpu_cache="5%", address={nodes.cluster.address!r}, **{ON_RAY | {"memory": "32MiB"}!r})
+    """)  # fmt: skip
     assert len(most) > 1
     assert max(most.values()) < PROCESS_BYTES // 2 + (32 << 20)
 
@@ -307,7 +315,7 @@ def test_ray_is_asked_for_only_where_it_is_wanted(graph, tmp_path, monkeypatch):
     script = (
         f"import sys, diskgnn; diskgnn.prepare({str(graph.manifest.path)!r}, {str(tmp_path / 'one')!r}, **{SETTINGS!r})"
     )
-    subprocess.run([sys.executable, "-c", f"{script}; assert 'ray' not in sys.modules"], check=True)
+    run_python("-c", f"{script}; assert 'ray' not in sys.modules", check=True)
     for wrong, message in (
         ({"engine": "spark"}, "engine: expected one of local, ray, found 'spark'"),
         ({"address": "auto"}, "address: only engine='ray' takes it"),
@@ -471,16 +479,16 @@ def test_workers_that_infer_keep_to_their_budgets(nodes, tmp_path):
     torch.manual_seed(0)
     torch.save(make_model("sage", 64, 128, 4, 2), tmp_path / "net.pt")
     memory = 128 << 20
-    script = f"""
-        import torch, diskgnn
+    most, said = watched(
+        nodes,
+        f"""
         net = torch.load({str(tmp_path / "net.pt")!r}, weights_only=False)
         report = diskgnn.infer({str(tmp_path / "graph")!r}, {str(tmp_path / "out.npy")!r}, net, memory={memory},
                                address={nodes.cluster.address!r}, **{INFERRING!r})
         print(report.details["panels"])
-    """
-    with nodes.most_anonymous_bytes() as most:
-        ran = run_python("-c", re.sub(r"(?m)^ {8}", "", script), capture_output=True, text=True, check=True)
-    assert ran.stdout.strip() != "1, 1"
+    """,
+    )
+    assert said.strip() != "1, 1"
     assert most
     assert max(most.values()) < PROCESS_BYTES + memory
 

@@ -37,14 +37,16 @@ def rows_of(nodes):
 
 
 class ManyNodes:
-    """2^31 + 2000 nodes; the last 1000 have edges: 6 each, from these and from nodes anywhere."""
+    """2^31 + 2000 nodes; the last 1000 have edges: 6 each, from these and from a hundred nodes anywhere, each of which
+    costs 2 MiB of every array with a number for each node.
+    """
 
     num_nodes, with_edges, degree = BEYOND + 2000, 1000, 6
     first = num_nodes - with_edges
 
     def __init__(self, path):
         rng = np.random.default_rng(31)
-        anywhere = rng.integers(0, self.num_nodes, (self.with_edges, self.degree // 2))
+        anywhere = rng.choice(rng.integers(0, self.num_nodes, 100), (self.with_edges, self.degree // 2))
         near = rng.integers(self.first, self.num_nodes, (self.with_edges, self.degree // 2))
         self.sources = np.concatenate([anywhere, near], axis=1)
         offsets = np.arange(self.with_edges + 1) * self.degree

@@ -11,9 +11,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from commands import run_python
 
-TORTURE = Path(__file__).parents[1] / "tools" / "torture"
-KILLS, FLIPS = 2 * 25, 20  # two of each stage
+TOOLS = Path(__file__).parents[1] / "tools"
+KILLS, FLIPS = 27, 20  # one of each stage
 # Together these have each kind of file, and each way of going on: folds with shuffles, with runs of rows and with ids;
 # maps of units that are kept, used up and fetched.
 AIMED = ("convert", "convert ids", "sample", "prepare links", "prepare, large", "propagate", "infer", "fetch")
@@ -24,10 +25,8 @@ def test_nothing_that_is_tortured_briefly_breaks_a_promise(tmp_path: Path) -> No
     arguments = ["--kills", str(KILLS), "--flips", str(FLIPS), "--seed", "500", "--aims", "1"]
     for stage in AIMED:
         arguments += ["--stage", stage]
-    done = subprocess.run(
-        [TORTURE, *arguments], capture_output=True, text=True, check=False, timeout=1100,
-        env=os.environ | {"TMPDIR": str(tmp_path)},
-    )  # fmt: skip
+    environment = os.environ | {"TMPDIR": str(tmp_path), "PYTHONPATH": str(TOOLS), "OMP_NUM_THREADS": "1"}
+    done = run_python("-m", "torturing", *arguments, capture_output=True, text=True, timeout=1100, env=environment)
     assert done.returncode == 0, (done.stdout[-3000:], done.stderr[-3000:])
     counts = [line.strip("| ").split(" | ") for line in done.stdout.splitlines() if line.startswith("| ")][1:]
     *each, (_, total, failures) = counts
@@ -35,3 +34,10 @@ def test_nothing_that_is_tortured_briefly_breaks_a_promise(tmp_path: Path) -> No
     aimed = {what.split()[0]: int(tried) for what, tried, _ in each if what.endswith("damaged")}
     assert int(total) == KILLS + FLIPS + sum(aimed.values())
     assert [kind for kind, tried in aimed.items() if not tried] == []
+
+
+def test_the_command_hands_its_arguments_on() -> None:
+    done = subprocess.run(
+        [TOOLS / "torture", "--kills", "1"], capture_output=True, text=True, check=True, env={"PYTHON": "echo"}
+    )
+    assert done.stdout == "-m torturing --kills 1\n"

@@ -376,19 +376,22 @@ class EdgeSet(TypeData):
         Raises:
             ArtifactError: it is damaged.
         """
-        most, last = 0, np.zeros(1, np.int64)  # the offset before a part
+        most, last, degrees = 0, 0, np.empty(0, np.int64)
         for part in self.manifest.parts(self.topology_files[0]):
-            offsets = self.checked_offsets(np.concatenate([last, part]))
-            most, last = max(most, int(np.diff(offsets).max(initial=0))), part[-1:].copy()
+            self.checked_offsets(part, last)
+            if len(degrees) < len(part):  # once: memory that is new takes longer than what is done in it
+                degrees = np.empty(len(part), np.int64)
+            found = np.subtract(part[1:], part[:-1], out=degrees[: len(part) - 1])
+            most, last = max(most, int(part[0]) - last, int(found.max(initial=0))), int(part[-1])
         return most
 
-    def checked_offsets(self, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Checks and returns a part of `indptr` that was read from its file.
+    def checked_offsets(self, offsets: npt.NDArray[np.int64], before: int = 0) -> npt.NDArray[np.int64]:
+        """Checks and returns a part of `indptr` that was read from its file, where the offset `before` it is known.
 
         Raises:
             ArtifactError: the offsets do not ascend from 0 to the number of edges.
         """
-        if len(offsets) and (offsets[0] < 0 or offsets[-1] > self.num_edges or (np.diff(offsets) < 0).any()):
+        if len(offsets) and (offsets[0] < before or offsets[-1] > self.num_edges or (offsets[1:] < offsets[:-1]).any()):
             raise ArtifactError(
                 f"{self.manifest.file(self.topology_files[0])} is damaged: expected offsets that ascend from 0 to "
                 f"{self.num_edges}; {AGAIN}"

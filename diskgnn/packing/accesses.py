@@ -211,6 +211,8 @@ def hottest_nodes(counts: npt.NDArray[np.int32], num_rows: int) -> npt.NDArray[n
     # In chunks: NumPy makes int64 of all that it finds, twice the size of `counts`.
     for first in range(0, len(counts), _CHUNK_NODES):
         chunk = counts[first : first + _CHUNK_NODES]
+        if chunk.max() < threshold:
+            continue
         chosen = chunk > threshold
         at_threshold = np.flatnonzero(chunk == threshold)[:wanted_at_threshold]
         chosen[at_threshold] = True

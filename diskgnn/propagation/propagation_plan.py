@@ -24,7 +24,6 @@ from diskgnn.propagation.stripes import (
     COLUMNS,
     STRIPES_AT_A_TIME,
     first_rows,
-    stripe_width,
     stripes_of,
 )
 from diskgnn.propagation.topology_pieces import OFFSET_BYTES, PIECE_EDGES, WEIGHT_BYTES, WINDOW_NODES
@@ -407,6 +406,7 @@ def _loaded_bytes(source: SourcePlan) -> int:
     """Returns the bytes of stripes that are loaded for all panels: a panel of fewer columns reads a whole one."""
     features, total = source.features, 0
     for columns in source.panels:
-        width = sum(stripe_width(features.rows, stripe) for stripe in stripes_of(columns.start, columns.stop))
+        stripes = stripes_of(columns.start, columns.stop)  # counted for each width that panels may have: not one by one
+        width = min(COLUMNS * stripes.stop, features.rows.num_features) - COLUMNS * stripes.start
         total += source.loaded_rows * features.rows.row_bytes * width // features.num_features
     return total

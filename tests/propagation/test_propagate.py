@@ -262,7 +262,7 @@ def test_features_that_hops_overwrote_are_loaded_again_and_no_others(tmp_path: P
     """Three windows of rows, and seeds so few that the last hop takes the place of rows of the first one."""
     leaves = np.arange(20, 3000)
     edges = np.concatenate([[leaves, 10 + leaves % 10], [np.arange(10, 20), np.arange(10)]], axis=1)
-    features = np.random.default_rng(0).normal(size=(3000, 8192)).astype(np.float16)
+    features = np.random.default_rng(0).standard_normal((3000, 8192), np.float32).astype(np.float16)
     given = Given(edges, features, None, {"train": np.arange(10)})
     graph, read_bytes = convert(given, tmp_path / "graph", features=features), list[int]()
     for operators in ("mean", "mean,symmetric"):

@@ -68,7 +68,8 @@ class Torture:
 
     @cache  # noqa: B019  (there is one)
     def _wholes(self, name: str) -> list[Undisturbed]:
-        return undisturbed(STAGES[name], self._inputs, self._folder / "whole")
+        aimed_at = self._arguments.aims > 0 and name in (self._arguments.stage or STAGES)
+        return undisturbed(STAGES[name], self._inputs, self._folder / "whole", with_files=aimed_at)
 
     def _each(self, counts: dict[str, Count], number: int, option: str, attempt: Callable[..., str | None]) -> None:
         """`number` attempts, in turn at each of `counts`, as far as there is time."""

@@ -68,14 +68,16 @@ class Passes:
         return {name: count for name, count in zip(NAMES, self._counts.tolist(), strict=True) if count}
 
 
-def undisturbed(stage: Stage, inputs: Path, folder: Path) -> list[Undisturbed]:
-    """Runs it in a child with all memory, and with each of its small budgets."""
-    found = [_undisturbed(stage, inputs, folder, memory) for memory in (None, *stage.small)]
+def undisturbed(stage: Stage, inputs: Path, folder: Path, *, with_files: bool = True) -> list[Undisturbed]:
+    """Runs it in a child with all memory, and with each of its small budgets. Looks for files all the time, unless
+    nobody aims at one.
+    """
+    found = [_undisturbed(stage, inputs, folder, memory, with_files) for memory in (None, *stage.small)]
     assert len({each.digest for each in found}) == 1, found
     return found
 
 
-def _undisturbed(stage: Stage, inputs: Path, folder: Path, memory: int | None) -> Undisturbed:
+def _undisturbed(stage: Stage, inputs: Path, folder: Path, memory: int | None, with_files: bool) -> Undisturbed:
     out, passes = folder / f"out{stage.suffix}", Passes()
 
     order, files, sizes = list[tuple[str, int]](), dict[str, list[int]](), dict[str, int]()
@@ -83,7 +85,7 @@ def _undisturbed(stage: Stage, inputs: Path, folder: Path, memory: int | None) -
     def look(point: str, after: int) -> None:
         order.append((point, after))
         # Nothing but its log changes while a shuffle is written, hundreds of times.
-        if point == "shuffle.write" or (not stage.in_place and out.exists()):
+        if not with_files or point == "shuffle.write" or (not stage.in_place and out.exists()):
             return
         for path in left_in(folder):
             try:

@@ -37,7 +37,7 @@ with suppress(ImportError):
     import_module("pandas")  # which pyarrow.array imports where it is installed
 
 Size = int | str  # of memory
-SAMPLING = {"fanouts": [3, 2], "batch_size": 8, "epochs": 2, "seed": 3, "threads": 1}
+SAMPLING = {"fanouts": [3, 2], "batch_size": 16, "epochs": 2, "seed": 3, "threads": 1}
 CACHES = {"cpu_cache": "10%", "static_cache": "5%"}
 TRAINING = {"hidden": 8, "epochs": 3, "seed": 1, "record_every_batches": 1, "checkpoint_every_batches": 3}
 NUM_NODES, WIDTH = 600, 40

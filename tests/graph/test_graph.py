@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from graphs import FEATURE_CHECKSUMS, FEATURES, INDICES, INDPTR, LABELS, TRAIN, chunk_checksums
+from graphs import FEATURE_CHECKSUMS, FEATURES, INDICES, INDPTR, LABELS, TRAIN, chunk_checksums, write_graph
 
 from diskgnn.errors import ArtifactError
+from diskgnn.files import checked_files
 from diskgnn.formats import artifacts
 from diskgnn.formats.graph_config import GraphConfig
 from diskgnn.formats.row_format import RowFormat
@@ -107,3 +108,22 @@ def test_a_config_that_is_none(tmp_path: Path, config: dict[str, object]) -> Non
         writer.publish()
     with pytest.raises(ArtifactError, match=r"diskgnn convert` (it )?again"):
         Graph.open(tmp_path / "graph")
+
+
+@pytest.mark.parametrize("hub", range(18))
+def test_the_node_of_most_in_neighbours_is_found_wherever_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hub: int
+) -> None:
+    """At the ends of the parts that offsets are read in, too; where these do not ascend, the graph is damaged."""
+    monkeypatch.setattr(checked_files, "_READ_BYTES", 64)  # 8 offsets
+    degrees = np.where(np.arange(18) == hub, 7, np.arange(18) % 3)
+    indptr = np.concatenate([[0], np.cumsum(degrees)])
+    zeros, splits = np.zeros(indptr[-1], np.int32), {"train": np.arange(3)}
+    graph = write_graph(tmp_path / "graph", indptr, zeros, np.zeros((18, 2), np.float32), splits)
+    (edges,) = graph.edges.values()
+    assert edges.most_in_neighbours == 7
+    indptr[max(hub, 1)] = indptr[max(hub, 1) + 1] + 1
+    damaged = write_graph(tmp_path / "damaged", indptr, zeros, np.zeros((18, 2), np.float32), splits)
+    (edges,) = damaged.edges.values()
+    with pytest.raises(ArtifactError, match="offsets that ascend"):
+        _ = edges.most_in_neighbours

@@ -275,6 +275,21 @@ def test_features_that_hops_overwrote_are_loaded_again_and_no_others(tmp_path: P
     assert 0.3 * features.nbytes < read_bytes[1] - read_bytes[0] < 0.4 * features.nbytes
 
 
+def test_bytes_of_several_panels_are_as_predicted(tmp_path: Path) -> None:
+    """Panels that share stripes read these whole."""
+    graph, found = convert(random_graph(13, num_nodes=5000, width=5), tmp_path / "graph"), list[tuple[Any, Any]]()
+
+    def propagate(memory: int, threads: int) -> None:
+        asked = {"hops": 2, "operators": "mean", "nodes": "all", "memory": memory, "threads": threads}
+        predicted = estimate_propagation(graph, tmp_path / "none", **asked, progress=False)
+        found.append((diskgnn.propagate(graph, tmp_path / "hops", **asked, progress=False), predicted))
+
+    with_least(propagate)
+    ((report, predicted),) = found
+    assert predicted.panels > 1
+    assert report.read_bytes == pytest.approx(predicted.read_bytes, rel=0.02)
+
+
 @pytest.mark.parametrize(
     ("nodes", "edges", "told", "taken"),
     [

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from forked_python import Python
 
-from diskgnn.compare import step_runner
+from diskgnn.compare import compare, step_runner
 from diskgnn.compare.comparison_record import Comparison, EpochCost, EpochPoint, LoaderResult, SweepPoint
 from diskgnn.graph.generation import generate
 from diskgnn.loading.tracing import TraceEvent
@@ -164,6 +164,7 @@ step_server.main(*sys.argv[1:])
 @contextmanager
 def steps_forked() -> Iterator[None]:
     """Comparisons of this process find torch imported, which takes each of their servers up to 5 seconds of a core.
+    What is short they measure again once, and not twice.
 
     Not for tests of what a step is charged for: the servers have more imported than steps need.
     """
@@ -173,6 +174,7 @@ def steps_forked() -> Iterator[None]:
         return Python("-c", _SERVER, *command[command.index("-m") + 2 :], **keywords)
 
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compare, "ROUNDS", 1)
         patch.setattr(step_runner, "subprocess", SimpleNamespace(Popen=start, PIPE=subprocess.PIPE))
         yield
 

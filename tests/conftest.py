@@ -16,14 +16,11 @@ import pyarrow as pa
 import pytest
 import torch
 from forked_python import fork_command
-from forked_workers import pytest_addoption, pytest_runtestloop
 from object_store import ObjectStore, object_store
 from pyarrow import csv as pacsv
 
 from diskgnn.compare import measurement
 from diskgnn.files import faults
-
-__all__ = ["pytest_addoption", "pytest_runtestloop"]  # hooks, for pytest
 
 if not torch.cuda.is_available():  # before anything imports triton: its kernels then run in NumPy
     os.environ.setdefault("TRITON_INTERPRET", "1")

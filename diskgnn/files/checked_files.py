@@ -125,13 +125,16 @@ class ChunkChecksums:
 class ChecksummedFile(io.RawIOBase):
     """A file that is written front to back while its CRC-32C is computed (`crc32c`), for `ArtifactWriter.add`.
 
-    What is written is claimed of `disk`, sent to the disk soon, and does not stay in the page cache. What was there of
-    the file, and is written over, counts as free.
+    What is written is claimed of `disk`, sent to the disk soon, and does not stay in the page cache unless
+    `keeps_pages`. What was there of the file, and is written over, counts as free.
     """
 
     _PIECE_BYTES = 16 << 20
 
-    def __init__(self, path: Path, *, kept_bytes: int = 0, crc32c: int = 0, disk: DiskBudget = UNLIMITED) -> None:
+    def __init__(
+        self, path: Path, *, kept_bytes: int = 0, crc32c: int = 0, disk: DiskBudget = UNLIMITED,
+        keeps_pages: bool = False,
+    ) -> None:  # fmt: skip
         """Goes on after the first `kept_bytes` of a file that is there, whose checksum is `crc32c`."""
         super().__init__()
         there = allocated_bytes(path)
@@ -140,7 +143,7 @@ class ChecksummedFile(io.RawIOBase):
         self._file.truncate()
         disk.release(there - allocated_bytes(path))
         self._written_bytes = self._dropped_bytes = kept_bytes
-        self.crc32c, self._disk = crc32c, disk
+        self.crc32c, self._disk, self._keeps_pages = crc32c, disk, keeps_pages
 
     def writable(self) -> bool:
         """Returns True."""
@@ -160,7 +163,7 @@ class ChecksummedFile(io.RawIOBase):
             written = self._file.write(view)
             view = view[written:]
             self._written_bytes += written
-        if self._written_bytes - self._dropped_bytes >= 2 * self._PIECE_BYTES:
+        if not self._keeps_pages and self._written_bytes - self._dropped_bytes >= 2 * self._PIECE_BYTES:
             # This starts writing dirty pages and drops those that an earlier call started on.
             length = self._written_bytes - self._dropped_bytes
             cache_hints.forget(self._file.fileno(), self._dropped_bytes, length)

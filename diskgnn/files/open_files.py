@@ -66,9 +66,11 @@ class PinnedFiles:
             pinned.pins, pinned.descriptor = self, self._descriptors[name]
             return pinned
         if name in self._others and version_of(path) != self._others[name]:
+            kept = len(self._descriptors)
+            more = f", if need be after `ulimit -n {kept + len(self._others) + 2 * _SPARE_DESCRIPTORS}`"
             raise ArtifactError(
-                f"{path} was replaced since it was opened, and {len(self._descriptors)} files of its directory are all "
-                f"that this process may keep open: run this again, if need be after `ulimit -n {len(self._others)}0`"
+                f"{path} was replaced since it was opened, and {kept} files of its directory are all that this process "
+                f"may keep open: run this again{more if kept < MOST_PINNED else ''}"
             )
         return path
 

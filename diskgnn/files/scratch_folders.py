@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import shutil
+import socket
 from contextlib import suppress
 from pathlib import Path
 
-from diskgnn.errors import ConfigError
+from diskgnn.errors import ConfigError, DiskFullError
 from diskgnn.files.locks import FileLock
 
 _LOCK = ".lock"
@@ -23,14 +25,17 @@ class ScratchFolder:
 
     Args:
         parent: where it is made; made itself where it is missing.
-        prefix: of its name. Folders with the same prefix that nobody uses any more are deleted.
+        prefix: of its name, before that of the machine. Folders with both that nobody uses any more are deleted: locks
+            of some shared file systems hold on one machine only.
         argument: of the user, which said `parent`, for the message.
 
     Raises:
         ConfigError: `parent` cannot be written.
+        DiskFullError: it is full.
     """
 
     def __init__(self, parent: Path, prefix: str, argument: str) -> None:
+        prefix = f"{prefix}{socket.gethostname()}-"
         try:
             parent.mkdir(parents=True, exist_ok=True)
             _delete_abandoned(parent, prefix)
@@ -43,6 +48,11 @@ class ScratchFolder:
             self.path.mkdir(mode=0o700)
             self._process = os.getpid()
         except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise DiskFullError(
+                    f"{argument}: {parent} on {socket.gethostname()} is full ({error.strerror}): free some space "
+                    f"there, or choose another folder"
+                ) from error
             raise ConfigError(
                 f"{argument}: cannot write in {parent} ({error.strerror}); choose another folder"
             ) from error

@@ -132,13 +132,13 @@ def _write(work: Work, writer: ArtifactWriter, given: EdgeList, resources: Resou
     layout = _lay_out(work, given, resources)
     work.note("buckets", {"starts": layout.node_starts})
     files = _files(writer, given, layout)
-    work.require_space(_most_bytes(given, layout), "sorting the edges", files)
     edges, records = (
         work.shuffle("scatter", name, layout.num_buckets, in_memory=layout.in_memory) for name in ("edges", "records")
     )
     buckets = _Buckets(given, layout, edges, EdgeRecords(layout, given.columns, records, resources), resources)
     starts = layout.node_starts
     if not work.is_finished("sort", key=starts):
+        work.require_space(_most_bytes(given, layout), "sorting the edges", files)
         work.fold("scatter", buckets.scatter, {"edges": 0}, key=starts)
     done = work.fold(
         "sort", partial(buckets.sort, files), {"buckets": 0, "edges": 0},
@@ -250,13 +250,14 @@ class _Buckets:
         dtype = id_dtype(given.num_sources)
         if not indptr.rows_written:
             indptr.write(np.zeros(1, np.int64))
-        first, times = int(state["buckets"]), self._times_of_edges()
-        sorts = (partial(self._sort_bucket, bucket, times) for bucket in range(first, layout.num_buckets))
+        times = self._times_of_edges()
+        sorts = (partial(self._sort_bucket, each, times) for each in range(int(state["buckets"]), layout.num_buckets))
         with (
             Threads(min(resources.threads, layout.buckets_at_once)) as pool,
             output.stage(resources.reporter, "sort edges", layout.num_edges, "edges") as advance,
         ):
-            for bucket, column in enumerate(in_order(pool, sorts, ahead=layout.buckets_at_once - 1), first):
+            for column in in_order(pool, sorts, ahead=layout.buckets_at_once - 1):
+                bucket = int(state["buckets"])
                 indptr.write(indices.rows_written + np.cumsum(column.degrees, dtype=np.int64))
                 indices.write(column.indices.astype(dtype, copy=False))
                 if carried:
@@ -269,7 +270,7 @@ class _Buckets:
                 advance(num_edges)
                 state["buckets"] += 1
                 state["edges"][...] = indices.rows_written
-                del column  # before the next bucket is sorted
+                del column  # before the next bucket is sorted: `enumerate` would keep it
                 yield num_edges * (EDGE_BYTES + _record_bytes(given))
 
     def _times_of_edges(self) -> TimesOfEdges | None:

@@ -56,16 +56,17 @@ def infer_by_hops(rows: HopRows, asked: Asked, out: Path, *, overwrite: bool) ->
     making = ["diskgnn.inference.hops", 2, *digests, rows.node_type, rows.net.segments, rows.ignore_times]
     folder = OutputFolder(out, making, overwrite=overwrite, resumable=True, disk=rows.disk)
     num_rows = node_set.num_nodes if chosen is None else len(chosen)
-    written_bytes = file_bytes(output_bytes(content, num_rows, out.suffix, node_set))
     hops_bytes = rows.hops_bytes
-    require_space(folder, hops_bytes + written_bytes, "inference")
 
     def stage(work: Work) -> tuple[StageReport | None, int]:
         hops = rows.propagated(work)
         return hops.made, write_rows(folder, node_set, content, chosen, rows.windows(hops))
 
-    with graph.manifest.copies_claimed_of(folder.disk), folder:
-        report, size = Work(folder, "infer").run(stage)
+    with graph.manifest.copies_claimed_of(folder.disk):
+        written_bytes = file_bytes(output_bytes(content, num_rows, out.suffix, node_set))
+        require_space(folder, hops_bytes + written_bytes, "inference")
+        with folder:
+            report, size = Work(folder, "infer").run(stage)
     read_bytes, made_bytes = (0, 0) if report is None else (report.read_bytes, report.written_bytes)
     return StageReport(
         "infer", time.perf_counter() - started, read_bytes + hops_bytes, made_bytes + size,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -14,7 +15,7 @@ from torch import nn
 
 from diskgnn.engines.engine import open_engine
 from diskgnn.errors import ConfigError
-from diskgnn.files.disk_space import file_bytes
+from diskgnn.files.disk_space import DiskBudget, file_bytes
 from diskgnn.formats.verification import verify_file
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.ids.named_nodes import chosen_nodes, read_nodes
@@ -136,7 +137,8 @@ def infer(
     )  # fmt: skip
     node_set = graph.nodes[asked.node_type]
     if isinstance(nodes, str | os.PathLike):
-        nodes = read_nodes(nodes, node_set, columns)
+        with graph.manifest.copies_claimed_of(DiskBudget(disk, ())):
+            nodes = read_nodes(nodes, node_set, columns)
     chosen = chosen_nodes(nodes, node_set)
     if isinstance(asked.net, HopModel):
         if engine != "local":
@@ -153,7 +155,7 @@ def infer(
     if not ignore_times:
         _require_no_times(graph, network, sampling)
     content = OutputFormat(asked.what, asked.kind, network.out_columns, asked.classes)
-    with open_engine(engine, address) as opened, evaluating(asked.net):
+    with open_engine(engine, address) as opened, evaluating(asked.net), ExitStack() as copying:
         reporter = reporter_for(reporter, progress)
         resources = opened.resources(memory, threads, reporter)
         held_bytes = 0 if opened.is_here else send_model(opened, network).held_bytes
@@ -161,8 +163,9 @@ def infer(
         reserved_bytes = _RESERVED_BYTES + order_bytes + held_bytes
         plan = make_plan(graph, network, resources, reserved_bytes, together=not opened.is_here)
         num_rows = node_set.num_nodes if chosen is None else len(chosen)
-        written_bytes = output_bytes(content, num_rows, out.suffix, node_set)
         folder = OutputFolder(out, _making(plan, chosen), overwrite=overwrite, resumable=True, disk=disk)
+        copying.enter_context(graph.manifest.copies_claimed_of(folder.disk))
+        written_bytes = output_bytes(content, num_rows, out.suffix, node_set)
         needed_bytes = plan.scratch_bytes + file_bytes(written_bytes)
         if disk is None:  # with a bound, what waits to be removed goes before anything is refused
             needed_bytes += min(CONSUMED_BYTES, plan.scratch_bytes)
@@ -172,7 +175,7 @@ def infer(
         require_space(folder, needed_bytes, what, exact=out.suffix == ".npy")
         warn_of_held_out(graph, sampling, network.edge_types, resources)
         _check_topology(plan, reporter)
-        with graph.manifest.copies_claimed_of(folder.disk), folder:
+        with folder:
             execution = Execution(plan, folder, _windows(plan, chosen), opened, resources)
             execution.run(partial(_write, execution, folder, content, chosen))
     num_asked = num_rows if chosen is None else len(np.unique(chosen))

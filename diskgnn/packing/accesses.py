@@ -327,7 +327,8 @@ class AccessColumn:
                 if first < kept:
                     yield self._kept[first:last]
                     continue
-                for begin, end in in_file[position + _READ_AHEAD :][:1] if position else in_file[: _READ_AHEAD + 1]:
+                ahead = position + _READ_AHEAD
+                for begin, end in in_file[ahead if position else 0 : ahead + 1]:
                     cache_hints.read_soon(descriptor, begin * size, (end - begin) * size)
                 position += 1
                 values = buffer[: last - first]

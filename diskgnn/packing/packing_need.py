@@ -20,7 +20,8 @@ from diskgnn.system.resources import Need, Resources
 
 _PAGES_BYTES = 16 << 20  # of `PageWriter`
 _NODE_BYTES = 6  # of each row of all row sets: a count or a place, whether it is needed
-_BATCH_BYTES = 1024  # of each minibatch: its bounds by ranges of nodes, its records in indices
+_BATCH_BYTES = 1024  # of each minibatch, at least: its bounds by ranges of nodes, its records in indices
+_BOUNDS_BYTES = 128  # of its bounds in one row set, beside 8 for each range
 _LABEL_BYTES = 24  # of each seed of a split, beside its y, while labels are read
 _LEAST_BYTES = 2 * WINDOWS_IN_MEMORY * MIN_WINDOW_BYTES
 # Of minibatches whose kept numbers are looked up together, whatever the budget: this part of the numbers, or so much.
@@ -43,9 +44,11 @@ def packing_need(
         labels_are_held: the labels of the splits are in memory already, and are counted there.
     """
     sizes = samples.splits.values()
-    num_rows = sum(features.num_rows for features in features_of(graph, samples))
+    rows = [features.num_rows for features in features_of(graph, samples)]
+    num_rows = sum(rows)
+    batch_bytes = max(_BATCH_BYTES, sum(_BOUNDS_BYTES + 8 * num_ranges(each) for each in rows))
     seeds_at_once = min(samples.spec.batch_size, minibatch_bytes // _SEED_BYTES)  # there may be fewer than asked for
-    taken_bytes = _PAGES_BYTES + num_rows * _NODE_BYTES + sum(size.num_batches for size in sizes) * _BATCH_BYTES
+    taken_bytes = _PAGES_BYTES + num_rows * _NODE_BYTES + sum(size.num_batches for size in sizes) * batch_bytes
     files = kept_files(graph, samples)
     taken_bytes += BUFFER_BYTES * bool(files)
     taken_bytes += sum(given.nbytes for arrays in given_arrays(target).values() for given in arrays.values())

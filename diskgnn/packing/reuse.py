@@ -75,7 +75,8 @@ class Reuse:
         cycle before which the cache is empty: the lower bound for any cache that starts empty.
         """
         pairs = np.empty(0, np.int32) if self._bounds[-1] == 0 else np.memmap(self._arcs, np.int32, "r")
-        return belady_misses(self._bounds, pairs, cache_rows, from_empty or self._once)
+        with changes_named(self._arcs):
+            return belady_misses(self._bounds, pairs, cache_rows, from_empty or self._once)
 
     def total_misses(self, cache_rows: int) -> int:
         """Returns the rows that a cycle reads, see `misses`."""

@@ -8,7 +8,7 @@ import mmap
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -106,7 +106,7 @@ class _RowRuns(RowFile):
         """Waits until all is written. Of extents, other row sets follow, and the index needs the checksums of all."""
         self._pages.finish()
 
-    def written(self, state: State) -> Iterator[Written]:
+    def written(self, state: State) -> Iterator[Span]:
         """Yields the rows of each run, with the zeros behind them if it is complete."""
         runs, cursors, checksums = self._runs, state[f"{self.name}/cursors"], self.rows_crc32c(state)
         num_bytes = (cursors - runs.bounds[:-1]) * runs.row_bytes
@@ -148,11 +148,11 @@ class InitialCpuRowsFile(_RowRuns):
         )  # fmt: skip
         super().__init__(folder, artifacts.initial_cpu_rows_file(split.name, row_set.name), runs, is_own=True)
 
-    def written(self, state: State) -> Iterator[Written]:
+    def written(self, state: State) -> Iterator[Span]:
         """Yields the header and the rows."""
         for rows in super().written(state):
             yield Span(0, len(self._header), crc32c(self._header))
-            yield rows
+            yield replace(rows, padding_bytes=0)  # `close` may have cut it off
 
     def open(self, state: State) -> None:
         """Writes the header, or goes on where `state` says."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import closing
 from functools import partial
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -133,7 +134,8 @@ class SplitPlacer:
             closing(samples.read(split)) as minibatches,
         ):
             schedules = self._schedules(split, scratch, state, advance)
-            with_extents = (minibatch for number, minibatch in enumerate(minibatches) if number in wanted.numbers)
+            # `compress` keeps no minibatch while the next ones are there.
+            with_extents = compress(minibatches, (number in wanted.numbers for number in range(num_batches)))
             headers = HeaderWriter(
                 self._config, self._request.row_sets, self._labels(split), wanted,
                 self._kept_numbers.added_to(with_extents), [len(each) for each in self._static_in(state)],

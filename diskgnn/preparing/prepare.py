@@ -126,7 +126,8 @@ def prepare(
     spec = SamplingSpec.of(**sampling)
     cache, ranks = CacheSpec(cpu_cache, static_cache, eval_cpu_cache), whole_number("ranks", ranks)
     plan = SamplingPlan(graph if isinstance(graph, Graph) else Graph.open(graph), spec)
-    plan.warn()
+    with plan.graph.manifest.copies_claimed_of(DiskBudget(disk, ())):
+        plan.warn()
     kept = None if samples is None else local(samples, "keeping samples").absolute()
     refuse_inside_artifact(out := Destination.of(out))
     if kept is not None:

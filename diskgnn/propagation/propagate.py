@@ -127,8 +127,10 @@ def propagate(
         >>> diskgnn.propagate("typed", "typed-hops", target="paper", hops=2)
     """
     started, out, told = time.perf_counter(), Destination.of(out), reporter_for(reporter, progress)
-    asked = Propagation.of(graph, hops, operators, target, paths, nodes, seed, ignore_times=ignore_times)
-    resources = replace(asked.resources(out, memory, threads, told), disk=out.budget(disk))
+    graph, budget = graph if isinstance(graph, Graph) else Graph.open(graph), out.budget(disk)
+    with graph.manifest.copies_claimed_of(budget):
+        asked = Propagation.of(graph, hops, operators, target, paths, nodes, seed, ignore_times=ignore_times)
+    resources = replace(asked.resources(out, memory, threads, told), disk=budget)
     writer = ArtifactWriter(
         out, artifacts.HOPS, config=asked.config.to_json(), source=asked.graph.manifest, overwrite=overwrite,
         resumable=True, disk=resources.disk,
@@ -293,7 +295,8 @@ class Propagation:
         """
         told = resources.reporter
         files = RecordFiles.of(writer, self.config)
-        self._require_space(work, plan, files)
+        if not work.is_finished("records"):
+            self._require_space(work, plan, files)
         edges = HopEdges(
             work.shuffle("edges", "edges", HopEdges.num_partitions(plan.rows, plan.operators), keeps_places=True),
             self.graph, plan.rows, plan.operators, traffic, plan.pruning_threads,

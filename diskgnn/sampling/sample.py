@@ -93,11 +93,11 @@ def sample(
     spec = SamplingSpec.of(splits, first_epoch, **sampling)
     graph = graph if isinstance(graph, Graph) else Graph.open(graph)
     plan = SamplingPlan(graph, spec)
-    plan.warn()
     out, told = Destination.of(out), reporter_for(reporter, progress)
     resources = Resources.of(memory, threads, told, sending_bytes=out.sending_bytes)
     resources = replace(resources, disk=out.budget(disk))
     with graph.manifest.copies_claimed_of(resources.disk):
+        plan.warn()
         return sample_plan(plan, out, resources, overwrite=overwrite)
 
 

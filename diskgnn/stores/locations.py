@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from diskgnn.errors import ConfigError, StoreError
 from diskgnn.paths import PathLike
@@ -180,7 +180,9 @@ def located(path: AnyPath) -> Location:
     _refuse_secrets(text)
     parts = urlsplit(text)
     if parts.scheme == "file":
-        return Path(parts.path)
+        if parts.netloc not in ("", "localhost"):
+            raise ConfigError(f"expected file:///path, of this machine, found {text!r}, of {parts.netloc!r}")
+        return Path(unquote(parts.path))
     if not parts.path.strip("/") or ".." in parts.path.split("/"):
         raise ConfigError(f"expected the URL of a folder, such as s3://bucket/graph, found {text!r}")
     return StoredPath(urlunsplit(parts._replace(path=parts.path.rstrip("/"), fragment="")))

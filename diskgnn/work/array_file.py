@@ -57,6 +57,7 @@ class ArrayFile(StepFile):
     ) -> None:
         super().__init__(writer, name, ends=ends)
         assert checksums is None or rows is not None
+        assert ends or rows is None  # whoever goes on with it says how many there are
         self._rows, self._row_shape, self.dtype, self._may_stream = rows, row_shape, np.dtype(dtype), may_stream
         self._header = npy_header_bytes(self.dtype, (rows or 0, *row_shape))
         self.is_sent = ends
@@ -94,7 +95,7 @@ class ArrayFile(StepFile):
         if self._state.any():
             kept_bytes, disk = self._bytes_of(self.rows_written), self.writer.disk
             self._file: ChecksummedFile | SentFile = ChecksummedFile(
-                self.path, kept_bytes=kept_bytes, crc32c=crc, disk=disk
+                self.path, kept_bytes=kept_bytes, crc32c=crc, disk=disk, keeps_pages=not self.ends
             )
         else:
             self._file = self._begun()
@@ -109,7 +110,7 @@ class ArrayFile(StepFile):
             if self.num_bytes + self.num_bytes // _SMALL_PART + _SMALL_BYTES > free_bytes(writer.staging, writer.disk):
                 self.is_streamed = True
                 return outbox.file(self.name, self.num_bytes)
-        return ChecksummedFile(self.path, disk=writer.disk)
+        return ChecksummedFile(self.path, disk=writer.disk, keeps_pages=not self.ends)
 
     def write(self, rows: npt.NDArray[Any]) -> None:
         """Append `rows` [any number, *row_shape] of the file's dtype."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import stat
 import subprocess
 import sys
@@ -226,12 +227,42 @@ def test_relinking_does_not_follow_a_link(shared: Path, precious: Path):
 def test_scratch_of_others_does_not_stop_fresh_epochs(shared: Path):
     from diskgnn.files.scratch_folders import ScratchFolder
 
-    (shared / "diskgnn-fresh-00000000").mkdir()
-    link(shared / "diskgnn-fresh-00000000.lock", shared / "nothing")
+    others = shared / f"diskgnn-fresh-{socket.gethostname()}-00000000"
+    others.mkdir()
+    link(others.with_name(f"{others.name}.lock"), shared / "nothing")
     folder = ScratchFolder(shared, "diskgnn-fresh-", "folder")
     assert stat.S_IMODE(folder.path.stat().st_mode) == 0o700
     folder.delete()
-    assert (shared / "diskgnn-fresh-00000000").is_dir()
+    assert others.is_dir()
+
+
+def test_scratch_that_another_machine_works_in_stays(shared: Path, monkeypatch: pytest.MonkeyPatch):
+    """Its lock may hold there only."""
+    from diskgnn.files.scratch_folders import ScratchFolder
+
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(socket, "gethostname", lambda: "elsewhere")
+        there = ScratchFolder(shared, "diskgnn-fresh-", "folder")
+    (there.path.with_name(f"{there.path.name}.lock")).unlink()  # as if this machine did not see it
+    with ScratchFolder(shared, "diskgnn-fresh-", "folder") as here:
+        assert here.is_dir()
+        assert there.path.is_dir()
+    there.delete()
+
+
+@as_root
+def test_scratch_in_a_full_folder_is_no_wrong_argument(tmp_path: Path):
+    from diskgnn.errors import DiskFullError
+    from diskgnn.files.scratch_folders import ScratchFolder
+
+    mounted = ["mount", "-t", "tmpfs", "-o", "nr_inodes=2", "tmpfs", tmp_path]  # its own folder, and a lock
+    if subprocess.run(mounted, capture_output=True, check=False).returncode != 0:
+        pytest.skip("a small disk needs the right to mount one")
+    try:
+        with pytest.raises(DiskFullError, match=rf"TMPDIR: {tmp_path} on \S+ is full .*free some space"):
+            ScratchFolder(tmp_path, "diskgnn-copies-", "TMPDIR")
+    finally:
+        subprocess.run(["umount", tmp_path], check=True)
 
 
 def test_a_private_folder_is_made_with_those_above_it(tmp_path: Path):

@@ -129,3 +129,38 @@ with held, overhead, faults.armed("work.piece", lambda: os._exit(9), after=10):
     margin = max(seen) // 10 + (256 << 10)
     assert du(out) - du(out / "free") > margin
     convert(out / "killed", **given, disk=str(max(seen) + margin))
+
+
+def test_edges_that_a_killed_run_has_sorted_need_no_room_for_sorting(tmp_path: Path) -> None:
+    """Their scratch is gone, while features that came after them lie there."""
+    rng = np.random.default_rng(0)
+    given: dict[str, Any] = {
+        "edges": rng.integers(0, NODES, (2, EDGES)), "features": rng.random((NODES, 300), np.float32),
+        "labels": np.arange(NODES) % 3, "train": np.arange(100),
+    }  # fmt: skip
+    for name, array in given.items():
+        np.save(tmp_path / f"{name}.npy", array)
+        given[name] = str(tmp_path / f"{name}.npy")
+    given["memory"] = "800KiB"
+    out = tmp_path / "out"
+    out.mkdir()
+    convert(out / "free", **given)
+    whole_bytes = du(out / "free")
+    program = f"""
+import os
+from pathlib import Path
+from diskgnn import convert
+from diskgnn.files import faults
+
+def look():
+    if sum(path.stat().st_size for path in Path({str(out)!r}).glob(".killed*/features*")) > 3_500_000:
+        os._exit(9)
+
+held, overhead = faults.pretending("memory.held", 0), faults.pretending("memory.overhead", 0)
+with held, overhead, faults.pretending("unit.bytes", 100_000), faults.armed("work.piece", look):
+    convert({str(out / "killed")!r}, **{given!r})
+"""
+    assert run_python("-c", program).returncode == 9
+    assert whole_bytes - (du(out) - whole_bytes) < 500_000 < EDGES * 8  # what is missing, beside scratch for sorting
+    convert(out / "killed", **given, disk=str(whole_bytes + 400_000))
+    assert (out / "killed" / "manifest.json").read_bytes() == (out / "free" / "manifest.json").read_bytes()

@@ -144,3 +144,19 @@ def test_copies_of_edges_that_are_swept_count_in_the_disk_budget(store, there, g
         diskgnn.sample(there, tmp_path / "samples", **sampling, disk=OWN_BYTES + copied // 2)
     diskgnn.sample(there, tmp_path / "samples", **sampling, disk=most + 100_000)
     assert digest(tmp_path / "samples") == digest(tmp_path / "local")
+
+
+def test_ids_that_are_copied_before_inference_begins_count_in_its_disk_budget(store, tmp_path):
+    names = np.array([f"the long name of a node/{node:040x}" for node in range(4000)])
+    diskgnn.convert(
+        tmp_path / "graph", edges=names[np.array([np.arange(3999), np.arange(1, 4000)])], ids=names, train=names[:20],
+        features=np.ones((4000, 2), np.float32), labels=np.arange(4000) % 2,
+    )  # fmt: skip
+    there = store.upload(tmp_path / "graph", f"{tmp_path.name}/graph")
+    diskgnn.prepare(tmp_path / "graph", tmp_path / "packed", fanouts=[2], batch_size=20, memory="1GiB")
+    diskgnn.train(tmp_path / "packed", checkpoint=tmp_path / "run", hidden=2, epochs=1)
+    copied = sum(path.stat().st_size for path in (tmp_path / "graph").glob("*ids*"))
+    (tmp_path / "asked.txt").write_text(f"{names[1]}\n")
+    for nodes in (None, tmp_path / "asked.txt"):
+        with pytest.raises(DiskFullError, match=r"a copy of s3://\S+ needs exactly"):
+            diskgnn.infer(there, tmp_path / "out.parquet", tmp_path / "run", nodes=nodes, disk=OWN_BYTES + copied // 2)

@@ -59,6 +59,9 @@ def test_what_is_no_url_of_a_folder_is_refused():
 def test_paths_and_urls():
     assert located("graph") == Path("graph")
     assert located("file:///data/graph") == Path("/data/graph")
+    assert located("file:///data/my%20graph") == located("file://localhost/data/my%20graph") == Path("/data/my graph")
+    with pytest.raises(ConfigError, match=r"expected file:///path, of this machine, found .*, of 'elsewhere'"):
+        located("file://elsewhere/data/graph")
     assert not is_url("a/b")
     assert not is_url("C:/b")
     url = located("s3://bucket/a/b/?region=here")

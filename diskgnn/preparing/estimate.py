@@ -258,7 +258,7 @@ def _tiers(request: PrepareRequest, width: Width) -> TierBudgets:
 
 @dataclass(frozen=True)
 class _Predicted:
-    """What placing will find for one width of features."""
+    """Says what placing will find for one width of features."""
 
     static: Sequence[int]  # [K] static rows
     rows: Mapping[str, Sequence[RowForecast]]  # by split, [K]

@@ -44,6 +44,13 @@ def watched(folder: Path) -> Iterator[list[int]]:
         yield seen
 
 
+def saved(folder: Path, arrays: dict[str, Any]) -> dict[str, Any]:
+    """Where each array lies, as another process is told."""
+    for name, array in arrays.items():
+        np.save(folder / f"{name}.npy", array)
+    return {name: str(folder / f"{name}.npy") for name in arrays}
+
+
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Callable[..., object]]:
     folder, rng = tmp_path_factory.mktemp("sources"), np.random.default_rng(0)
@@ -109,10 +116,7 @@ def test_what_a_killed_run_left_and_nobody_recorded_takes_nothing(tmp_path: Path
         "edges": names[rng.integers(0, NODES, (2, EDGES // 3))], "ids": names, "train": names[:10],
         "features": np.ones((NODES, 1), np.float32), "labels": np.arange(NODES) % 3,
     }  # fmt: skip
-    for name, array in given.items():
-        np.save(tmp_path / f"{name}.npy", array)
-        given[name] = str(tmp_path / f"{name}.npy")
-    given["memory"] = "2MiB"
+    given = saved(tmp_path, given) | {"memory": "2MiB"}
     out = tmp_path / "out"
     out.mkdir()
     with watched(out) as seen:
@@ -138,10 +142,7 @@ def test_edges_that_a_killed_run_has_sorted_need_no_room_for_sorting(tmp_path: P
         "edges": rng.integers(0, NODES, (2, EDGES)), "features": rng.random((NODES, 300), np.float32),
         "labels": np.arange(NODES) % 3, "train": np.arange(100),
     }  # fmt: skip
-    for name, array in given.items():
-        np.save(tmp_path / f"{name}.npy", array)
-        given[name] = str(tmp_path / f"{name}.npy")
-    given["memory"] = "800KiB"
+    given = saved(tmp_path, given) | {"memory": "800KiB"}
     out = tmp_path / "out"
     out.mkdir()
     convert(out / "free", **given)

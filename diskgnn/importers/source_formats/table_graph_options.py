@@ -1,4 +1,4 @@
-"""What graph the tables of a database become."""
+"""Says which graph the tables of a database become."""
 
 from __future__ import annotations
 

@@ -330,7 +330,7 @@ def mebibytes():
         return next(int(line.split()[1]) for line in file if line.startswith("Anonymous:")) / 1024
 
 data = Data(x=torch.zeros(100_000, 128), edge_index=torch.randint(0, 100_000, (2, 1_000_000)))
-loader = NeighborLoader(data, [10, 10], input_nodes=torch.arange(8_192), batch_size=1024, shuffle=True,
+loader = NeighborLoader(data, [10, 10], input_nodes=torch.arange(16_384), batch_size=1024, shuffle=True,
                         prepared_epochs=int(sys.argv[1]), cache=sys.argv[2], progress=False)
 before = mebibytes()
 for _ in range(2):
